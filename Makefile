@@ -2,13 +2,14 @@
 # make check  formatter, linter, types        make soak    long campaigns
 # make bench  every benchmark, in short       make demo-rescale   state moves, under load
 # make evaluation  the papers' tables and figures, made again
+# make docs   the documentation site, in `site`    make docs-serve   shows it at localhost:8000
 # make upgrade   newer versions of what it needs, into constraints.txt: run the tests after it
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help demo demo-rescale test check format soak bench evaluation upgrade java clean
+.PHONY: help demo demo-rescale test check format soak bench evaluation docs docs-serve upgrade java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -24,7 +25,7 @@ upgrade:
 	rm -rf $(VENV)
 	grep '^#' constraints.txt > constraints.new
 	mv constraints.new constraints.txt
-	$(MAKE) $(VENV)/.bench
+	$(MAKE) $(VENV)/.bench $(VENV)/.docs
 	$(BIN)/pip freeze --exclude-editable >> constraints.txt
 	touch $(VENV)/.installed $(VENV)/.bench
 
@@ -56,6 +57,16 @@ soak: $(VENV)/.installed java
 	. scripts/java-home.sh && $(BIN)/python -m benchmarks.recover --keys 10000000 --history 100 10000 --json benchmarks/results/recover.json
 	$(BIN)/python -m tests.simulation.campaign --seeds 100000 --json benchmarks/results/simulation.json
 
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --group docs
+	touch $@
+
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going -q -c docs -b html . site
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000
+
 $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group bench
 	touch $@
@@ -68,4 +79,4 @@ bench: $(VENV)/.bench java
 	. scripts/java-home.sh && for program in floor latency count user bins migrate rescale recover scale; do $(BIN)/python -m benchmarks.$$program --quick --json benchmarks/results/quick_$$program.json || exit 1; done
 
 clean:
-	rm -rf $(VENV) .tools demo-data dist
+	rm -rf $(VENV) .tools demo-data dist site

@@ -1,9 +1,9 @@
-"""What bins cost: a running count with 2^4 to 2^20 bins, and with one, which is none at all.
+"""What bins cost: a running count with 2^4 to 2^20 bins, and with a single one.
 
-For each number of bins records/s at steps of ``--rows`` records, and the percentiles of a step's time that
-Megaphone's table gives, with that table's p99 (of another machine and engine) beside them. All in one
-session that was warmed up, each number of bins with a storage of its own, in turns whose order changes; the
-first figure compares 2^12 with 2^4.
+For each number of bins it gives records/s at steps of ``--rows`` records, and the percentiles of a
+step's time that are in Megaphone's table. That table's p99, of another machine and engine, stands
+beside them. All cases run in one session that was warmed up. Each number of bins has a storage of
+its own. They take turns, in an order that changes. The first figure compares 2^12 with 2^4.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from benchmarks.count import headrace
 from benchmarks.harness import figure, local_session, parser, percentile, report
 from benchmarks.inputs import write_input
 
-#: bits → how much of the throughput at 2^4 must be left
+#: bits → the minimum share of the throughput at 2^4
 GOALS = {12: 0.97, 16: 0.90, 20: 0.50}
 
 
-#: bits → the p99 of Megaphone's table
+#: bits → the p99 in Megaphone's table
 MEGAPHONE_P99_MS = {4: 7.6, 12: 7.1, 16: 27.0, 20: 1_409.0}
 PERCENTILES = (50, 90, 99, 100)
 
@@ -30,7 +30,7 @@ PERCENTILES = (50, 90, 99, 100)
 def run(
     context: Any, data: Path, folder: Path, bits: int, chosen: argparse.Namespace
 ) -> list[float]:
-    """Count with so many bins; return the seconds of each step."""
+    """Count with 2^``bits`` bins; return the seconds of each step."""
     way = argparse.Namespace(
         emit="none", rows=chosen.rows, exchange="auto", workers=2, bins=1 << bits, warm=chosen.warm
     )  # fmt: skip
@@ -41,7 +41,7 @@ def run(
 
 
 def figures_of(rates: dict[int, float], times: dict[int, list[float]]) -> list[dict[str, Any]]:
-    """Return throughput over that of the usual 2^4 bins, and each number's own figures."""
+    """Return throughput over that with the usual 2^4 bins, and each number's own figures."""
     base = rates.get(4, next(iter(rates.values())))
     figures = []
     for bits, least in GOALS.items():
@@ -67,7 +67,7 @@ def take_turns(context: Any, data: Path, folder: Path, chosen: Any) -> dict[int,
     for _ in range(chosen.turns):
         for bits in order:
             found[bits] += run(context, data, folder / str(bits), bits, chosen)
-        order.reverse()  # so that none always comes after the same one
+        order.reverse()  # so that no case always comes after the same one
     return found
 
 

@@ -1,12 +1,13 @@
-"""A running count: N int64 keys uniform in a domain, cumulative counts in state, durable, exactly once.
+"""A running count of int64 keys, uniform in a domain: durable and exactly once.
 
-Records per second, at steps of at most one million records, and the p95 of a step's time. The
-counts are emitted per key and step (``--emit key``), per record (``--emit record``, as Megaphone's
-hash-count), or not at all (``--emit none``); what is emitted is written by a file sink as Parquet. The
-final state is checked: all counts together are as many as there were records.
+It measures records per second, at steps of at most one million records, and the p95 of a step's
+time. The counts are emitted per key and step (``--emit key``), per record (``--emit record``, as
+Megaphone's hash-count), or not at all (``--emit none``). A file sink writes what is emitted as
+Parquet. The final state is checked: the counts must add up to the number of records.
 
-With ``--fill`` (and by itself from 20 million keys) every key is inserted once before a step counts, so
-that the state has all of them, and the memory of the Python workers and the storage are measured too.
+With ``--fill`` (and always from 20 million keys on) every key is inserted once before a step
+counts, so that the state has all of them. Then the memory of the Python workers and the storage are
+measured, too.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from benchmarks.harness import (
 )
 from benchmarks.inputs import write_fill, write_input
 from benchmarks.peers import PEERS, running_count
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.nexmark.harness.memory import GIB, MemoryWatch
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
-#: What a key and its count take as columns.
+#: Bytes of a key and its count as columns.
 COLUMN_BYTES = 16
-#: About how many rows of run files :func:`check` reads at once.
+#: Approximate number of rows of run files that :func:`check` reads at once.
 CHECKED_AT_ONCE = 1_000_000
-#: From so many keys on, uniform records would take too long to have brought them all.
+#: From this many keys on, uniform records would take too long to bring all of them.
 ALWAYS_FILLED = 20_000_000
 GOALS = {
     ("key", 100_000): 6_000_000,
@@ -75,14 +76,14 @@ def headrace(
 
 
 def check(storage: Path, records: int) -> int:
-    """Read the final state back from storage; check that the counts add up. Return the keys.
+    """Read the final state back from storage, and check that the counts add up; return the keys.
 
-    It is read range by range, so that however many keys there are, few of them are in memory.
+    It is read range by range, so only a part of it is in memory, however many keys it has.
     """
-    from headrace.checkpoints.files import StateReaders, state_files
+    from headrace.checkpoints.state_files import StateReaders, state_files
     from headrace.keyspace.layout import Layout
     from headrace.keyspace.ranges import Ranges
-    from headrace.ledger.log import Ledger
+    from headrace.ledger.ledger import Ledger
 
     store = LocalStore(storage)
     head = Ledger(store).open()
@@ -107,7 +108,7 @@ def check(storage: Path, records: int) -> int:
 def run_peer(
     spark: Any, peer: str, data: Path, folder: Path, chosen: Any
 ) -> tuple[float, list[float]]:
-    """Run a peer on the same files; the slow ones on a few small files of the same keys."""
+    """Run a peer on the same files; a slow one on a few small files of the same keys."""
     emit = chosen.emit != "none"
     if peer.startswith("builtin"):
         return running_count(spark, peer, data, folder, emit=emit, warm=chosen.warm)
@@ -137,7 +138,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def own_figures(seconds: list[float], keys: int, chosen: Any) -> list[dict[str, Any]]:
-    """Return the figures of our own run."""
+    """Return the figures of Headrace's run."""
     rate = chosen.rows * len(seconds) / sum(seconds)
     p95 = percentile(seconds, 0.95)
     goal = GOALS.get((chosen.emit, chosen.keys))
@@ -151,7 +152,7 @@ def own_figures(seconds: list[float], keys: int, chosen: Any) -> list[dict[str, 
 
 
 def size_figures(peak: int, storage: Path, chosen: Any) -> list[dict[str, Any]]:
-    """Return what the state takes, in memory and on disk, beside its columns."""
+    """Return the size of the state in memory and on disk, and that of its columns."""
     return [
         figure("state_gib", peak / GIB, "GiB"),
         figure("column_gib", chosen.keys * COLUMN_BYTES / GIB, "GiB"),

@@ -1,4 +1,4 @@
-"""A store that counts what is read from it, in every process: how much state really moves."""
+"""A store that counts the bytes read from it, in every process: how much state really moves."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace.storage import LocalStore
 
 
 class CountedStore(LocalStore):
-    """A directory; each read leaves its time and its length in a file of the process.
+    """A directory. Each read appends its time and its length to a file of the process.
 
     Args:
-        directory: where; the counts are in ``DIRECTORY.reads``.
+        directory: the directory; the counts are in ``DIRECTORY.reads``.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -40,7 +40,7 @@ class CountedStore(LocalStore):
 
 
 def bytes_read(directory: Path, first_s: float, last_s: float) -> float:
-    """Return how many bytes all processes together have read in a span of time (seconds since 1970)."""
+    """Return the bytes that all processes have read in a span of time (seconds since 1970)."""
     total = 0.0
     for file in _counts_of(directory).iterdir():
         reads = np.fromfile(file).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""What several benchmarks measure: the paper's hash-count, and it as a workload by the clock."""
+"""The paper's hash-count, which several benchmarks measure; also as a workload by the clock."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 
 import headrace as hr
 from benchmarks.inputs import FilledThenPaced
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.nexmark.pace import Pace
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 
 class Counted(hr.ColumnarComputation):
-    """A count for each key; says it for each key of a step, for each record, or not at all."""
+    """A count for each key, produced for each key of a step, for each record, or not at all."""
 
     counts = hr.TableState({"count": int})
     out = hr.Output(int)
@@ -33,12 +33,12 @@ class Counted(hr.ColumnarComputation):
 
 
 class RunningCount:
-    """Counts by key, as a workload: all keys are there before records come by the clock.
+    """A count by key, as a workload. All keys are there before records come by the clock.
 
     Args:
-        keys: how many keys there are.
-        emit: as :class:`Counted` says it.
-        tasks: how many tasks read a step side by side.
+        keys: the number of keys.
+        emit: as for :class:`Counted`.
+        tasks: how many tasks read a step in parallel.
     """
 
     def __init__(self, keys: int, *, emit: str = "key", tasks: int = 2) -> None:

@@ -1,9 +1,10 @@
-"""A durable, exactly-once step against the bare Spark job that it rides on.
+"""A durable, exactly-once step compared with the bare Spark job that runs it.
 
-One computation, two workers, 10 000 records a step, 100 steps (columnar; ``--per-record`` for user
-code that is called for each record); for each exchange beside its floor:
-the empty job of the same stages, tasks, imports and pools, in the fastest configuration found *for
-the floor* (RDDs built once, collected by two gateway calls), measured in the same run before and after.
+One computation, two workers, 10 000 records a step, 100 steps; columnar, or with ``--per-record``
+user code that is called for each record. Each exchange is compared with its floor: the empty job of
+the same stages, tasks, imports and pools. The floor has the configuration that was found to be the
+fastest *for the floor* (RDDs built once, collected by two gateway calls). It is measured in the
+same run, before and after.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ from benchmarks.harness import (
     steps_of,
     timed,
 )
-from headrace.driver import Driver
-from headrace.runners import spark_private
-from headrace.runners.spark import SparkRunner
-from headrace.runners.spark_anchor import same
+from headrace.driver.driver import Driver
+from headrace.pipeline.source import Limit, Offer, Position, Split
+from headrace.runners.spark import private_api
+from headrace.runners.spark.anchor import same
+from headrace.runners.spark.runner import SparkRunner
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.storage import LocalStore
 
 GOAL = 1.25
 
 
 class Keys(hr.sources.Source):
-    """Records with a key uniform in a domain, made where they are read from their numbers alone."""
+    """Records with uniform keys, made where they are read, from their numbers alone."""
 
     def __init__(self, domain: int) -> None:
         self._domain = domain
@@ -101,7 +103,7 @@ def _empty_map(numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
 
 
 def driver_floor(context: Any) -> Any:
-    """Return the empty one-stage job, a pool of Python processes for each of two workers."""
+    """Return the empty one-stage job, with a pool of Python processes for each of two workers."""
 
     def one(number: int) -> Any:
         rdd = context.parallelize([number], 1).mapPartitions(_empty)
@@ -109,21 +111,19 @@ def driver_floor(context: Any) -> Any:
         return rdd
 
     parts = [
-        spark_private.set_environment(
-            functools.partial(one, n), context, {"HEADRACE_FLOOR": str(n)}
-        )
+        private_api.set_environment(functools.partial(one, n), context, {"HEADRACE_FLOOR": str(n)})
         for n in range(2)
     ]
-    return spark_private.lean_collector(context.union(parts))
+    return private_api.lean_collector(context.union(parts))
 
 
 def shuffle_floor(context: Any, layers: int = 1) -> Any:
-    """Return the empty job of one stage to read and one for each layer, two tasks each."""
+    """Return the empty job with one stage to read and one for each layer, of two tasks each."""
     stage = context.parallelize(range(2), 2)
     for _ in range(layers):
         stage = stage.mapPartitions(_empty_map).partitionBy(2, same)
     rdd = stage.mapPartitions(_empty)
-    collect, clean = spark_private.lean_collector(rdd), spark_private.shuffle_cleaner(rdd)
+    collect, clean = private_api.lean_collector(rdd), private_api.shuffle_cleaner(rdd)
 
     def run() -> None:
         collect()

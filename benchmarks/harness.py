@@ -1,4 +1,4 @@
-"""What all benchmarks share: figures, tables, JSON, and a session in the fastest known configuration."""
+"""The common parts of all benchmarks: figures, tables, JSON, and the fastest known session."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-#: Options that say where figures go, and nothing of what they are.
+#: Options that say where figures are written, and do not influence them.
 _WHERE = {"--json", "--picture", "--pictures"}
 
 
 def figure(
     name: str, value: float, unit: str, goal: str = "", met: bool | None = None
 ) -> dict[str, Any]:
-    """Return one figure as the JSON files hold it."""
-    value = round(float(value), 4)  # (NumPy has floats of its own)
+    """Return one figure, in the form of the JSON files."""
+    value = round(float(value), 4)  # (NumPy has float types of its own)
     return {"name": name, "value": value, "unit": unit, "goal": goal, "met": met}
 
 
@@ -43,7 +43,7 @@ def median_ms(values: Sequence[float]) -> float:
 
 
 def source_tree(folder: str = "src") -> str:
-    """Return the hash of the tree of files that was measured, as git names it (or of its files)."""
+    """Return the hash of the measured tree of files: git's, or one of the files if uncommitted."""
     done = subprocess.run(
         ["git", "rev-parse", f"HEAD:{folder}"],
         cwd=ROOT,
@@ -67,10 +67,10 @@ def source_tree(folder: str = "src") -> str:
 
 
 def programs_tree(but: Sequence[str] = ()) -> str:
-    """Return a hash of the modules that the program which is running has read, beside ``src/``.
+    """Return a hash of the modules that the running program has imported, outside ``src/``.
 
     Args:
-        but: modules of which nothing that is measured depends.
+        but: modules that do not influence the measurements.
     """
     digest = hashlib.blake2b(digest_size=20)
     known = {
@@ -85,7 +85,7 @@ def programs_tree(but: Sequence[str] = ()) -> str:
 
 
 def command() -> str:
-    """Return the command that is running, without where its figures and pictures go."""
+    """Return the command that is running, without the options for output files."""
     words = iter(sys.argv[1:])
     given = []
     for word in words:
@@ -97,14 +97,14 @@ def command() -> str:
 
 
 def program() -> list[str]:
-    """Return what was run, as a command."""
+    """Return the command that runs this program, without options."""
     spec = sys.modules["__main__"].__spec__
     name = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
     return ["python", "-m", name]
 
 
 def facts(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what a figure depends on."""
+    """Return the facts that a figure depends on."""
     packages = ["pyspark", "pyarrow", "numpy", "msgspec"]
     return {
         "command": command(),
@@ -124,7 +124,7 @@ def facts(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def report(title: str, rows: list[list[str]], figures: list[dict[str, Any]],
            arguments: argparse.Namespace, **more: Any) -> None:  # fmt: skip
-    """Print a table (its first row is the head) and the figures; write the JSON, with more facts."""
+    """Print a table (its first row is the head) and the figures; write JSON, with more facts."""
     show(title, rows, figures)
     write(rows, figures, arguments, **more)
 
@@ -148,11 +148,11 @@ def show(title: str, rows: list[list[str]], figures: list[dict[str, Any]]) -> No
 
 def write(rows: list[list[str]], figures: list[dict[str, Any]],
           arguments: argparse.Namespace, **more: Any) -> None:  # fmt: skip
-    """Write a table and the figures as JSON, with more facts, if a file is asked for."""
+    """Write a table and the figures as JSON, with more facts, if a file was given."""
     if arguments.json:
         content = {**facts(arguments), **more, "table": rows, "figures": figures}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        aside = arguments.json.with_suffix(".tmp")  # (hours may be in the file)
+        aside = arguments.json.with_suffix(".tmp")  # (the file may hold the results of hours)
         aside.write_text(laid_out(content) + "\n")
         aside.replace(arguments.json)
 
@@ -184,7 +184,7 @@ def laid_out(value: Any, indent: str = "") -> str:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of all benchmarks."""
+    """Return a parser with the options that all benchmarks have."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--quick", action="store_true", help="under a minute")
     made.add_argument("--json", type=Path, help="write the figures to a file")
@@ -192,10 +192,10 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def local_session(slots: int = 2) -> Any:
-    """Start a local session as Headrace starts one."""
+    """Start a local session, configured as Headrace's own."""
     from pyspark.sql import SparkSession
 
-    from headrace.runners.spark import SESSION_SETTINGS
+    from headrace.runners.spark.runner import SESSION_SETTINGS
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("headrace-bench").master(f"local[{slots}]")
@@ -212,12 +212,12 @@ def local_session(slots: int = 2) -> Any:
 def steps_of(
     driver: Any, *, warm: int, measured: int | None = None
 ) -> tuple[list[float], dict[str, float]]:
-    """Run a driver and close it; return the seconds of each step with records, and the mean phases.
+    """Run a driver and close it; return the seconds of each step with records, and mean phases.
 
     Args:
-        driver: a :class:`headrace.driver.Driver`.
+        driver: a :class:`headrace.driver.driver.Driver`.
         warm: how many steps do not count.
-        measured: stop after so many more; otherwise when the driver stops by itself.
+        measured: the number of steps to measure after that; None to go on until the driver stops.
     """
     commits = [time.perf_counter()]
     phases: dict[str, float] = {}
@@ -243,7 +243,7 @@ def steps_of(
 
 
 def timed(work: Callable[[], object], times: int) -> list[float]:
-    """Return the seconds of each of some calls."""
+    """Return the seconds of each of ``times`` calls."""
     found = []
     for _ in range(times):
         begun = time.perf_counter()
@@ -253,5 +253,5 @@ def timed(work: Callable[[], object], times: int) -> list[float]:
 
 
 def bytes_on_disk(folder: Path) -> int:
-    """Return how much the files of a folder take."""
+    """Return the bytes that the files of a folder take on disk."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())

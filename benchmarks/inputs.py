@@ -1,6 +1,6 @@
-"""Inputs of the benchmarks: files of uniform keys, and sources that make what they read from its numbers.
+"""Inputs of the benchmarks: files of uniform keys, and sources that make records from numbers.
 
-Some first make state, every key once, and then touch a part of it.
+Some sources first bring every key once, to fill the state, and then touch a part of it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import pyarrow.parquet as pq
 import headrace as hr
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.timeline import cut
+from headrace.pipeline.source import Limit, Offer, Position, Split
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 
 BLOCK = 1_000_000
-#: A prime above all numbers of keys: a counter's multiples of it, modulo the keys, are each key once.
+#: A prime above all numbers of keys. Consecutive multiples of it, modulo the number of keys, are
+#: each key once.
 _PRIME = 982_451_653
 
 
@@ -36,10 +38,10 @@ def write_input(folder: Path, files: int, rows: int, keys: int, first: int = 0) 
 
 
 def write_fill(folder: Path, rows: int, keys: int) -> int:
-    """Write files that come before those of :func:`write_input`: every key once, in no order.
+    """Write files that come before those of :func:`write_input`: every key once, scattered.
 
     Returns:
-        How many files there are.
+        The number of files.
     """
     starts = range(0, keys, rows)
     blocks = (np.arange(at, min(at + rows, keys)) * _PRIME % keys for at in starts)
@@ -58,12 +60,14 @@ def _write_files(folder: Path, name: str, blocks: Iterable[Any], first: int) -> 
 
 
 class FilledThenPaced(hr.sources.Source):
-    """Each key once, as fast as it goes; then records by the clock, which begins when all keys are there.
+    """Each key once, as fast as possible; then records by the clock.
+
+    The clock starts when all keys are there.
 
     Args:
-        pace: when these are due.
-        keys: how many keys there are: 0 and up.
-        tasks: how many tasks read a step side by side.
+        pace: when these records are due.
+        keys: the number of keys, which are 0 and up.
+        tasks: how many tasks read a step in parallel.
     """
 
     bounded = False
@@ -98,13 +102,13 @@ class FilledThenPaced(hr.sources.Source):
 
 
 class Filled(hr.sources.Source):
-    """First every key once, in steps of a million; then, for ever, few records on few of the keys.
+    """Every key once, in steps of a million; then, without end, few records on few of the keys.
 
     Args:
-        keys: how many keys there are: 0 and up.
+        keys: the number of keys, which are 0 and up.
         rows: records a step, once all keys are there.
-        touched: how many different keys these records are drawn from, spread over all keys.
-        turning: whether every step touches other keys, for as long as there are others.
+        touched: the number of different keys of these records, spread over all keys.
+        turning: whether every step touches other keys, as long as there are others.
     """
 
     bounded = True
@@ -115,7 +119,7 @@ class Filled(hr.sources.Source):
 
     @property
     def fill_steps(self) -> int:
-        """How many steps it takes until all keys are there."""
+        """The number of steps until all keys are there."""
         return -(-self._keys // BLOCK)
 
     def values(self) -> ValueType:
@@ -146,7 +150,7 @@ class Filled(hr.sources.Source):
 
 
 class Paired(Filled):
-    """The same records, with a second field that is another key: each key has one of its own."""
+    """The same records with a second field that is another key; each key has its own other key."""
 
     def values(self) -> ValueType:
         return value_type_of({"key": int, "other": int})

@@ -1,16 +1,18 @@
-"""Latency in open loop: from the time that a record was scheduled until a sink receives its result.
+"""Latency in an open loop: from a record's scheduled time until a sink receives its result.
 
-Records come at a constant rate, whatever the pipeline does: one that has to wait is not forgiven its
-waiting. One computation, and three with different keys one after another (none is chained to another);
-durable. Beside it the bare jobs that a step rides on, of the exchange that ran, measured in the same run
-after each part of it; what computations add is compared with what the bare jobs add.
+Records come at a constant rate, however slow the pipeline is. The time that a record has to wait
+counts. There is one computation, or three with different keys one after another (none is chained to
+another). Steps are durable. They are compared with the bare jobs of the exchange that ran, measured
+in the same run after each part of it. What further computations add is compared with what further
+bare jobs add.
 
-At the first rate, with one computation, in the four ways of MillWheel's section 8.1: strong or weak
-productions, with and without record ids whose copies are dropped (an outside that repeats itself; inside,
-all of them are exactly once).
+At the first rate, one computation runs in the four ways of MillWheel's section 8.1: with strong or
+weak productions, and with or without record ids by which repeated records are dropped. (The
+repetitions come from outside; inside, all of them are exactly once.)
 
-No computation may hold the watermark back behind the newest event time; and for each of the three
-stages, how far its output watermark is behind real time just before a commit moves it.
+No computation may hold the watermark back behind the newest event time. For each of the three
+stages, it also measures how far the output watermark is behind real time just before a commit moves
+it.
 """
 
 from __future__ import annotations
@@ -32,22 +34,23 @@ import pyarrow as pa
 import headrace as hr
 from benchmarks.floor import driver_floor, shuffle_floor
 from benchmarks.harness import figure, local_session, median_ms, parser, report, timed
-from headrace.driver import Driver
-from headrace.runners.spark import SparkRunner
+from headrace.driver.driver import Driver
+from headrace.pipeline.source import Limit, Offer, Position, Split
+from headrace.runners.spark.runner import SparkRunner
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.storage import LocalStore
 
 PERCENTILES = (50, 90, 95, 99, 99.9, 100)
 DEPTHS = (1, 3)
-#: On a machine that is busy with something else, time alone may see hardly a step.
+#: On a busy machine, a run that is limited by time alone might have hardly any step.
 FEWEST_STEPS = 10
 #: Fewer records are read by one task.
 WORTH_TWO_TASKS = 20_000
-#: percentile → how many times the floor it may take
+#: percentile → how many times the floor it may be
 OVER_FLOOR = {50: 2.0, 95: 2.5}
 GOAL_COMPUTATION = 1.25
-#: What a stage may add to the lag of the watermark; MillWheel's stayed below.
+#: What a stage may add to the lag of the watermark. MillWheel's stayed below.
 GOAL_LAG_MS = 200.0
 HORIZON = "10s"
 #: How often each of the four ways is measured.
@@ -56,14 +59,14 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Mode:
-    """How results are delivered, and whether copies of records are looked for.
+    """How results are delivered, and whether repeated records are dropped.
 
     Attributes:
         weak: whether the sink receives a step before its commit.
-        ids: whether records have ids, so that copies are dropped.
-        others_ms: percentile → what the better of others took in ms, at 10 000 records/s and one
-            computation: MillWheel (p50, p95), and for the default Spark's real-time mode with its own
-            stateful operator in the JVM (p99).
+        ids: whether records have ids, so that repeated ones are dropped.
+        others_ms: percentile → milliseconds that the better of other systems took, at 10 000
+            records/s and one computation: MillWheel (p50, p95), and for the default mode Spark's
+            real-time mode with its own stateful operator in the JVM (p99).
     """
 
     weak: bool = False
@@ -82,7 +85,7 @@ MODES = [STRONG, WEAK, STRONG_IDS, WEAK_IDS]
 
 
 class Paced(hr.sources.Source):
-    """Records at a constant rate since a start; a record's number says when it is scheduled."""
+    """Records at a constant rate since a start. A record's number determines its scheduled time."""
 
     bounded = False
 
@@ -128,7 +131,7 @@ class Paced(hr.sources.Source):
 
 
 class Hop(hr.ColumnarComputation):
-    """Counts by its key, and passes records on for the next computation to key otherwise."""
+    """Counts by its key, and passes records on for the next computation to key differently."""
 
     counts = hr.TableState({"count": int})
     out = hr.Output({"a": int, "b": int, "c": int})
@@ -141,7 +144,7 @@ class Hop(hr.ColumnarComputation):
 
 @dataclass
 class Seen:
-    """What a run showed, once warm."""
+    """What a run showed, once it was warm."""
 
     steps: list[float] = field(default_factory=list)
     phases: Counter[str] = field(default_factory=Counter)
@@ -151,7 +154,7 @@ class Seen:
     before_us: list[int] = field(default_factory=list)
 
     def add(self, summary: hr.StepSummary, stages: list[str]) -> None:
-        """Take in a step of a pipeline of some computations, one after another."""
+        """Add a step of a pipeline whose computations follow each other."""
         self.steps.append(summary.seconds)
         self.phases.update(summary.phases)
         self.exchanges[summary.exchange] += 1
@@ -169,7 +172,7 @@ class Seen:
 
     @property
     def exchange(self) -> str:
-        """The exchange that ran, most of the time."""
+        """The exchange that ran most of the time."""
         return self.exchanges.most_common(1)[0][0]
 
     @property
@@ -179,7 +182,7 @@ class Seen:
 
 
 def drawn(source: Paced, depth: int, mode: Mode, sink: hr.sinks.Sink) -> hr.Pipeline:
-    """Return a pipeline of some computations with different keys, one after another."""
+    """Return a pipeline of computations with different keys, one after another."""
     pipeline: Any = hr.Pipeline("latency")
     ids = {"ids": "number", "horizon": HORIZON} if mode.ids else {}
     stream = pipeline.inject("records", source, **ids)
@@ -193,10 +196,10 @@ def measure(
     context: Any, rate: int, depth: int, seconds: float, warm: float, mode: Mode = STRONG,
     workers: int = 2,
 ) -> tuple[Any, Seen]:  # fmt: skip
-    """Return the latencies of records in seconds, and what else was seen.
+    """Return the latencies of records in seconds, and what else was observed.
 
-    Of all that were due after ``warm`` seconds, until what was due within ``seconds`` more is done, however
-    late: what waits at the end counts, too.
+    They are those of all records due after ``warm`` seconds. The run goes on until what was due
+    within the next ``seconds`` is done, however late. So records that wait at the end count, too.
     """
     folder = Path(tempfile.mkdtemp(prefix="headrace-latency-"))
     source = Paced(rate, 100_000, numbered=mode.ids)
@@ -234,14 +237,14 @@ def measure(
     return np.concatenate(found), seen
 
 
-#: By rate, number of computations, and mode: latencies in seconds, and what else was seen.
-#: The latencies of a run's records, and what else was seen.
+#: The latencies of a run's records in seconds, and what else was observed.
 Run = tuple[Any, Seen]
+#: The runs, by rate, number of computations, and mode.
 Found = dict[tuple[int, int, Mode], Run]
 
 
 class Floors:
-    """The bare jobs by exchange and number of computations, measured after each run of theirs."""
+    """The bare jobs by exchange and number of computations, measured after each run with it."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -249,7 +252,7 @@ class Floors:
         self._seconds: dict[tuple[str, int], list[float]] = {}
 
     def measure(self, exchange: str, times: int) -> None:
-        """Run those of an exchange so many times; the first time they are warmed up."""
+        """Run the jobs of an exchange ``times`` times each. The first time they are warmed up."""
         for depth in DEPTHS:
             case = exchange, depth
             if case not in self._jobs:
@@ -262,15 +265,15 @@ class Floors:
         if exchange == "shuffle":
             return shuffle_floor(self._context, depth)
         one = driver_floor(self._context)
-        jobs = depth + 1 if exchange == "host" else depth  # there, reading is a job too
+        jobs = depth + 1 if exchange == "host" else depth  # with `host`, reading is a job, too
         return lambda: [one() for _ in range(jobs)]
 
     def ms(self, exchange: str, depth: int) -> float:
-        """Return the median of a bare job, in milliseconds."""
+        """Return the median time of a bare job, in milliseconds."""
         return median_ms(self._seconds[exchange, depth])
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return them as figures."""
+        """Return the times as figures."""
         return [
             figure(f"floor_p50_ms_{exchange}_{depth}", self.ms(exchange, depth), "ms")
             for exchange, depth in self._jobs
@@ -278,7 +281,7 @@ class Floors:
 
 
 def at_most(name: str, value: float, unit: str, goal: float | None) -> dict[str, Any]:
-    """Return a figure that may have a highest value."""
+    """Return a figure with an upper goal, if one is given."""
     return figure(name, value, unit, *((f"<= {goal:g}", value <= goal) if goal else ()))
 
 
@@ -292,7 +295,7 @@ def over_floor(latencies: Any, floor: float, suffix: str) -> list[dict[str, Any]
 
 
 def mode_figures(rate: int, runs: dict[Mode, tuple[Any, Seen]]) -> list[dict[str, Any]]:
-    """Return the latencies of the ways beside the default one, and what weak productions gain."""
+    """Return the latencies of the modes other than the default, and what weak productions gain."""
     found = []
     for mode, (latencies, _) in runs.items():
         if mode != STRONG:
@@ -308,7 +311,7 @@ def mode_figures(rate: int, runs: dict[Mode, tuple[Any, Seen]]) -> list[dict[str
 
 
 def latency_figures(mode: Mode, rate: int, depth: int, latencies: Any) -> list[dict[str, Any]]:
-    """Return the percentiles of one case; those that others have published bear a goal."""
+    """Return the percentiles of one case, with goals where others have published a value."""
     others = dict(mode.others_ms) if (rate, depth) == (10_000, 1) else {}
     shown = np.percentile(latencies, PERCENTILES) * 1e3
     return [
@@ -318,7 +321,7 @@ def latency_figures(mode: Mode, rate: int, depth: int, latencies: Any) -> list[d
 
 
 def lag_figures(rate: int, seen: Seen) -> list[dict[str, Any]]:
-    """Return how far each stage's watermark is behind real time, and what it adds to the one before."""
+    """Return how far each stage's watermark is behind real time, and what the stage adds."""
     half, most = seen.lag_ms(50), seen.lag_ms(95)
     added = [ms - before for ms, before in zip(most, [0.0, *most], strict=False)]
     found = []
@@ -332,7 +335,7 @@ def lag_figures(rate: int, seen: Seen) -> list[dict[str, Any]]:
 
 
 def computation_figures(rate: int, runs: dict[int, Seen], floors: Floors) -> list[dict[str, Any]]:
-    """Return what a computation more costs over what it adds to the bare jobs, and the lag."""
+    """Return the cost of further computations over that of further bare jobs, and the lag."""
     few, many = (runs[depth] for depth in DEPTHS)
     added = statistics.median(many.steps) - statistics.median(few.steps)
     bare = floors.ms(many.exchange, DEPTHS[1]) - floors.ms(many.exchange, DEPTHS[0])
@@ -344,7 +347,7 @@ def computation_figures(rate: int, runs: dict[int, Seen], floors: Floors) -> lis
 
 
 def in_turns(ways: list[Mode], run: Callable[[Mode], Run]) -> dict[Mode, Run]:
-    """Return the middle one of some runs of each way, taken in turns: the machine's speed drifts."""
+    """Return the median run of each mode. They take turns, because the machine's speed drifts."""
     if len(ways) == 1:
         return {ways[0]: run(ways[0])}
     runs: dict[Mode, list[Run]] = {mode: [] for mode in ways}
@@ -366,7 +369,8 @@ def main() -> None:
     if chosen.quick:
         chosen.seconds, chosen.warm = 4.0, 3.0
     spark = local_session(2)
-    # The first run would be the only one in a cold JVM, which compiles for a minute or so.
+    # Otherwise the first run would be the only one in a cold JVM, which compiles for about a
+    # minute.
     measure(spark.sparkContext, chosen.rates[0], max(DEPTHS), 0.0, max(chosen.warm, 30.0))
     floors = Floors(spark.sparkContext)
     found: Found = {}
@@ -388,7 +392,7 @@ def main() -> None:
 
 
 def tell(found: Found, floors: Floors, chosen: argparse.Namespace) -> None:
-    """Report what was found."""
+    """Report the results."""
     head = ["records/s", "computations", "productions", "ids", "exchange", "steps"]
     rows = [[*head, *(f"p{p:g} ms" for p in PERCENTILES[:-1]), "max ms"]]
     figures: list[dict[str, Any]] = []

@@ -1,9 +1,9 @@
-"""What it costs to measure the loads of bins: every other step is measured, in one and the same run.
+"""The cost of measuring the loads of bins: every other step is measured, in one run.
 
-One columnar count, two workers, 10 000 records a step. In earnest only one step in 250 ms is measured. In
-this process by default, where the CPU time of its one thread is taken, since time that passes differs by
-chance far more than what is looked for; on Spark with ``--spark``, where it has to be time that passes. The
-figure is the median of many pairs of neighbours.
+One columnar count, two workers, 10 000 records a step. In production only one step in 250 ms is
+measured. By default it runs in this process and takes the CPU time of its one thread, because
+elapsed time varies by far more than the difference in question. With ``--spark`` it runs on Spark
+and has to take elapsed time. The figure is the median over many pairs of neighbouring steps.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 import headrace as hr
 from benchmarks.floor import BatchCount, Count, Keys
 from benchmarks.harness import figure, local_session, parser, report
-from headrace.coordinator.measuring import Meter
-from headrace.driver import Driver
+from headrace.coordinator.load.meter import Meter
+from headrace.driver.driver import Driver
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore
 
-#: So many steps do not count; an even number.
+#: The number of steps that do not count; even.
 _WARM = 60
 
 
 class EveryOther(Meter):
-    """Lets every other step be measured."""
+    """A meter that measures every other step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class EveryOther(Meter):
 def pairs(
     runner: Runner, bins: int, rows: int, steps: int, *, per_record: bool
 ) -> list[tuple[float, float]]:
-    """Return the seconds of steps that were not measured, each with those of the next, which was."""
+    """Return the seconds of unmeasured steps, each with those of the next, measured step."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-measuring-"))
     pipeline = hr.Pipeline("measuring")
     computation = Count() if per_record else BatchCount()
@@ -68,7 +68,7 @@ def pairs(
         driver.close()
         shutil.rmtree(folder)
     found = [after - before for before, after in itertools.pairwise(commits)]
-    # (the time of the first step is not known, so the first that is known was measured)
+    # (The time of the first step is not known, so the first known one belongs to a measured step.)
     return list(zip(found[_WARM + 1 :: 2], found[_WARM + 2 :: 2], strict=False))
 
 
@@ -88,7 +88,7 @@ def main() -> None:
         if spark is None:
             runner: Runner = InlineRunner()
         else:
-            from headrace.runners.spark import SparkRunner
+            from headrace.runners.spark.runner import SparkRunner
 
             runner = SparkRunner(spark.sparkContext)
         found = pairs(runner, 1 << bits, chosen.rows, chosen.steps, per_record=chosen.per_record)

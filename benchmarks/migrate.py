@@ -1,10 +1,11 @@
-"""A quarter of the bins move, uniform to skewed to uniform, while records come at a constant rate.
+"""A quarter of the bins moves, uniform to skewed to uniform, under a constant load.
 
-Two hosts (a standalone master with two workers on two loopback addresses), nothing shared between them
-but a store that is as slow as one across a network. Half of the bins of one host move to the other at a
-third of the time, and back at two thirds: all at once, fluid, batched, and batched with what moves copied
-ahead. Latency counts from the time that a record was scheduled until a sink has its step's results, in
-buckets of 250 ms; compared are windows of the same length, before and while state moves.
+There are two hosts: a standalone master with two workers on two loopback addresses. They share
+nothing but a store that is as slow as one across a network. Half of the bins of one host move to
+the other at a third of the time, and back at two thirds: all at once, fluid, batched, and batched
+with reading ahead. Latency counts from the time that a record was scheduled until a sink has its
+step's results, in buckets of 250 ms. Windows of equal length are compared, before and while state
+moves.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from benchmarks.harness import figure, parser, report
 from benchmarks.places import two_hosts
 from benchmarks.ways import WAYS, Runs, plain, runs_of
 from headrace.nexmark.harness.latency import Latencies
-from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.load import LoadTest
 from headrace.nexmark.harness.picture import draw_ways
 
 GOAL_PREPARED = 1.15
 GOAL_ALL_AT_ONCE = 10.0
-#: All at once is worth comparing with where it takes so many times the steady maximum.
+#: Comparing with all at once is meaningful if its maximum is this many times the steady one.
 BAD = 20.0
 SHARES = (50.0, 99.9, 100.0)
 
@@ -42,7 +43,9 @@ def main() -> None:
     chosen = options.parse_args()
     if chosen.quick:
         chosen.keys, chosen.seconds, chosen.warm, chosen.runs = 200_000, 15.0, 25.0, 1
-    load = Load(rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
+    load = LoadTest(
+        rate=chosen.rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds
+    )
     with two_hosts(call_ms=chosen.call_ms, megabytes=chosen.megabytes) as place:
         times = dict.fromkeys(chosen.ways, chosen.runs)
         runs = runs_of(place, RunningCount(chosen.keys, tasks=1), load, times)
@@ -65,7 +68,7 @@ def head() -> list[str]:
 
 
 def row(way: str, runs: Runs) -> list[str]:
-    """Return a way's row."""
+    """Return the row of a way."""
     moved, times = runs.moved, (f"{ms:.0f}" for ms in runs.late_ms(SHARES))
     return [way, str(moved.bins), f"{moved.nbytes / 1e6:.1f}", f"{moved.seconds:.1f}", *times]
 

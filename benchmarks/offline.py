@@ -1,8 +1,9 @@
-"""Spark's own way to give streaming state more partitions: stop, repartition offline, start again.
+"""Spark's own way to give streaming state more partitions: stop, repartition offline, restart.
 
-A running count with Spark's aggregation, RocksDB state, on every key once and then a constant rate. The
-repartitioning is an API of Spark's that is not public yet (``spark._streamingCheckpointManager``, Spark 4.2
-and newer). The session stays, so its JVM is warm; a user who stops the driver has that to wait for, too.
+A running count with Spark's aggregation and RocksDB state: every key once, and then a constant
+rate. The API for repartitioning is not public yet (``spark._streamingCheckpointManager``, Spark 4.2
+and newer). The session stays, so its JVM is warm. A user who stops the driver waits for a new JVM,
+too.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ import numpy as np
 from benchmarks.inputs import BLOCK, write_fill
 from benchmarks.peers import ROCKSDB
 
-#: Multiples of a prime above all numbers of keys, modulo these, are spread over them.
+#: Multiples of a prime above all numbers of keys. Modulo the number of keys they are spread over
+#: them.
 _PRIME = 982_451_653
 
 
 @dataclass
 class Outage:
-    """What stopping, repartitioning and starting again showed; times are seconds since 1970.
+    """What stopping, repartitioning and restarting showed. Times are seconds since 1970.
 
     Attributes:
         commits: when batches were committed, before and after.
-        asked: when it was asked to stop.
+        asked: when the stop was requested.
         stopped, repartitioned, started: when each of the three was done.
     """
 
@@ -54,7 +56,7 @@ class Outage:
 
     @property
     def parts(self) -> dict[str, float]:
-        """How long each part took, from when the stop was asked for."""
+        """How long each part took, from the request to stop."""
         _, first = self.window
         return {
             "stop": self.stopped - self.asked,
@@ -67,15 +69,15 @@ class Outage:
 def repartitioned(
     spark: Any, folder: Path, *, keys: int, rate: int, workers: tuple[int, int], seconds: float
 ) -> Outage:
-    """Run the count, repartition its state offline, and run it on.
+    """Run the count, repartition its state offline, and resume it.
 
     Args:
         spark: the session; its number of shuffle partitions is changed.
         folder: for the input and the checkpoint.
-        keys: how many keys there are; each comes once at first, as fast as it goes.
+        keys: the number of keys; each comes once at first, as fast as possible.
         rate: records a second after that.
-        workers: how many partitions of state, before and after.
-        seconds: how long the load flows before, and after.
+        workers: the number of partitions of state, before and after.
+        seconds: duration of the load before, and after.
     """
     data, checkpoint = folder / "fill", folder / "checkpoint"
     data.mkdir()
@@ -84,15 +86,16 @@ def repartitioned(
     spark.conf.set("spark.sql.shuffle.partitions", str(workers[0]))
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
     query = _start(spark, data, checkpoint, keys, rate)
-    # A batch of files that is given up, with a stop in the middle, is more than their source can bear.
+    # The source of files fails if a batch is cancelled by a stop in the middle and then given up.
+    # So wait until all files are read.
     _wait_until(query, lambda: _read(query, "FileStreamSource") >= keys)
     query.awaitTermination(seconds)
-    spark.sparkContext.setLogLevel("OFF")  # a batch that is cut short is an error there
+    spark.sparkContext.setLogLevel("OFF")  # a cancelled batch is logged as an error
     asked = time.time()
     query.stop()
     stopped = time.time()
     before = _commits(query)
-    # False: the batch that was cut short may be given up, for this sink keeps nothing.
+    # False: the cancelled batch may be given up, because this sink keeps nothing.
     spark._streamingCheckpointManager.repartition(str(checkpoint), workers[1], False)
     done = time.time()
     query = _start(spark, data, checkpoint, keys, rate)
@@ -119,7 +122,7 @@ def _start(spark: Any, data: Path, checkpoint: Path, keys: int, rate: int) -> An
 
 
 def _wait_until(query: Any, holds: Callable[[], bool]) -> None:
-    """Wait until something is so, while a query runs."""
+    """Wait until a condition holds, while a query runs."""
     while not holds():
         if query.awaitTermination(0.1):
             raise RuntimeError("the query has ended")

@@ -1,9 +1,9 @@
-"""Experiments of hours, measured part by part: what is stopped goes on where it was.
+"""Experiments that take hours, measured part by part: a run that was stopped resumes.
 
-An experiment's file of results holds what each part has found, with the tree of files, the programs, the
-versions and the options that this is of. The same command, run again with the same, measures what is
-missing; with others it begins anew. ``--anew`` measures again what is chosen. A part that fails is told,
-and keeps none of the others from being measured.
+The file of results holds the result of each part, with the tree of files, the programs, the
+versions and the options. If the same command runs again under the same conditions, it measures the
+missing parts. Under other conditions it starts again. ``--anew`` measures the chosen parts again. A
+part that fails is reported, and the others are still measured.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from benchmarks.harness import facts, program, programs_tree, write
 
 Found = TypeVar("Found")
 
-#: The table and the figures that are made of what was found.
+#: The table and the figures of a result.
 Told = tuple[list[list[str]], list[dict[str, Any]]]
-#: What all parts of a file have in common.
+#: The facts that all parts of a file have in common.
 _SAME = ("source_tree", "programs", "versions", "machine", "parameters")
-#: What only tells of what was found.
+#: Modules that only present results.
 _ONLY_TELL = ["benchmarks.evaluation.papers", "benchmarks.tables", "benchmarks.evaluation.page"]
 
 
 class Parts(Generic[Found]):
-    """What an experiment has found so far.
+    """The results of an experiment so far.
 
     Args:
-        kind: what a part finds: a type that msgspec knows.
-        names: all parts, in the order in which they are told.
-        made: the options that there are; :meth:`add_option` has been called with them.
-        chosen: those that are given.
+        kind: the type of a part's result, which msgspec must know.
+        names: all parts, in the order of the report.
+        made: the parser of options, to which :meth:`add_option` has been applied.
+        chosen: the given options.
         selecting: the option that chooses parts, if there is one.
     """
 
@@ -65,22 +65,22 @@ class Parts(Generic[Found]):
         made.add_argument("--anew", action="store_true", help="measure again what is there")
 
     def missing(self, some: Iterable[str] | None = None) -> list[str]:
-        """Return which parts (of some) are to be measured."""
+        """Return the parts (of some) that are still to be measured."""
         asked = self._names if some is None else some
         return [name for name in asked if self._chosen.anew or name not in self._found]
 
     def measure(
         self, names: Iterable[str], work: Callable[[str], Found], told: Callable[[dict[str, Found]], Told]
     ) -> int:  # fmt: skip
-        """Measure parts one after another, and write what there is after each.
+        """Measure parts one after another; write all results after each.
 
         Args:
-            names: which.
-            work: measures one.
-            told: makes a table and figures of all that was found.
+            names: the parts.
+            work: measures one part.
+            told: makes a table and figures from all results.
 
         Returns:
-            How many have failed. (They are missing still, and so are measured the next time.)
+            How many parts have failed. They are still missing, so the next run measures them.
         """
         for name in names:
             try:
@@ -92,16 +92,16 @@ class Parts(Generic[Found]):
         return len(self._failed)
 
     def add(self, name: str, found: Found) -> None:
-        """Take in what a part has found."""
+        """Add the result of a part."""
         self._found[name] = found
 
     @property
     def found(self) -> dict[str, Found]:
-        """What each part has found, in the order of all parts."""
+        """The result of each part, in the order of all parts."""
         return {name: self._found[name] for name in self._names if name in self._found}
 
     def write(self, rows: list[list[str]], figures: list[dict[str, Any]]) -> None:
-        """Write what there is so far: the table and figures that were made of it, and the parts."""
+        """Write the results so far: a table and figures made from them, and the parts."""
         more = {
             "missing": [name for name in self._names if name not in self._found],
             "failed": self._failed,
@@ -113,7 +113,7 @@ class Parts(Generic[Found]):
 def command_of(
     made: argparse.ArgumentParser, chosen: argparse.Namespace, names: Iterable[str]
 ) -> str:
-    """Return the command that measures all parts so: the program, and which options are not usual."""
+    """Return the command that measures all parts in this way, with its non-default options."""
     if chosen.quick:
         return shlex.join([*program(), "--quick"])
     usual, given = vars(made.parse_args([])), []
@@ -126,12 +126,12 @@ def command_of(
 
 
 def _kept(file: Path | None, now: dict[str, Any], kind: type[Found]) -> dict[str, Found]:
-    """Return the parts that a file has, if they are of what there is now."""
+    """Return the parts in a file if they were measured under the present conditions."""
     if file is None or not file.exists():
         return {}
     known = json.loads(file.read_text())
     if other := [what for what in _SAME if known.get(what) != now[what]]:
-        aside = _aside(file, known["source_tree"][:8])  # (hours may be in the file)
+        aside = _aside(file, known["source_tree"][:8])  # (the file may hold the results of hours)
         file.replace(aside)
         told = f"{file.name} is of other {', '.join(other)}, and now {aside.name}: all is measured anew"
         print(told, flush=True)
@@ -140,6 +140,6 @@ def _kept(file: Path | None, now: dict[str, Any], kind: type[Found]) -> dict[str
 
 
 def _aside(file: Path, tree: str) -> Path:
-    """Return a name that no file has, beside a file that is of another tree, or was measured otherwise."""
+    """Return an unused name for a file that is of another tree or was measured otherwise."""
     names = (file.with_suffix(f".{tree}-{number}.json") for number in itertools.count(1))
     return next(name for name in names if not name.exists())

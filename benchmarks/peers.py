@@ -1,9 +1,9 @@
-"""Spark's own ways to keep a running count, on the same files and batches as ours.
+"""Spark's own ways to keep a running count, on the same files and batches as Headrace.
 
-Each peer runs as a user would have it: a checkpoint on the local disk, one file a micro-batch, two
-shuffle partitions, what changed in a batch written as Parquet. The rate is over batches after the
-warm ones, by Spark's own progress reports. (What ``transformWithState`` wants is in the dependency
-group ``bench``.)
+Each peer runs as a user would run it: a checkpoint on the local disk, one file a micro-batch, two
+shuffle partitions, and the changes of a batch written as Parquet. The rate is that of the batches
+after the warm-up, by Spark's own progress reports. (The packages that ``transformWithState`` needs
+are in the dependency group ``bench``.)
 """
 
 # The names of the processors' methods and parameters are Spark's.
@@ -38,7 +38,10 @@ def running_count(
 def tracked(
     spark: Any, peer: str, data: Path, folder: Path, *, warm: int
 ) -> tuple[float, list[float]]:
-    """Run a peer that keeps a struct a key and sets a timer a record; return as above."""
+    """Run a peer with a struct for each key and a timer set by each record.
+
+    Return records/s and the seconds of each batch.
+    """
     stream = _stream(spark, ROCKSDB, data).withWatermark("at", "0 seconds")
     processor = _tracker(rows=peer == "tws-rows")
     grouped = stream.groupBy("key")
@@ -100,9 +103,9 @@ def _apply_in_pandas(stream: Any) -> Any:
 
 
 def _answers(*, rows: bool) -> Callable[[Any, int], Any]:
-    """Return what a processor says a count with: a row, or a frame of one row.
+    """Return the function with which a processor returns a count: as a row, or a frame of one row.
 
-    A function of this function's, so that it is sent to Spark's workers by value.
+    Spark sends it to its workers by value, because it is defined inside this function.
     """
     import pandas as pd
     from pyspark.sql import Row
@@ -155,7 +158,7 @@ def _tracker(*, rows: bool) -> Any:
                 for at in (item["at"],) if rows else item["at"]:
                     count, total, last = count + 1, total + 0.5, int(at.timestamp() * 1000)
             self.track.update((count, total, last))
-            # one timer a key, as ours: the one before is replaced
+            # One timer a key, as in Headrace: the one before is replaced.
             if self.timer.exists():
                 self.handle.deleteTimer(self.timer.get()[0])
             self.handle.registerTimer(last + idle_ms)

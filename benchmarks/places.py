@@ -1,4 +1,4 @@
-"""Where a workload by the clock runs: Spark in this process, or on two hosts with a slow store between."""
+"""Where a workload by the clock runs: Spark in this process, or two hosts with a slow store."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.cluster import cluster_settings, standalone_cluster
 import headrace as hr
 from benchmarks.harness import ROOT, local_session
 from benchmarks.throttled import ThrottledStore
-from headrace.nexmark.harness.load import Load, Workload
-from headrace.nexmark.harness.running import run
-from headrace.nexmark.harness.seen import Seen
-from headrace.runners.spark import SparkRunner
+from headrace.nexmark.harness.load import LoadTest, Workload
+from headrace.nexmark.harness.observed import Observations
+from headrace.nexmark.harness.run import run
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore, Store
 
-#: So much state of a computation each host keeps in memory: more than any has here.
+#: Bytes of a computation's state that each host keeps in memory: more than any has here.
 _CACHED = 4 << 30
 
 
@@ -31,9 +31,9 @@ class Place:
     """Runs workloads, each with a storage of its own.
 
     Args:
-        started: gives a Spark session.
-        store_of: gives the storage in a folder.
-        settings: how workloads run.
+        started: returns a Spark session.
+        store_of: returns the storage in a folder.
+        settings: the settings of the workloads.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class Place:
         self._spark: Any = None
 
     def run(
-        self, workload: Workload, load: Load, *, store: Store | None = None, **settings: Any
-    ) -> Seen:
-        """Run a workload under load; return what was seen.
+        self, workload: Workload, load: LoadTest, *, store: Store | None = None, **settings: Any
+    ) -> Observations:
+        """Run a workload under load; return what was observed.
 
         Args:
-            workload: what is run.
-            load: how much comes.
-            store: where its state is kept; by default a new one, which is deleted at the end.
-            settings: how it runs, where that differs.
+            workload: the workload.
+            load: how many events come.
+            store: where its state is kept; by default a new store that is deleted at the end.
+            settings: settings that differ from those of the place.
         """
         self._spark = self._spark or self._started()
         folder = Path(tempfile.mkdtemp(prefix="headrace-"))
@@ -63,13 +63,13 @@ class Place:
                 settings=hr.Settings(**self._settings | settings),
             )  # fmt: skip
         except Exception:
-            self.close()  # whatever it was, the next begins afresh
+            self.close()  # whatever happened, the next run starts fresh
             raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def warm_up(self, workload: Workload, load: Load, **settings: Any) -> None:
-        """Run a workload for nobody where a new session is to serve all runs: the JVM compiles for long."""
+    def warm_up(self, workload: Workload, load: LoadTest, **settings: Any) -> None:
+        """Run a workload once if the session is new. The JVM compiles for a long time."""
         if self._spark is None:
             self.run(workload, msgspec.structs.replace(load, migrate=None, seconds=5.0), **settings)
 
@@ -82,7 +82,7 @@ class Place:
 
 @contextmanager
 def local(slots: int = 2) -> Iterator[Place]:
-    """Run in this process, on a local disk; the session stays warm."""
+    """Run in this process, on a local disk. The session stays warm."""
     place = Place(lambda: local_session(slots), LocalStore)
     try:
         yield place
@@ -92,11 +92,12 @@ def local(slots: int = 2) -> Iterator[Place]:
 
 @contextmanager
 def two_hosts(*, call_ms: float = 10.0, megabytes: float = 100.0) -> Iterator[Place]:
-    """Run on a standalone master with two workers on two loopback addresses, each with one task slot.
+    """Run on a standalone master with two workers on two loopback addresses, each with one slot.
 
-    They share nothing but a store as slow as one across a network: each call takes ``call_ms``, and it
-    carries so many megabytes a second. All state is kept in memory, as in the papers: what is measured is
-    how it moves, not how it is read again. The session stays warm.
+    They share nothing but a store that is as slow as one across a network: each call takes
+    ``call_ms``, and it transfers ``megabytes`` a second. All state is kept in memory, as in the
+    papers, because the subject is how state moves, not how it is read again. The session stays
+    warm.
     """
     path = {"spark.executorEnv.PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this code, and the store
     folder = Path(tempfile.mkdtemp(prefix="headrace-hosts-"))

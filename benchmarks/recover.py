@@ -1,10 +1,13 @@
-"""Recovery: the driver is killed, and started again; how long until the first new step is committed.
+"""Recovery: a driver is killed and restarted; how long until the first new step is committed.
 
-A running count with many keys in a process of its own is killed with SIGKILL once all keys are there, and
-started again. The time of the first new step is counted from when Spark is up. It is taken after a short
-history and after a long one, because it must not grow with history, and for two numbers of keys, because
-it may grow at most with the part of the state that is touched, which is the same. Each time is the median
-of several kills. Beside it the first bare job of a session: what starting Python processes takes of it.
+A running count with many keys runs in a process of its own. Once all keys are there, the process is
+killed with SIGKILL and started again. The time until the first new step counts from when Spark is
+up.
+
+It is measured after a short history and a long one, because it must not grow with history. It is
+measured for two numbers of keys, because it may grow at most with the part of the state that is
+touched, which is the same. Each time is the median of several kills. Beside it is the time of the
+first bare job of a session, which shows how much of it is spent on starting Python processes.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ import headrace as hr
 from benchmarks.floor import BatchCount, driver_floor
 from benchmarks.harness import ROOT, figure, local_session, parser, report
 from benchmarks.inputs import Filled
-from headrace.driver import Driver
-from headrace.runners.spark import SparkRunner
+from headrace.driver.driver import Driver
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 GOAL_GROWTH = 1.2
@@ -38,7 +41,7 @@ Until = Callable[[int, int], bool]
 
 
 def child(storage: str, keys: int, hot: int, rows: int) -> None:
-    """Run until killed; say when Spark is up, and each committed step."""
+    """Run until killed. Print when Spark is up, and each committed step."""
     spark = local_session(2)
     print("UP", time.time(), flush=True)
     pipeline = hr.Pipeline("recover")
@@ -55,19 +58,19 @@ def child(storage: str, keys: int, hot: int, rows: int) -> None:
 
 
 def bare_child() -> None:
-    """Run the bare job of a step once, and say so as :func:`child` does."""
+    """Run the bare job of a step once, and print the same as :func:`child`."""
     spark = local_session(2)
     print("UP", time.time(), flush=True)
     driver_floor(spark.sparkContext)()
     print("STEP", 0, 0, time.time(), flush=True)
-    time.sleep(60)  # to be killed, as the others are
+    time.sleep(60)  # to be killed, like the others
 
 
 def run_until(what: list[Any], until: Until) -> float:
-    """Run a child until ``until(step, position)``, and kill it.
+    """Run a child until ``until(step, position)`` holds, and kill it.
 
     Returns:
-        The seconds from when Spark was up until its first step was committed.
+        The seconds from when Spark was up until the first step was committed.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.recover", "--child", *map(str, what)],
@@ -96,7 +99,7 @@ def run_until(what: list[Any], until: Until) -> float:
 
 
 def at_once(step: int, position: int) -> bool:
-    """Say that the first step is enough."""
+    """Return True: the first step is enough."""
     return True
 
 
@@ -120,13 +123,13 @@ def recovered(keys: int, chosen: argparse.Namespace) -> dict[int, float]:
 
 
 def growth(name: str, more: float, less: float) -> dict[str, Any]:
-    """Return as a figure how much longer something takes."""
+    """Return a ratio of two times as a figure."""
     grown = more / less
     return figure(name, grown, "x", f"<= {GOAL_GROWTH}", grown <= GOAL_GROWTH)
 
 
 def figures_of(found: dict[int, dict[int, float]], bare: float) -> list[dict[str, Any]]:
-    """Return the longest time, how times grow with history and with keys, and all times."""
+    """Return the longest time, the growth of times with history and with keys, and all times."""
     fewest, most = min(found), max(found)
     short, long = min(found[most]), max(found[most])
     figures = [figure("seconds_to_first_step", found[most][long], "s")]

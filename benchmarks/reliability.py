@@ -1,7 +1,8 @@
-"""The page docs/reliability.md: what long campaigns have tried and seen, from their JSON."""
+"""Makes the page docs/reliability.md, on what long campaigns tried and found, from their JSON."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from tests.simulation.campaign import WANTED
@@ -10,7 +11,9 @@ from tests.support.results import PASSED
 from benchmarks.tables import RESULTS, Result, load, page, table
 
 NOT_RUN = "not run yet"
-#: So many seeds a campaign is to have.
+#: Maximum width of lines of prose.
+_WIDTH = 108
+#: The number of seeds that a campaign should have.
 WANTED_SEEDS = 100_000
 Row = list[Any]
 
@@ -21,98 +24,100 @@ def short(tree: str) -> str:
 
 
 def counts(of: dict[str, int]) -> str:
-    """Return what there was of each kind."""
+    """Return the counts of all kinds, as text."""
     return ", ".join(f"{count:,} {name}" for name, count in of.items())
 
 
 def found_in(name: str) -> Result:
-    """Return a file of results; empty where there is none."""
+    """Return a file of results; empty if there is none."""
     return load(name) if (RESULTS / f"{name}.json").exists() else {}
 
 
-# -- what each campaign says ------------------------------------------------------------------
+# -- the text for each campaign ---------------------------------------------------------------
 
 
 def simulation(found: dict[str, Any]) -> str:
-    """Say what the seeds were."""
+    """Return the text on the simulated seeds."""
     left = WANTED_SEEDS - found["seeds"]
     return (
         f"{found['seeds']:,} seeds{f' so far, of {WANTED_SEEDS:,}' if left > 0 else ''} "
-        f"(from {found['first']} on), "
-        f"{found['twice']:,} of them twice with the same events: "
+        f"(from {found['first']} on); "
+        f"{found['twice']:,} of them ran twice, with the same events. "
         f"{found['events']:,} events (at least {found['fewest_events']:,} a seed), "
-        f"{found['faults']:,} faults (at least {found['fewest_faults']}), "
-        f"{found['steps']:,} steps, {found['effects']:,} effects; "
-        f"{len(found['wrong'])} seeds with a lost, doubled or wrong effect; {found['seconds'] / 3600:.1f} h"
+        f"{found['faults']:,} faults (at least {found['fewest_faults']} a seed), "
+        f"{found['steps']:,} steps, {found['effects']:,} effects. "
+        f"{len(found['wrong'])} seeds with a lost, doubled or wrong effect. {found['seconds'] / 3600:.1f} h"
     )
 
 
 def crash_points(found: dict[str, Any]) -> str:
-    """Say what was struck in each scenario."""
+    """Return how many crash points of each scenario were hit, as text."""
     parts = [
         f"{name}: {one['struck']:,} of {one['points']:,} points ({one['share']:.0%}) of "
-        f"{one['operations']:,} operations, each in five ways, {one['crashes_in_recovery']:,} crashes in "
-        f"recovery, {one['wrong']} wrong"
+        f"{one['operations']:,} operations, each in five ways; {one['crashes_in_recovery']:,} crashes in "
+        f"recovery; {one['wrong']} wrong"
         for name, one in found.items()
     ]
-    return "; ".join(parts)
+    return ". ".join(parts)
 
 
 def power_loss(found: dict[str, Any]) -> str:
-    """Say after how many power losses it was looked what had lasted."""
-    return "; ".join(
-        f"{one['outcomes']:,} outcomes {name} (of what was not synced nothing was left in "
-        f"{one['nothing']:,}, a part in {one['part']:,}, all, as after a kill, in {one['all']:,})"
+    """Return how many power losses were checked, and what they left, as text."""
+    return ". ".join(
+        f"{name}: {one['outcomes']:,} outcomes. Of what was not synced, nothing was left in "
+        f"{one['nothing']:,}, a part in {one['part']:,}, and everything, as after a kill, in {one['all']:,}"
         for name, one in found.items()
     )
 
 
 def disk_full(found: dict[str, Any]) -> str:
-    """Say at how many sizes a disk was full."""
+    """Return at how many sizes a disk was full, as text."""
     return (
-        f"{found['limits']} sizes of a disk, of bytes or of files: it stopped with a typed error at "
-        f"{found['stopped']}, and each time went on when there was room, with all its results"
+        f"{found['limits']} sizes of a disk, in bytes or in files. At {found['stopped']} of them the "
+        f"pipeline stopped with a typed error. It always resumed when there was room, with all its results"
     )
 
 
 def strace_kills(found: dict[str, Any]) -> str:
-    """Say at which calls processes were killed."""
+    """Return at which calls processes were killed, as text."""
     total = sum(found["kills"].values())
-    return f"{total} kills at {counts(found['kills'])}; after each run all effects were there once"
+    kills = ", ".join(f"{count:,} at `{call}`" for call, count in found["kills"].items())
+    return f"{total} kills: {kills}. After each run every effect was there once"
 
 
 def spark_kills(found: dict[str, Any]) -> str:
-    """Say what was killed, and stopped for a while."""
+    """Return what was killed, and what was stopped for a while, as text."""
     noticed = counts(found.get("noticed", {}))
-    had_tasks = f" (of whom {noticed} had a task that was lost)" if noticed else ""
+    had_tasks = f" ({noticed} had a task that was lost)" if noticed else ""
     return (
-        f"{counts(found['struck'])} struck{had_tasks} in {found['rounds']} rounds of "
-        f"{found['steps']:,} steps, seed {found['seed']}; after each round all effects were there once; "
+        f"{counts(found['struck'])}{had_tasks}, in {found['rounds']} rounds with {found['steps']:,} steps "
+        f"in all, seed {found['seed']}. After each round every effect was there once. "
         f"{found['seconds'] / 60:.0f} min"
     )
 
 
 def damage(found: dict[str, Any]) -> str:
-    """Say what was damaged, and how much of it was found."""
+    """Return what was damaged, and how much of it was found, as text."""
     parts = [f"{name}: {counts(found[name])}" for name in ("flips", "cuts", "swaps")]
     size = f"{found['files']} files of {found['bytes']:,} bytes"
     return (
-        f"{size}; {'; '.join(parts)}. What is needed was found, with a typed error where it is read; what "
-        f"is not had no effect. With each {found['run_every']}th flip the pipeline was run on, too"
+        f"{size}. {'; '.join(parts)}. Damage to what is needed was found, with a typed error where it is "
+        f"read. Damage to what is not needed had no effect. After each {found['run_every']}th flip the "
+        f"pipeline was also run on"
     )
 
 
 def planted(found: dict[str, Any]) -> str:
-    """Say how many planted bugs were found."""
+    """Return how many planted bugs were found, as text."""
     total, missed = len(found["findings"]), len(found["missed"])
     said = f"{total - missed} of {total} found"
     if "false_alarms" not in found:
         return said
-    return f"{said}; where none is planted, {len(found['false_alarms'])} of the tests that find them failed"
+    return f"{said}. With no bug planted, {len(found['false_alarms'])} of the tests that find them failed"
 
 
 def recovery(found: dict[str, Any]) -> str:
-    """Say how long it took after each history."""
+    """Return how long recovery took after each history, as text."""
     values = {one["name"]: one for one in found["figures"]}
     times = [
         f"{one['value']:.2f} s ({name.removeprefix('seconds_').replace('_', ' ')})"
@@ -120,10 +125,11 @@ def recovery(found: dict[str, Any]) -> str:
         if name.startswith("seconds_") and "keys" in name
     ]
     ratio = values["long_over_short_history"]["value"]
-    return f"{', '.join(times)}: {ratio:.2f} x after the long history"
+    return f"{', '.join(times)}: {ratio:.2f} times as long after the long history"
 
 
-#: What was tried, the command, the file and the name in it of what was seen, and what says it.
+#: For each campaign: what was tried, the command, the file of results, the name in that file, and
+#: the function that makes the text.
 CAMPAIGNS = [
     ("The whole system, simulated under seeds", "python -m tests.simulation.campaign", "simulation", "",
      simulation),
@@ -150,7 +156,7 @@ CAMPAIGNS = [
 def figures_of(file: str, name: str) -> tuple[dict[str, Any], list[str], list[str]]:
     """Return figures of a file, the source trees that they are of, and what has not passed.
 
-    They are by name where the name ends in ``*``.
+    If the name ends in ``*``, the figures are by name.
     """
     loaded = found_in(file)
     if not name:
@@ -169,7 +175,8 @@ def campaigns() -> str:
     rows: list[Row] = [["what was tried", "what was seen", "command", "source tree"]]
     for what, command, file, name, says in CAMPAIGNS:
         figures, trees, bad = figures_of(file, name)
-        # (Where the whole file is of the campaign, it says how that was called, and so how much was tried.)
+        # (If the whole file belongs to the campaign, it has the command, and so how much was
+        # tried.)
         called = figures["command"] if figures and not name else command
         said = "; ".join(bad) or (says(figures) if figures else NOT_RUN)
         rows.append([what, said, f"`{called}`", ", ".join(trees)])
@@ -177,7 +184,7 @@ def campaigns() -> str:
 
 
 def situations() -> str:
-    """Return in how many seeds each situation came up."""
+    """Return the table of situations, with the number of seeds in which each occurred."""
     found = found_in("simulation")
     if not found:
         return f"{NOT_RUN}."
@@ -188,7 +195,7 @@ def situations() -> str:
 
 
 def finds() -> str:
-    """Return how many seeds it takes until the simulation finds planted bugs."""
+    """Return the table of how many seeds the simulation needs to find planted bugs."""
     found = found_in("simulation_finds")
     if not found:
         return f"{NOT_RUN}."
@@ -214,10 +221,10 @@ def planted_bugs() -> str:
 
 
 def faults() -> str:
-    """Return how often each kind of fault comes up in a seed."""
+    """Return how often each kind of fault occurs in a seed."""
     found = found_in("simulated_faults")
     if not found:
-        return f"{NOT_RUN}."
+        return "How many faults of each kind a seed has was not measured yet."
     values = {one["name"]: one["value"] for one in found["figures"]}
     all_of_them, failing = values["faults_a_seed"], values["failing_faults_a_seed"]
     said = (
@@ -228,21 +235,22 @@ def faults() -> str:
 
 
 def in_suite() -> str:
-    """Say how long the campaigns' parts in the suite take."""
+    """Return how long the campaigns' parts in the suite take, as text."""
     found = found_in("rooms")
     if not found:
         return ""
     (total, *rooms) = found["figures"]
     each = ", ".join(f"{one['name'].replace('_', ' ')} {one['value']:.0f}" for one in rooms)
     failed = f"; failed: {', '.join(found['failed'])}" if found["failed"] else ""
-    return (
-        f"These parts take {total['value'] / 60:.1f} minutes in all, one after another ({each} s{failed}; "
-        f"`{found['command']}`, source tree {short(found['source_tree'])})."
+    said = (
+        f"The parts in `make test` take {total['value'] / 60:.1f} minutes in all, one after another: "
+        f"{each} s{failed} (`{found['command']}`, source tree {short(found['source_tree'])})."
     )
+    return textwrap.fill(said, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def flat() -> str:
-    """Return what was measured over thousands of steps."""
+    """Return the tables of what was measured over thousands of steps."""
     parts, results = [], found_in("soak")
     for exchange in ("driver", "shuffle"):
         found = results.get(f"flat_{exchange}")
@@ -250,7 +258,7 @@ def flat() -> str:
             continue
         seen = found["figures"]
         rows = [list(seen[0]), *([row[name] for name in seen[0]] for row in seen)]
-        tree, ended = short(found["source_tree"]), found.get("ended", "not known how it ended")
+        tree, ended = short(found["source_tree"]), found.get("ended", "outcome not recorded")
         parts.append(
             f"With the {exchange} exchange (source tree {tree}, {ended}):\n\n{table(rows)}"
         )
@@ -258,7 +266,7 @@ def flat() -> str:
 
 
 def flights_killed() -> str:
-    """Return how often the flights job was killed."""
+    """Return how often the flights job was killed, as text."""
     kills = found_in("soak")["kills"]
     facts = kills["figures"]
     return (

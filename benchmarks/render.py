@@ -1,7 +1,8 @@
-"""Write benchmarks/RESULTS.md and docs/reliability.md from the measured JSON in benchmarks/results/.
+"""Write benchmarks/RESULTS.md and docs/reliability.md from the JSON in benchmarks/results/.
 
-What explains the figures is in benchmarks/pages/, a page for each program; the tables come into its braces.
-A program may have several files of results, all of whose names begin with its own.
+The texts that explain the figures are in benchmarks/pages/, one for each program. Tables are
+inserted at its braces. A program may have several files of results, whose names all begin with its
+own.
 
 usage: python -m benchmarks.render
 """
@@ -44,12 +45,12 @@ def values(result: Result) -> dict[str, float]:
 
 
 def shown(value: float) -> str:
-    """Return a value with as many digits as tell something."""
+    """Return a value with its significant digits."""
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.3g}"
 
 
 def goals(result: Result) -> str:
-    """Return the table of the figures that have a goal, and of the first one."""
+    """Return the table of the figures that have a goal, and of the first figure."""
     rows: list[list[Any]] = [["command", "figure", "value", "goal", "met", "source tree"]]
     for number, item in enumerate(result["figures"]):
         if item["goal"] or number == 0:
@@ -75,7 +76,7 @@ def phases(result: Result, what: str) -> str:
 
 
 def floor() -> str:
-    """Return the section of steps over their floors."""
+    """Return the section on steps over their floors."""
     rows: list[list[Any]] = [
         ["command", "exchange", "floor p50 ms", "step p50 ms", "ratio", "source tree"]
     ]
@@ -111,7 +112,7 @@ def floor() -> str:
 
 
 def count() -> str:
-    """Return the section of running counts, with the phases of the one that emits per key."""
+    """Return the section on running counts, with the phases of the one that emits per key."""
     rows: list[list[Any]] = [
         ["command", "records/s", "step p50 ms", "step p95 ms", "goal", "met", "source tree"]
     ]
@@ -127,7 +128,7 @@ def count() -> str:
 
 
 def count_command(result: Result) -> str:
-    """Return the command of a running count; older files do not say it."""
+    """Return the command of a running count. Older files do not contain it."""
     if "command" in result:
         return f"`{result['command']}`"
     given = result["parameters"]
@@ -138,7 +139,7 @@ def count_command(result: Result) -> str:
 
 
 def count_rows(result: Result) -> list[list[Any]]:
-    """Return the row of a running count, and those of the peers beside it."""
+    """Return the row of a running count, and those of its peers."""
     own = result["figures"][0]
     figures = values(result)
     times = [f"{figures[f'step_{which}_ms']:.0f}" for which in ("p50", "p95")]
@@ -156,7 +157,7 @@ def count_rows(result: Result) -> list[list[Any]]:
 
 
 def memory(results: Iterable[Result]) -> str:
-    """Return the table of what states take, beside the bytes of their columns."""
+    """Return the table of the size of states, compared with that of their columns."""
     rows: list[list[Any]] = [
         [
             "command",
@@ -179,7 +180,7 @@ def memory(results: Iterable[Result]) -> str:
 
 
 def latency(result: Result) -> list[str]:
-    """Return the tables of latencies by way of delivery, of bare jobs and of watermarks, and the phases."""
+    """Return the tables of latencies, bare jobs and watermarks, and the phases."""
     figures = values(result)
     found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for name, value in figures.items():
@@ -200,7 +201,7 @@ def latency(result: Result) -> list[str]:
 
 
 def weak_gains(figures: dict[str, float]) -> str:
-    """Return the sentence on what weak productions gain, beside what they leave out."""
+    """Return the sentence on what weak productions gain, and on what they leave out."""
     lines = []
     for name, gain in figures.items():
         if match := re.fullmatch(r"weak_gains_p50_ms_(\d+)_1", name):
@@ -228,7 +229,7 @@ def watermark_lags(figures: dict[str, float]) -> str:
 
 
 def user(result: Result) -> list[str]:
-    """Return the table of rates, ours and those of the peers, and our phases."""
+    """Return the table of rates, of Headrace and its peers, and Headrace's phases."""
     figures = values(result)
     rows = [["keys", "what", "records/s", "step p50 ms", "step p95 ms"]]
     for name, value in figures.items():
@@ -255,7 +256,7 @@ def bins(result: Result) -> list[str]:
 
 
 def migrate(result: Result) -> list[str]:
-    """Return the table of the ways to move state, each beside its own steady times."""
+    """Return the table of the ways to move state, each compared with its own steady times."""
     figures = values(result)
     heads = {"max_over_steady_max": "max over the steady one",
              "p999_over_steady_p999": "p99.9 over the steady one", "seconds": "s"}  # fmt: skip
@@ -272,7 +273,7 @@ def migrate(result: Result) -> list[str]:
 
 
 def rescale(result: Result) -> list[str]:
-    """Return the table of rescaling by keys, ours and Spark's way, and what the missed steps were."""
+    """Return the tables of rescaling by keys, Headrace's and Spark's way, and of missed steps."""
     figures = values(result)
     rows = [["keys", "missed steps", "long gaps in a steady minute", "longest gap that counts, s",
              "s until done", "steady p50 / p99 / max ms", "moving p50 / p99 / max ms",
@@ -299,7 +300,7 @@ def rescale(result: Result) -> list[str]:
 
 
 def missed_steps(result: Result) -> str:
-    """Return what is known of the longest missed steps."""
+    """Return the table of what is known of the longest missed steps."""
     found = [(where, of) for where, missed in result["causes"].items() for of in missed]
     found.sort(key=lambda one: -one[1]["gap_ms"])
     rows = [["missed", "gap ms", "during", "of which, ms", "Python processes started in it"]]
@@ -331,12 +332,12 @@ def recover(result: Result) -> list[str]:
     return [table(rows)]
 
 
-#: The series whose ends are a figure of another name.
+#: The series whose growth has a figure of another name.
 ENDS = {"soft_state": "cache_hit_saves", "processes": "alternating_over_steady"}
 
 
 def scale(result: Result) -> list[str]:
-    """Return the table of costs, a row for each series."""
+    """Return the table of costs, with a row for each series."""
     figures = values(result)
     series: dict[str, dict[str, float]] = defaultdict(dict)
     for name, value in figures.items():
@@ -352,7 +353,7 @@ def scale(result: Result) -> list[str]:
 
 
 def measuring(result: Result) -> list[str]:
-    """Return nothing: the figures say it all."""
+    """Return nothing: the figures need no table."""
     return []
 
 
@@ -363,7 +364,7 @@ DETAILS: dict[str, Callable[[Result], list[str]]] = {
 
 
 def missing(program: str, name: str, more: str = "") -> str:
-    """Return what is said of figures that are not there."""
+    """Return the text for figures that are not there."""
     called = f"python -m benchmarks.{program} {more}--json benchmarks/results/{name}.json"
     return f"Not measured yet: `{called}`."
 
@@ -371,7 +372,7 @@ def missing(program: str, name: str, more: str = "") -> str:
 def section(program: str) -> str:
     """Return the section of one of the plain programs.
 
-    Files that do not say their command are of programs that measured something else, and left out.
+    Files without a command are of programs that measured something else, and are left out.
     """
     parts = []
     for result in results_of(program):

@@ -1,13 +1,15 @@
-"""From 2 to 4 workers and back while records come at a constant rate; and Spark's own way beside it.
+"""From 2 to 4 workers and back under a constant load, compared with Spark's own way.
 
-All keys come once; then, in open loop, records at a constant rate. The steady windows say how long it is
-from one commit to the next; a gap that takes more than twice their p99 is a missed step. Counted are those
-from the request of a migration until some seconds after its end, and in steady windows as a control: what
-the machine does by itself. Each run has a session of its own, since a session keeps Python processes for
-workers that it had once (``--ready`` starts all of them ahead, to see what else takes time).
+All keys come once; then, in an open loop, records at a constant rate. The steady windows show the
+usual time from one commit to the next. A gap of more than twice their p99 is a missed step. Missed
+steps count from the request of a migration until some seconds after its end. They are also counted
+in the steady windows as a control, to see what the machine does by itself.
 
-On the same keys and rate, in the same session, Spark's way: stop a query, repartition its state offline,
-start it again (``benchmarks/offline.py``).
+Each run has a session of its own, because a session keeps Python processes for workers that it once
+had. (With ``--ready`` all of them are started ahead, to see what else takes time.)
+
+Spark's way runs on the same keys and rate, in the same session: stop a query, repartition its state
+offline, start it again (``benchmarks/offline.py``).
 """
 
 from __future__ import annotations
@@ -33,26 +35,27 @@ from benchmarks.counting import Counted
 from benchmarks.harness import figure, local_session, parser, report
 from benchmarks.inputs import FilledThenPaced
 from benchmarks.offline import Outage, repartitioned
-from headrace.coordinator.sizes import sizes_of_bins
+from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.keyspace.layout import Layout
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.nexmark.pace import Pace
 from headrace.observe.top import phases_of
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 FEW, MANY = 2, 4
-#: A gap between commits that takes so many times the steady p99 is a missed step.
+#: A gap between commits is a missed step if it is more than this many times the steady p99.
 MISSED = 2.0
 GOAL_BYTES = 1.05
-#: So long after a migration has ended, a gap still counts as its doing.
+#: Seconds after the end of a migration in which a gap still counts as its effect.
 SETTLE_S = 5.0
-#: By then each slice was written once, so all bins are measured.
+#: By this step each slice has been written once, so all bins are measured.
 MEASURED_STEPS = 260
-#: A gap is looked at more closely when it takes so many times the median of so many before it.
+#: The phases of a gap are recorded if it is this many times the median of recent gaps; and how many
+#: of these there are.
 LONG, USUAL = 2.5, 64
-#: So many missed steps of a run are printed; all are in the JSON.
+#: How many missed steps of a run are printed. All are in the JSON.
 PRINTED = 6
 WAYS = [f"{FEW} to {MANY}", f"{MANY} to {FEW}"]
 
@@ -64,10 +67,10 @@ class Commit(msgspec.Struct, frozen=True):
 
     Attributes:
         at: when, in seconds since 1970.
-        gap: how long after the one before, in seconds.
-        step, workers: which step, and how many workers it had.
-        doing: where the migration stands, if one is under way.
-        phases: where a long gap went, in milliseconds, as ``headrace top`` shows it.
+        gap: seconds since the commit before.
+        step, workers: the step, and its number of workers.
+        doing: the state of the migration, if one is under way.
+        phases: where the time of a long gap went, in milliseconds, as ``headrace top`` shows it.
     """
 
     at: float
@@ -79,10 +82,10 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Commits:
-    """Takes notice of all commits of a run.
+    """Records all commits of a run.
 
     Args:
-        store: where the pipeline's manifests are; they say where the time of a long gap went.
+        store: the pipeline's storage. Its manifests say where the time of a long gap went.
     """
 
     def __init__(self, store: Path) -> None:
@@ -105,7 +108,7 @@ class Commits:
         return {phase.name: phase.ms for phase in phases_of(timings)}
 
     def between(self, window: Window) -> list[Commit]:
-        """Return those in a span of time."""
+        """Return the commits in a span of time."""
         return [commit for commit in self.all if window[0] <= commit.at < window[1]]
 
 
@@ -114,11 +117,12 @@ class Move:
     """A migration under load: the time before it, its own, and what it moved.
 
     Attributes:
-        steady, moving: the commits before, and from the request until it had settled.
+        steady, moving: the commits before; and those from the request until the end, and some
+            seconds more.
         window: when it was under way, in seconds since 1970.
-        bins, nbytes: what moved, as the manifests have it.
+        bins, nbytes: what moved, by the manifests.
         least: the fewest bytes that make workers equal.
-        nread: the bytes that all processes read from storage meanwhile.
+        nread: the bytes that all processes read from storage meanwhile, above the usual.
         born: when Python processes started, in seconds since 1970.
     """
 
@@ -133,7 +137,7 @@ class Move:
 
     @property
     def longest(self) -> float:
-        """The longest gap that counts as no missed step, in seconds."""
+        """The longest gap that is not a missed step, in seconds."""
         return MISSED * shown(self.steady)[1]
 
     @property
@@ -148,7 +152,7 @@ class Move:
 
     @property
     def outage(self) -> float:
-        """The longest missed gap, in seconds; 0 where there is none."""
+        """The longest missed gap, in seconds; 0 if none was missed."""
         return max((commit.gap for commit in self.missed), default=0.0)
 
     @property
@@ -172,7 +176,7 @@ class Move:
 
 @dataclass
 class Run:
-    """A session: ours from few workers to many and back, and Spark's way."""
+    """A session: Headrace from few workers to many and back, and Spark's way."""
 
     commits: Commits
     moves: list[Move]
@@ -180,9 +184,10 @@ class Run:
 
     @property
     def missed_of_either(self) -> int:
-        """How many steps on the way to many are missed when their steady p99 counts where it is higher.
+        """How many steps on the way to many workers are missed by the higher steady p99 of the two.
 
-        (Many workers on few cores take longer steps at all times, which is no doing of the migration's.)
+        Many workers on few cores take longer steps at all times. That is not an effect of the
+        migration.
         """
         longest = max(move.longest for move in self.moves)
         return sum(commit.gap > longest for commit in self.moves[0].moving)
@@ -195,7 +200,7 @@ def shown(commits: list[Commit]) -> tuple[float, float, float]:
 
 
 def least_bytes(head: Head, workers: int) -> float:
-    """Return the fewest bytes that have to change their worker for all to have the same."""
+    """Return the fewest bytes that have to change their worker to make all workers equal."""
     layout = Layout.from_wire(head.layout)
     sizes = sizes_of_bins(head, layout)
     assert sizes is not None, "the state is not measured yet: warm up for longer"
@@ -237,7 +242,7 @@ def ours(context: Any, folder: Path, keys: int, chosen: argparse.Namespace) -> A
 def rescaled(
     job: hr.Job, workers: int, commits: Commits, store: Path, chosen: argparse.Namespace
 ) -> Move:
-    """See how commits come, rescale, and see until that has settled."""
+    """Observe the commits, rescale, and go on until the migration has settled."""
     begun = time.time()
     job.wait(chosen.seconds)
     asked, least = time.time(), least_bytes(job.current(), workers)
@@ -256,7 +261,7 @@ def rescaled(
 
 
 def births() -> list[float]:
-    """Return when those Python processes of Spark's started that are there, in seconds since 1970."""
+    """Return the start times of Spark's present Python processes, in seconds since 1970."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -281,7 +286,7 @@ def measure(keys: int, chosen: argparse.Namespace) -> Run:
 
 
 def picture(run: Run, file: Path) -> None:
-    """Draw the gaps between commits, ours and Spark's."""
+    """Draw the gaps between commits, of Headrace and of Spark."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -340,7 +345,7 @@ def main() -> None:
 
 
 def tell(found: dict[int, list[Run]], chosen: argparse.Namespace) -> None:
-    """Report what was found."""
+    """Report the results."""
     rows = [["keys", "workers", "s", "MB moved", "missed", "by itself", "steady p50 ms", "p99 ms",
              "moving p50 ms", "p99 ms", "max ms", "Spark's outage s"]]  # fmt: skip
     figures, causes = [], {}
@@ -364,7 +369,7 @@ def tell(found: dict[int, list[Run]], chosen: argparse.Namespace) -> None:
 
 
 def figures_of(keys: int, runs: list[Run]) -> list[dict[str, Any]]:
-    """Return the figures for a number of keys; those of several runs are the worst, ratios the median."""
+    """Return the figures for a number of keys: the worst of several runs, the median of ratios."""
     there, back = ([run.moves[at] for run in runs] for at in (0, 1))
     outage = max(move.outage for move in there)
     theirs = statistics.median(run.spark.seconds for run in runs)

@@ -1,6 +1,7 @@
 """How long the suite's parts of the campaigns take, one after another.
 
-``python -m benchmarks.rooms --json benchmarks/results/rooms.json``. (``make test`` runs them in two rows.)
+``python -m benchmarks.rooms --json benchmarks/results/rooms.json``. (``make test`` runs the
+suite in two parallel processes.)
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ GOAL_S = 480
 
 
 def main() -> int:
-    """Run them; return 0 when all have passed."""
+    """Run them; return 0 if all have passed."""
     options = parser(__doc__)
     options.add_argument("--rooms", nargs="*", choices=list(ROOMS), default=list(ROOMS))
     chosen = options.parse_args()

@@ -1,12 +1,12 @@
-"""What a record costs when more of everything exists: keys, bins, workers, rate, depth, and steps done.
+"""The cost of a record when more of everything exists: keys, bins, workers, rate, depth, steps.
 
-By default every task runs in this one process, one after another, over a local directory (files are
-synced as ever): what is measured is what Headrace's own code costs, without Spark's jobs and with no
-task beside another. ``--spark`` measures the same series through the Spark runner.
+By default every task runs in this one process, one after another, over a local directory with files
+synced as usual. So the cost is that of Headrace's own code, without Spark's jobs and without
+parallel tasks. ``--spark`` measures the same series with the Spark runner.
 
-State is filled before a step is measured, and measured steps bring as many records for as many different
-keys, so that only what *exists* differs. A cost is a mean, since upkeep is part of it; the cases of a
-series take turns, and a growth is the median of the turns' ratios.
+State is filled before a step is measured. Measured steps bring equally many records for equally
+many different keys, so that only what *exists* differs. A cost is a mean, because upkeep is part of
+it. The cases of a series take turns, and a growth is the median of the turns' ratios.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ import headrace as hr
 from benchmarks.floor import BatchCount, Count
 from benchmarks.harness import figure, local_session, median_ms, parser, report, steps_of
 from benchmarks.inputs import Filled, Paired
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
-from headrace.runners.spark import SparkRunner
-from headrace.step.plan import Plan, TaskReport
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 GOAL_GROWTH = 1.5
 GOAL_ALTERNATING = 1.2
-#: How many steps a case runs when it is its turn.
+#: How many steps a case runs in its turn.
 ROUND = 16
-#: The cost after so many steps is that of the last ones: a whole number of bases of the ledger.
+#: The cost after a number of steps is the mean over this many steps before it: a whole number of
+#: bases of the ledger.
 WINDOW = 128
 
 
@@ -57,7 +58,7 @@ class Way:
 
 
 class Pass(hr.ColumnarComputation):
-    """Counts by its key, and passes records on for the next computation to key otherwise."""
+    """Counts by its key, and passes records on for the next computation to key differently."""
 
     counts = hr.TableState({"count": int})
     out = hr.Output({"key": int, "other": int})
@@ -69,18 +70,20 @@ class Pass(hr.ColumnarComputation):
 
 
 class OneProcess(InlineRunner):
-    """Keeps what it remembers from one driver to the next, and collects garbage as Spark's workers do.
+    """A runner that keeps its memory from one driver to the next.
+
+    It collects garbage as Spark's workers do.
 
     Args:
-        processes: how many processes it pretends to be.
-        forgets: whether it forgets before each step.
+        processes: how many processes it simulates.
+        forgets: whether it drops its memory before each step.
     """
 
     def __init__(self, processes: int, forgets: bool) -> None:
         super().__init__(processes=processes)
         self._forgets = forgets
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         if self._forgets:
             super().close()
         gc.freeze()
@@ -91,11 +94,11 @@ class OneProcess(InlineRunner):
             gc.collect()
 
     def close(self) -> None:
-        """Do nothing: the next round goes on with what this one remembers."""
+        """Do nothing: the next round needs the memory of this one."""
 
 
 class Case:
-    """A pipeline with its state, which can be run on for some more steps at any time."""
+    """A pipeline with its state, which can run some more steps at any time."""
 
     def __init__(self, way: Way, folder: Path, context: Any) -> None:
         self.way = way
@@ -122,7 +125,7 @@ class Case:
         return self._kept if self._context is None else SparkRunner(self._context)
 
     def run(self, steps: int, warm: int = 2) -> list[float]:
-        """Run on; return the seconds of each step after the warm ones."""
+        """Run some steps; return the seconds of each one after the warm ones."""
         settings = hr.Settings(limit=hr.Limit(1 << 30, 1 << 40), cached_bytes=8 << 30)
         driver = Driver(
             self._pipeline, self._store, self._runner(), workers=self.way.workers,
@@ -133,7 +136,7 @@ class Case:
 
 
 class Costs:
-    """Costs of the cases of a series, in microseconds a record, a turn after the other."""
+    """Costs of the cases of a series, in microseconds a record, turn by turn."""
 
     def __init__(self, unit: str, labels: Sequence[str]) -> None:
         self.unit = unit
@@ -141,7 +144,7 @@ class Costs:
         self.steps: dict[str, list[float]] = {label: [] for label in labels}
 
     def add(self, label: str, seconds: Sequence[float], units: int) -> None:
-        """Take a turn's steps, each of which did so many units."""
+        """Add the steps of a turn, each of which did ``units`` units of work."""
         self.turns[label].append(statistics.mean(seconds) / units * 1e6)
         self.steps[label] += seconds
 
@@ -151,7 +154,7 @@ class Costs:
 
     @property
     def growth(self) -> float:
-        """How much the last case costs over the first."""
+        """The cost of the last case over that of the first."""
         first, *_, last = self.turns.values()
         return statistics.median(b / a for a, b in zip(first, last, strict=True))
 
@@ -184,14 +187,14 @@ def taking_turns(ways: dict[str, Way], chosen: argparse.Namespace, context: Any)
     with opened(list(ways.values()), context) as cases:
         order = list(zip(ways, cases, strict=True))
         for _ in range(chosen.turns):
-            order.reverse()  # so that none always comes after the same one
+            order.reverse()  # so that no case always comes after the same one
             for label, case in order:
                 costs.add(label, case.run(ROUND), case.way.rows * case.way.depth)
     return costs
 
 
 def after_steps(way: Way, chosen: argparse.Namespace, context: Any) -> Costs:
-    """Return the cost of a step after so many steps of one run; a turn is a run of its own."""
+    """Return the cost of a step after some numbers of steps of one run. Each turn is a new run."""
     costs = Costs("us a record", [f"{steps:,}" for steps in chosen.steps])
     for _ in range(chosen.runs):
         with opened([way], context) as [case]:
@@ -202,7 +205,7 @@ def after_steps(way: Way, chosen: argparse.Namespace, context: Any) -> Costs:
 
 
 def with_keys(usual: Way, numbers: Sequence[int]) -> dict[str, Way]:
-    """Return a way for each number of keys; all touch as many, as far as the fewest go."""
+    """Return a way for each number of keys. All touch equally many, as far as the fewest allow."""
     few = replace(usual, touched=min(usual.touched, *numbers))
     return {f"{keys:,}": replace(few, keys=keys) for keys in numbers}
 
@@ -210,7 +213,7 @@ def with_keys(usual: Way, numbers: Sequence[int]) -> dict[str, Way]:
 def series_of(
     chosen: argparse.Namespace, context: Any
 ) -> Iterator[tuple[str, Callable[[], Costs]]]:
-    """Yield each series with what measures it."""
+    """Yield each series with the function that measures it."""
     usual = Way(chosen.exist, chosen.rows, chosen.touched)
 
     def turns(ways: dict[str, Way]) -> Callable[[], Costs]:

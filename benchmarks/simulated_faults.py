@@ -1,8 +1,9 @@
-"""How often each kind of fault comes up in a simulated run.
+"""How often each kind of fault occurs in a simulated run.
 
-``python -m benchmarks.simulated_faults --json benchmarks/results/simulated_faults.json``. The campaign
-(:mod:`tests.simulation.campaign`) counts all faults of a seed, and in how many seeds each kind came up;
-this counts each kind, in the first seeds of a campaign on this tree.
+``python -m benchmarks.simulated_faults --json benchmarks/results/simulated_faults.json``. The
+campaign (:mod:`tests.simulation.campaign`) counts all faults of a seed, and the seeds in which each
+kind occurred. This program counts the faults of each kind, in the first seeds of a campaign on this
+tree.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from benchmarks.harness import figure, parser, report, source_tree
 from benchmarks.tables import RESULTS, load
 
 FAULT = "fault: "
-#: What does not make anything fail, but comes late or twice, or lets time pass otherwise.
+#: Faults that make nothing fail, but come late or twice, or change how time passes.
 HARMLESS = {"slow", "clock jumps", "a rival takes over", "task run twice", "stale list"}
 
 

@@ -1,4 +1,4 @@
-"""What pages of figures are made of: files of results, and tables."""
+"""Parts of pages with figures: files of results, and tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = dict[str, Any]
 
 
 def page(name: str) -> str:
-    """Return what explains a program's figures."""
+    """Return the text that explains a program's figures."""
     return (PAGES / f"{name}.md").read_text()
 
 

@@ -1,6 +1,6 @@
-"""A store that is as slow as one across a network: each call takes its time, and so do bytes.
+"""A store that is as slow as one across a network: each call takes time, and so do its bytes.
 
-Calls of one process may wait side by side; their bytes go one after another.
+Calls of one process may wait in parallel. Their bytes are transferred one after another.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import time
 
 from headrace.storage import LocalStore, Store
 
-#: All stores of a process share it.
+#: Shared by all stores of a process.
 _WIRE = threading.Lock()
 
 
 class ThrottledStore(Store):
-    """A directory behind a delay a call and a bandwidth a process.
+    """A directory behind a delay for each call and a bandwidth for each process.
 
     Args:
         rest: ``MILLISECONDS:MEGABYTES_PER_SECOND:DIRECTORY``, as in its location.
@@ -46,7 +46,7 @@ class ThrottledStore(Store):
         self._store.write(name, data)
 
     def write_all(self, files: dict[str, bytes]) -> None:
-        self._wait(sum(len(data) for data in files.values()))  # side by side
+        self._wait(sum(len(data) for data in files.values()))  # in parallel
         self._store.write_all(files)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -59,4 +59,4 @@ class ThrottledStore(Store):
         return self._store.list(prefix)
 
     def delete(self, name: str) -> None:
-        self._store.delete(name)  # clean-up waits for nobody
+        self._store.delete(name)  # nothing waits for clean-up

@@ -1,8 +1,9 @@
 """Per-record Python code: a small struct of state, and an event-time timer set by each record.
 
-Records per second through handlers that are called record by record, at 10^4 and 10^6 keys, all of which
-are there before a step counts; beside it (``--vs``) Spark's two ``transformWithState`` with the same state
-and timer, on the same kind of files, smaller and fewer, and without every key there: they are slow.
+It measures records per second through handlers that are called record by record, at 10^4 and 10^6
+keys, all of which are there before a step counts. With ``--vs`` it also runs Spark's two
+``transformWithState`` with the same state and timer, on the same kind of files. As they are slow,
+their files are smaller and fewer, and not every key is there.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import headrace as hr
 from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
 from benchmarks.inputs import write_fill, write_input
 from benchmarks.peers import PEERS, tracked
-from headrace.driver import Driver
-from headrace.runners.spark import SparkRunner
+from headrace.driver.driver import Driver
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 GOAL = 400_000
@@ -31,7 +32,7 @@ IDLE_US = 3_600_000_000
 
 
 class Track(msgspec.Struct, frozen=True):
-    """What is kept of a key."""
+    """The state of a key."""
 
     count: int
     total: float
@@ -42,7 +43,7 @@ NONE = Track(0, 0.0, 0)
 
 
 class Tracker(hr.Computation):
-    """Keeps a struct for each key; tells of keys that were silent for an hour."""
+    """Keeps a struct for each key, and reports keys that were silent for an hour."""
 
     track = hr.ValueState(Track, default=NONE)
     idle = hr.Timer(hr.EVENT_TIME)
@@ -77,11 +78,11 @@ def headrace(
 
 
 def own(context: Any, folder: Path, keys: int, chosen: Any) -> tuple[list[float], dict[str, float]]:
-    """Make the input and run the tracker on it; return what :func:`headrace` does."""
+    """Make the input and run the tracker on it; return the same as :func:`headrace`."""
     data = folder / "in"
     data.mkdir(parents=True)
     fill = write_fill(data, chosen.rows, keys)
-    # One more than is measured: with the end of the input all timers are due at once.
+    # One file more than is measured: at the end of the input all timers are due at once.
     write_input(data, chosen.warm + chosen.files + 1, chosen.rows, keys, first=keys)
     return headrace(context, data, folder, chosen, warm=fill + chosen.warm)
 
@@ -89,7 +90,7 @@ def own(context: Any, folder: Path, keys: int, chosen: Any) -> tuple[list[float]
 def theirs(
     spark: Any, peer: str, folder: Path, keys: int, chosen: Any
 ) -> tuple[float, list[float]]:
-    """Make a smaller input and run a peer; return its records per second, and its steps' seconds."""
+    """Make a smaller input and run a peer; return its records per second and step times."""
     data = folder / "in"
     data.mkdir(parents=True)
     write_input(data, 4, chosen.peer_rows, keys)
@@ -97,7 +98,7 @@ def theirs(
 
 
 def ratios(rates: dict[int, float], peers: dict[int, float]) -> list[dict[str, Any]]:
-    """Return our rates over those of the better peer, that of the fewest keys first."""
+    """Return Headrace's rates over those of the better peer, that of the fewest keys first."""
     found = []
     for number, (keys, best) in enumerate(sorted(peers.items())):
         ratio = rates[keys] / best
@@ -107,7 +108,7 @@ def ratios(rates: dict[int, float], peers: dict[int, float]) -> list[dict[str, A
 
 
 def own_figures(steps: dict[int, list[float]], chosen: Any) -> list[dict[str, Any]]:
-    """Return our rates and steps, and how much longer a step takes with the most keys."""
+    """Return Headrace's rates and steps, and how much longer a step takes with the most keys."""
     figures = []
     for keys, seconds in steps.items():
         rate = chosen.rows * len(seconds) / sum(seconds)

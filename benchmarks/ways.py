@@ -1,4 +1,4 @@
-"""The ways in which state moves that benchmarks compare, and what each did to latencies."""
+"""The ways to move state that benchmarks compare, and what each did to latencies."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ import msgspec
 from benchmarks.places import Place
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 from headrace.nexmark.harness.compared import Compared, compared
-from headrace.nexmark.harness.load import Load, Workload
-from headrace.nexmark.harness.seen import Moved, Seen
+from headrace.nexmark.harness.load import LoadTest, Workload
+from headrace.nexmark.harness.observed import Moved, Observations
 
-#: The ways by name: what a load says of them, but for how many bins a batch has.
+#: The ways by name. Each returns the fields of a load for a given number of bins in a batch.
 WAYS: dict[str, Callable[[int], dict[str, Any]]] = {
     "all at once": lambda bins: {"migrate": AllAtOnce()},
     "fluid": lambda bins: {"migrate": Fluid()},
     "batched": lambda bins: {"migrate": Batched(bins)},
     "batched, prepared": lambda bins: {"migrate": Batched(bins), "prepare": True},
 }
-#: A batch has one in so many of all bins; where a quarter of them moves, that makes 32 rounds.
+#: A batch has one in this many of all bins. If a quarter of the bins moves, that makes 32 rounds.
 _ALL_OVER_BATCH = 128
-#: With fewer bins a batch is one bin, as it is when state moves fluidly.
+#: With fewer bins a batch would be a single bin, as when state moves fluidly.
 FEWEST_BATCHED = 2 * _ALL_OVER_BATCH
 
-#: Which percentiles are told.
+#: The percentiles that are reported.
 SHARES = (50.0, 99.0, 100.0)
-#: The columns of a table that hold windows against each other: p50 and p99 of the middle run, and the
-#: medians of all runs' longest latencies, which the ratio is of; see :func:`cells` and
-#: :func:`unmoved_cells`.
+#: The columns of a table that compares windows: p50 and p99 of the median run, the medians of all
+#: runs' longest latencies, and the ratio of these; see :func:`cells` and :func:`unmoved_cells`.
 COLUMNS = [
     *(f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")),
     "max over steady max", "of each run",
@@ -38,16 +37,17 @@ COLUMNS = [
 
 
 class MovedOtherwise(Exception):
-    """State did not move there and back, as it was to."""
+    """State did not move there and back as it should."""
 
 
 class Ran(msgspec.Struct, frozen=True):
     """A run, as plain values.
 
     Attributes:
-        before_max_ms, steady_max_ms: the longest latency in each of two steady windows, a third as long as
-            what is looked at.
-        moving_max_ms: the longest while state moved, of the worse migration of the two.
+        before_max_ms, steady_max_ms: the longest latency in each of two steady windows, which last
+            a third of the measured time.
+        moving_max_ms: the longest latency while state moved, of the worse one of the two
+            migrations.
         seconds: how long each migration took.
     """
 
@@ -58,7 +58,7 @@ class Ran(msgspec.Struct, frozen=True):
 
     @property
     def unmoved_max_ms(self) -> float:
-        """The longest while nothing moved, in as much time as that in which state does: two windows."""
+        """The longest latency while nothing moved, in two windows, as many as state moves in."""
         return max(self.before_max_ms, self.steady_max_ms)
 
 
@@ -66,17 +66,17 @@ class Runs:
     """Runs of one way under one load.
 
     Attributes:
-        seen: what each showed.
-        compared: how late records were in each while state moved, and before.
+        seen: what was observed in each run.
+        compared: the latencies of each run, while state moved and before.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadTest) -> None:
         self.load = load
-        self.seen: list[Seen] = []
+        self.seen: list[Observations] = []
         self.compared: list[Compared] = []
 
-    def add(self, seen: Seen) -> None:
-        """Take in a run, in which all that was to move has.
+    def add(self, seen: Observations) -> None:
+        """Add a run, and check that everything that should move has moved.
 
         Raises:
             MovedOtherwise: when it has not.
@@ -90,7 +90,7 @@ class Runs:
 
     @property
     def middle(self) -> Compared:
-        """The run whose ratio of the longest latencies is the median one."""
+        """The run with the median ratio of longest latencies."""
         return sorted(self.compared, key=lambda found: found.ratio)[len(self.compared) // 2]
 
     @property
@@ -100,24 +100,24 @@ class Runs:
 
     @property
     def moved(self) -> Moved:
-        """The migration of the middle run."""
+        """The migration of the median run."""
         moved = self.middle.moved
         assert moved is not None
         return moved
 
     @property
-    def middle_seen(self) -> Seen:
-        """What the middle run showed."""
+    def middle_seen(self) -> Observations:
+        """What was observed in the median run."""
         return self.seen[self.compared.index(self.middle)]
 
     def late_ms(self, shares: Sequence[float]) -> list[float]:
-        """Return percentiles of the middle run: of the steady window, then of the moving one."""
+        """Return percentiles of the median run: of the steady window, then of the moving one."""
         windows = self.middle.steady, self.middle.moving
         return [ms for window in windows for ms in window.percentiles_ms(shares)]
 
     @property
     def gib(self) -> tuple[float, float]:
-        """The memory of all Python workers in the window that is looked at: the median, and the most."""
+        """The memory of all Python workers in the measured window: the median, and the maximum."""
         first, last = self.load.window
         taken = [gib for seen in self.seen for at, gib in seen.memory if first <= at < last]
         return (statistics.median(taken), max(taken)) if taken else (0.0, 0.0)
@@ -138,20 +138,20 @@ class Runs:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What all runs of one way came to.
+    """The results of all runs of one way.
 
     Attributes:
-        bins, nbytes: how much moved at a time, the bytes as they were planned.
-        seconds: how long the migration took during which a record waited longest, of the middle run.
-        there_and_back: how long that run's migrations took, each.
+        bins, nbytes: how much moved at a time; the bytes as planned.
+        seconds: duration of the migration during which a record waited longest, in the median run.
+        there_and_back: duration of each migration of that run.
         late_ms: percentiles of that run, before state moved and while it did.
-        moving_max_ms: the longest latency while state moved, the median of all runs.
-        steady_max_ms: the longest before, in two windows as well; the median of all runs in whatever way.
-        ratio: of the two.
+        moving_max_ms: the longest latency while state moved; the median of all runs.
+        steady_max_ms: the longest before, also in two windows; the median of all runs of all ways.
+        ratio: the ratio of these two.
         between: the same ratio of the best run, and of the worst.
-        gib: the memory of all Python workers: the median, and the most.
+        gib: the memory of all Python workers: the median, and the maximum.
         runs: each run.
-        buckets: of the middle run: when each 250 ms begin, and their p50, p99 and longest latency.
+        buckets: of the median run: the start of each 250 ms, with p50, p99 and the longest latency.
         spans: when its migrations began and ended.
     """
 
@@ -171,7 +171,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def outcomes(runs: Mapping[str, Runs]) -> dict[str, Outcome]:
-    """Return what each way came to."""
+    """Return the results of each way."""
     steady = steady_max_ms(runs)
     return {way: _outcome(of, steady) for way, of in runs.items()}
 
@@ -199,9 +199,9 @@ def _outcome(of: Runs, steady: float) -> Outcome:
 
 
 def runs_of(
-    place: Place, workload: Workload, load: Load, times: Mapping[str, int], **settings: Any
+    place: Place, workload: Workload, load: LoadTest, times: Mapping[str, int], **settings: Any
 ) -> dict[str, Runs]:
-    """Run a workload some times in each way, in turns: the machine's speed drifts.
+    """Run a workload a number of times in each way, in turns, because the machine's speed drifts.
 
     The place is warmed up first, if nothing has run there.
     """
@@ -216,14 +216,14 @@ def runs_of(
 
 
 def steady_max_ms(runs: Mapping[str, Runs]) -> float:
-    """Return the longest latency before state moved: the median of all runs, of whatever way."""
+    """Return the longest latency before state moved: the median of all runs of all ways."""
     return statistics.median(ran.unmoved_max_ms for of in runs.values() for ran in of.plain)
 
 
 def unmoved(found: Mapping[str, Outcome]) -> tuple[float, float, float]:
-    """Return the same ratio of two windows in which nothing moves: what chance alone makes of it.
+    """Return the ratio of two windows in which nothing moves, to show the effect of chance.
 
-    Of all runs the median, the lowest and the highest.
+    The three values are the median, the lowest and the highest of all runs.
     """
     runs = [run for of in found.values() for run in of.runs]
     before = statistics.median(run.before_max_ms for run in runs)
@@ -232,7 +232,7 @@ def unmoved(found: Mapping[str, Outcome]) -> tuple[float, float, float]:
 
 
 def cells(of: Outcome) -> list[str]:
-    """Return what a way came to, in :data:`COLUMNS`."""
+    """Return the results of a way, in :data:`COLUMNS`."""
     steady, moving = of.late_ms[: len(SHARES) - 1], of.late_ms[len(SHARES) : -1]
     return [
         *(f"{ms:.0f}" for ms in (*steady, of.steady_max_ms, *moving, of.moving_max_ms)),
@@ -242,11 +242,11 @@ def cells(of: Outcome) -> list[str]:
 
 
 def unmoved_cells(found: Mapping[str, Outcome]) -> list[str]:
-    """Return the same where nothing moves: the ratios alone."""
+    """Return the cells for windows in which nothing moves: the ratios alone."""
     chance, least, most = unmoved(found)
     return [*[""] * (len(COLUMNS) - 2), f"{chance:.2f}", f"{least:.2f} to {most:.2f}"]
 
 
 def plain(way: str) -> str:
-    """Return a way's name as it is part of a figure's."""
+    """Return a way's name in the form used in the names of figures."""
     return way.replace(", ", "_").replace(" ", "_")

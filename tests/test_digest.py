@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.digest import add_digests, digest_of
+from headrace.keyspace.digests import add_digests, digest_of
 
 COLUMNS = {
     "int": pa.array([1, None, 2]),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.coordinator.adoption import Adopted, adopt
+from headrace.driver.phase_timer import DELIVER, Lap, Stopwatch
 from headrace.ledger.timing import Timing
-from headrace.stopwatch import DELIVER, Lap, Stopwatch
 from tests.coordinator.test_adoption import LAYERS, PLAN, good
 
 

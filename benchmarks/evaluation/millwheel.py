@@ -28,7 +28,7 @@ from benchmarks.harness import figure, local_session, show
 from benchmarks.latency import MODES, STRONG, Mode, Seen, in_turns, measure
 from benchmarks.parts import Parts, Told
 from benchmarks.places import Place, local
-from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.load import LoadTest
 from headrace.nexmark.harness.picture import figure as new_picture
 from headrace.nexmark.harness.picture import save
 
@@ -202,7 +202,7 @@ def caches(chosen: argparse.Namespace) -> Found:
 
 def with_cache(place: Place, mib: int, chosen: argparse.Namespace) -> Cache:
     """Count with a cache of so many MiB a worker."""
-    load = Load(rate=chosen.rate // 10, bins=1_024, warm_s=chosen.warm, seconds=chosen.seconds)
+    load = LoadTest(rate=chosen.rate // 10, bins=1_024, warm_s=chosen.warm, seconds=chosen.seconds)
     first, last = load.window
     with tempfile.TemporaryDirectory(
         prefix="headrace-cache-", ignore_cleanup_errors=True

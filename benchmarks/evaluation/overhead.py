@@ -32,7 +32,7 @@ from benchmarks.parts import Parts, Told
 from benchmarks.places import Place, local
 from benchmarks.ways import plain
 from headrace.nexmark.harness.latency import Latencies, ccdf
-from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.load import LoadTest
 from headrace.nexmark.harness.picture import figure as new_picture
 from headrace.nexmark.harness.picture import save
 
@@ -133,7 +133,7 @@ def middle(runs: Runs) -> Latencies:
 
 def one(place: Place, case: Case, bits: int, chosen: argparse.Namespace) -> Latencies:
     """Count with so many bins; return how late records were."""
-    load = Load(
+    load = LoadTest(
         rate=chosen.rate, bins=1 << bits, warm_s=chosen.warm, seconds=chosen.seconds, cool_s=1.0
     )
     seen = place.run(RunningCount(case.keys, emit=case.emit), load)

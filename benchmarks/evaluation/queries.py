@@ -36,12 +36,12 @@ from benchmarks.ways import (
     unmoved,
     unmoved_cells,
 )
-from headrace.nexmark.harness.load import Load, Query
+from headrace.nexmark.harness.load import LoadTest, Query
 from headrace.nexmark.harness.picture import draw_ways
 from headrace.nexmark.queries import module_of
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.timeline import Timeline
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 ONCE, BATCHED, PREPARED = "all at once", "batched", "batched, prepared"
 GOAL = 1.2
@@ -147,7 +147,7 @@ def of_query(place: Place, name: str, chosen: argparse.Namespace) -> Found:
     """Run a query in each way; draw it."""
     case = cases()[name]
     rate = case.rate(chosen)
-    load = Load(rate=rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
+    load = LoadTest(rate=rate, bins=chosen.bins, warm_s=chosen.warm, seconds=3 * chosen.seconds)
     workload = case.workload(rate, chosen.history)
     runs = runs_of(place, workload, load, times_of(name, chosen.runs))
     titled = {f"{name}, {way}": of.middle_seen for way, of in runs.items()}

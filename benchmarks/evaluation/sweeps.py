@@ -37,7 +37,7 @@ from benchmarks.ways import (
     runs_of,
     unmoved_cells,
 )
-from headrace.nexmark.harness.load import Load
+from headrace.nexmark.harness.load import LoadTest
 from headrace.nexmark.harness.picture import TIME, save
 from headrace.nexmark.harness.picture import figure as new_picture
 
@@ -166,7 +166,7 @@ def main() -> int:
 
 def warm_up(place: Place, chosen: argparse.Namespace) -> None:
     """Run the usual case for nobody: the JVMs compile for half a minute."""
-    load = Load(
+    load = LoadTest(
         rate=chosen.rate, bins=1 << chosen.bits, warm_s=1.0 if chosen.quick else _COMPILES_S
     )
     place.warm_up(RunningCount(chosen.keys), load)
@@ -174,7 +174,7 @@ def warm_up(place: Place, chosen: argparse.Namespace) -> None:
 
 def of_case(place: Place, point: Point, chosen: argparse.Namespace) -> Found:
     """Run a case in each way."""
-    load = Load(
+    load = LoadTest(
         rate=point.rate, bins=1 << point.bits, warm_s=chosen.warm, seconds=3 * chosen.seconds
     )
     runs = runs_of(place, RunningCount(point.keys), load, point.times(chosen))

@@ -22,9 +22,10 @@ from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.spark_market import SparkMarket
 from headrace.nexmark.source import Events
 from headrace.nexmark.timeline import Kind, Timeline
+from headrace.pipeline.source import InTasks, Limit, Offer, Position, Source, Split
+from headrace.pipeline.streams import Stream
 from headrace.schema import ValueType
-from headrace.sources.base import TIMESTAMP_COLUMN, InTasks, Limit, Offer, Position, Source, Split
-from headrace.topology.streams import Stream
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -42,7 +42,7 @@ from benchmarks.parts import Parts, Told
 from headrace.nexmark.queries import NAMES, module_of
 from headrace.nexmark.queries.spark_market import native_writer
 from headrace.nexmark.timeline import Timeline
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 
 CORES = 2
 #: Queries without state.

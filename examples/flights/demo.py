@@ -1,4 +1,4 @@
-"""The main job, from raw data to a picture: ``make demo``. Kill it at any time and start it again."""
+"""The main job, from raw data to a picture: ``make demo``. Kill it and restart it at any time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.observe.progress import ProgressLine
 
 
 def main() -> None:
-    """Prepare the stream, run the pipeline on Spark until the input ends, show what it found."""
+    """Prepare the stream, run the pipeline on Spark until the input ends, and show the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("demo-data"))
     parser.add_argument("--rows", type=int, default=4_000, help="records a step")

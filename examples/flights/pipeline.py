@@ -1,8 +1,8 @@
 """The flights job: what each airport and carrier usually does, and the days on which it does not.
 
-After MillWheel's motivating application (Zeitgeist): a model per key of the expected traffic, spikes
-and dips against it. A dip is traffic that did *not* come; that can be said only when the low watermark
-has passed, and not because records are merely on their way.
+It follows MillWheel's motivating application (Zeitgeist): a model of the expected traffic for each
+key, and spikes and dips against it. A dip is traffic that did *not* come. It can be reported only
+when the low watermark has passed, because before that records may just be on their way.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LEARNING_RATE = 0.2
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """A flight that left.
+    """A flight that departed.
 
     Attributes:
-        leg: tells it from all others: word of it may come twice.
+        leg: identifies the flight. Its record may come twice.
     """
 
     origin: str
@@ -35,7 +35,7 @@ class Departure(msgspec.Struct, frozen=True):
 
 
 class Usual(msgspec.Struct, frozen=True):
-    """What the model knows of one hour of one weekday."""
+    """The model of one hour of one weekday."""
 
     mean: float
     seen: int
@@ -50,7 +50,7 @@ class Day(msgspec.Struct, frozen=True):
 
 
 class Anomaly(msgspec.Struct, frozen=True):
-    """A day that left the model."""
+    """A day that departed from the model."""
 
     date: str
     kind: str
@@ -62,7 +62,7 @@ class Anomaly(msgspec.Struct, frozen=True):
 class Traffic(hr.Computation):
     """Counts departures per hour, learns what is usual, and judges each day when it is over."""
 
-    hours = hr.MapState(int, int)  # hour since 1970 -> departures, for days that are open
+    hours = hr.MapState(int, int)  # hour since 1970 → departures, for open days
     usual = hr.MapState(int, Usual)  # weekday * 24 + hour of day, in New York
     days_seen = hr.ValueState(int, default=0)
     midnight = hr.Timer(hr.EVENT_TIME)
@@ -104,7 +104,7 @@ class Traffic(hr.Computation):
             self.midnight.set(end_of_day(timer.time))
 
     def learn(self, counts: dict[int, int]) -> None:
-        """Move the model towards a day that was nothing special."""
+        """Move the model towards a day that was usual."""
         for slot, count in counts.items():
             before = self.usual.get(slot, Usual(float(count), 0))
             mean = before.mean + LEARNING_RATE * (count - before.mean)
@@ -124,11 +124,11 @@ def hours_between(first: datetime, last: datetime) -> int:
 
 
 def build(data: Path, out: Path) -> hr.Pipeline:
-    """Draw the pipeline.
+    """Build the pipeline.
 
     Args:
         data: the directory with ``departures.csv``.
-        out: where the results go.
+        out: the directory for the results.
     """
     p = hr.Pipeline("flights")
     departures = p.inject(
@@ -148,5 +148,5 @@ def build(data: Path, out: Path) -> hr.Pipeline:
 
 
 def pipeline() -> hr.Pipeline:
-    """Return the pipeline over the demo's data; what ``headrace run`` looks for."""
+    """Return the pipeline over the demo's data, for ``headrace run``."""
     return build(Path("demo-data"), Path("demo-data") / "out")

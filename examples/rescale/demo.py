@@ -1,4 +1,4 @@
-"""State moves while the stream runs: from 2 to 4 workers and back, under load. ``make demo-rescale``."""
+"""State moves under load: from 2 to 4 workers and back. ``make demo-rescale`` runs it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from headrace.observe.progress import ProgressLine
 
 
 class Bills:
-    """What was billed, by meter."""
+    """The bills so far, by meter."""
 
     def __init__(self, meters: int) -> None:
         self.readings = np.zeros(meters, dtype=np.int64)
         self.watt_hours = np.zeros(meters, dtype=np.int64)
 
     def receive(self, step: int, rows: Any) -> None:
-        """Take in the bills of a step."""
+        """Add the bills of a step."""
         for name in ("readings", "watt_hours"):
             np.add.at(getattr(self, name), rows["key"].to_numpy(), rows[name].to_numpy())
 
     def check(self, source: Readings, sent: int) -> tuple[int, int, int]:
-        """Return how many readings are missing, how many came twice, and how many sums are wrong."""
+        """Return the numbers of missing readings, of doubled readings, and of wrong sums."""
         said, meters = source.says(np.arange(sent)), len(self.readings)
         off = self.readings - np.bincount(said["meter"], minlength=meters)
         used = np.bincount(said["meter"], weights=said["watt_hours"], minlength=meters)
@@ -50,7 +50,7 @@ def committed(job: hr.Job) -> int:
 
 
 def rescale(job: hr.Job, workers: int, quiet_s: float) -> hr.Migration:
-    """Let the load flow for a while, rescale under it, and see how it is after."""
+    """Wait under load, rescale, and wait until the step times after the migration are known."""
     job.wait(quiet_s)
     move = job.rescale(workers, prepare=True)
     move.wait("5m")
@@ -60,7 +60,7 @@ def rescale(job: hr.Job, workers: int, quiet_s: float) -> hr.Migration:
 
 
 def told(moves: list[hr.Migration]) -> Table:
-    """Return how long steps took before, during and after each migration."""
+    """Return a table of how long steps took before, during and after each migration."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("migration", no_wrap=True)
     for name in ("", "steps", "p50 ms", "p99 ms", "max ms"):
@@ -75,7 +75,7 @@ def told(moves: list[hr.Migration]) -> Table:
 
 
 def how(move: hr.Migration) -> str:
-    """Return what a migration came to."""
+    """Return a summary of a migration."""
     facts, done = move.facts, move.progress
     assert facts.began is not None and facts.ended is not None
     seconds = (facts.ended.clock_us - facts.began.clock_us) / 1e6
@@ -86,7 +86,7 @@ def how(move: hr.Migration) -> str:
 
 
 def main() -> int:
-    """Run meters under a constant load, rescale twice, show how it went."""
+    """Run meters under a constant load, rescale twice, and show how it went."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--meters", type=int, default=200_000)
     parser.add_argument("--rate", type=int, default=20_000, help="readings a second")

@@ -1,4 +1,4 @@
-"""A load that does not wait for anybody: readings at a constant rate, by the clock."""
+"""A load that waits for nothing: readings at a constant rate, by the clock."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ import pyarrow as pa
 from pipeline import Reading
 
 import headrace as hr
+from headrace.pipeline.source import Limit, Offer, Position, Split
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Position, Split
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 
-#: Meters do not report in the order of their numbers: a prime above all of these spreads them.
+#: A prime above the number of meters. It spreads the meters, so they do not report in numerical
+#: order.
 PRIME = 982_451_653
 
 
 class Readings(hr.sources.Source):
-    """Reading *n* is due *n / rate* seconds after the first; the meters report in turn.
+    """A source whose reading *n* is due *n / rate* seconds after the first; meters take turns.
 
-    What a reading says follows from its number, so it can be read again, and be checked.
-    A position is the number of the next reading, and when the first one was due.
+    The content of a reading follows from its number, so it can be read again and checked. A
+    position is the number of the next reading, and the time at which the first one was due.
 
     Args:
-        meters: how many there are.
-        rate: readings a second, of all of them together.
+        meters: the number of meters.
+        rate: readings a second, of all meters together.
     """
 
     bounded = False
@@ -37,7 +39,7 @@ class Readings(hr.sources.Source):
         self._stopped_us = 0
 
     def stop(self) -> None:
-        """Let the input end with what is due by now."""
+        """End the input after what is due by now."""
         self._stopped_us = time.time_ns() // 1_000
 
     def values(self) -> ValueType:
@@ -67,5 +69,5 @@ class Readings(hr.sources.Source):
         return pa.table({TIMESTAMP_COLUMN: times, **self.says(numbers)})
 
     def says(self, numbers: Any) -> dict[str, Any]:
-        """Return what readings say, by their numbers."""
+        """Return the contents of readings, given their numbers."""
         return {"meter": numbers * PRIME % self._meters, "watt_hours": numbers % 97 + 1}

@@ -1,4 +1,4 @@
-"""The bills of electricity meters: what each has used, by a timer of its own."""
+"""The bills of electricity meters: what each one has used, by a timer of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 import headrace as hr
 
-#: A meter is billed so long after the first reading of a bill, in microseconds.
+#: Microseconds from the first reading of a bill until the meter is billed.
 PERIOD_US = 20_000_000
 
 

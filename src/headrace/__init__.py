@@ -1,35 +1,37 @@
 """Headrace: stateful stream processing on Apache Spark, exactly once, with state that can move.
 
-General layout, from the inside out:
+This package exports what most programs need:
 
-* ``keyspace``, ``eventtime``, ``state``, ``step``: the step as functions. No Spark, no clock of their own.
-* ``coordinator``, ``ledger``: what to do next, and the protocol that makes it durable.
-* ``storage``, ``runners``, ``sources``, ``sinks``: the edges, where effects happen.
-* ``topology``, ``computation``, ``forms``: what the user draws and writes; ``ops``: what is ready made
-  of that; ``api``, ``cli``: how it is run; ``testing``: how it is driven in a test.
+- :class:`Pipeline` builds a pipeline.
+- :class:`Computation` and :class:`ColumnarComputation` are what you subclass to write its code.
+- ``sources``, ``sinks`` and ``ops`` hold ready-made parts.
+- :func:`run` runs a pipeline, and ``testing`` drives one step by step in a test.
+
+ARCHITECTURE.md explains how the library works inside.
 """
 
 from headrace import ops, policies, sinks, sources, testing
-from headrace.api import Job, run
-from headrace.change import Change
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import (
-    EVENT_TIME,
-    WALL_TIME,
+from headrace.checkpoints.opening import open_state
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import Computation
+from headrace.computation.context import Context
+from headrace.computation.declarations import (
     Codec,
-    Computation,
-    Context,
-    Fired,
     ListState,
     MapState,
     Output,
     Posted,
-    Record,
-    TimeDomain,
     Timer,
     ValueState,
 )
+from headrace.computation.patterns import TwoInput, state_machine
+from headrace.computation.per_worker import PerWorker
+from headrace.computation.records import Fired, Record
+from headrace.control.migrations import Migration
 from headrace.coordinator.settings import Settings
+from headrace.driver.change import Change
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.watermark import (
     Frontier,
     ascending,
@@ -37,19 +39,15 @@ from headrace.eventtime.watermark import (
     by_function,
     exact,
 )
-from headrace.forms import TwoInput, state_machine
+from headrace.job import Job, run
 from headrace.keyspace.hashing import hash_key
-from headrace.ledger.lease import Lease
-from headrace.migrating import Migration
+from headrace.ledger.heartbeats import Lease
 from headrace.migration.rounds import all_at_once, batched, fluid
-from headrace.opened import open_state
-from headrace.perworker import PerWorker
-from headrace.sources.base import Limit
-from headrace.sources.sifting import BadRecord
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys
-from headrace.summary import StepSummary
-from headrace.topology import Pipeline, Salt, Stream
-from headrace.topology.keeping import Keep, keep
+from headrace.pipeline import Pipeline, Salt, Stream
+from headrace.pipeline.retention import Keep, keep
+from headrace.pipeline.sifting import BadRecord
+from headrace.pipeline.source import Limit
+from headrace.protocol.step_summary import StepSummary
 
 __version__ = "0.1.0"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import headrace as hr
-from headrace.change import Change
-from headrace.driver import Driver
-from headrace.ledger.log import Ledger
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from tests.change.worlds import flat

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.change import Change
-from headrace.control import Control
-from headrace.driver import Driver
+from headrace.control.control import Control
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver
 from headrace.errors import PipelineError, TryAbandoned
-from headrace.ledger.log import Ledger
-from headrace.raised import FromOutside
+from headrace.errors.user_code import FromOutside
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore
 from tests.change.catching_up import crash_after_any_operation

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.change import Change
-from headrace.driver import Driver
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver
 from headrace.errors import ChangeRefused, PipelineError, SchemaChanged, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
@@ -266,7 +266,7 @@ def test_a_computation_that_is_drawn_again_goes_on_with_its_state_and_its_due_ti
 
 
 def test_wall_timers_of_a_removed_computation_fire_when_it_is_drawn_again() -> None:
-    from headrace.driver import Clock
+    from headrace.driver.driver import Clock
 
     class Moved(Clock):
         now = 0
@@ -392,7 +392,7 @@ def test_a_change_that_is_refused_leaves_the_pipeline_running_as_it_was(
         ({"begin": {"late": "yesterday"}}, "yesterday"),
     ],
 )
-def test_wishes_that_make_no_sense_are_refused_at_once(options: Any, why: str) -> None:
+def test_options_that_make_no_sense_are_refused_at_once(options: Any, why: str) -> None:
     job = hr.run(
         begin(items(5), Collected(), count=Count()), storage=MemoryStore(), runner="inline"
     )

@@ -13,17 +13,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 import headrace as hr
-from headrace import requests
 from headrace.cli import main
-from headrace.control import Control
-from headrace.driver import Driver
+from headrace.control.control import Control
+from headrace.driver import requests
+from headrace.driver.driver import Driver
 from headrace.errors import AlreadyExists, PipelineError, StorageError
+from headrace.errors.user_code import FromOutside
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command, CommandLog, command_name
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
 from headrace.migration.loads import Prices
-from headrace.raised import FromOutside
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.worlds import (

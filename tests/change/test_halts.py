@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.cli import main
-from headrace.control import Control
-from headrace.driver import Driver
+from headrace.control.control import Control
+from headrace.driver.driver import Clock, Driver
 from headrace.errors import ChangeRefused, HeadraceError
 from headrace.ledger.commands import Command
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.test_commands import asks
 from tests.change.worlds import Act, Count, begin, flat, items, run
@@ -119,7 +119,7 @@ def test_a_pause_at_a_step_holds_after_a_restart_and_until_it_may_go_on() -> Non
         if len(waits) == 5:
             Control(store).ask("resume")
 
-    clock = hr.driver.Clock()
+    clock = Clock()
     clock.wait_until = wait_until  # type: ignore[method-assign]
     with pytest.raises(Ends):
         run(begin(items(50), collected, count=Count()), store, {10: halts(store, "pause", 6)},
@@ -158,7 +158,7 @@ def test_a_pause_at_a_step_is_agreed_on_also_while_nobody_runs_the_pipeline() ->
     def wait_until(until_us: int, woken: Any) -> None:
         raise Ends
 
-    clock = hr.driver.Clock()
+    clock = Clock()
     clock.wait_until = wait_until  # type: ignore[method-assign]
     with pytest.raises(Ends):
         run(begin(items(50), collected, count=Count()), store, clock=clock, **KEPT)

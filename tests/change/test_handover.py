@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.control import Control
-from headrace.driver import Clock, Driver
+from headrace.control.control import Control
+from headrace.driver.driver import Clock, Driver
 from headrace.errors import Fenced, HeadraceError, SchemaChanged
 from headrace.ledger.commands import Answer, Command
-from headrace.ledger.lease import Beat, Beats
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import Beat, Beats
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin, flat, items

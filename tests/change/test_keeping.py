@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.change import Change
-from headrace.driver import Driver
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver
 from headrace.errors import PipelineError
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.storage import MemoryStore
 from headrace.testing import drive
 from tests.change.test_retained import Total, begin_late

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.change import Change
-from headrace.control import Control
-from headrace.driver import Clock, Driver
+from headrace.control.control import Control
+from headrace.driver.change import Change
+from headrace.driver.driver import Clock, Driver
 from headrace.errors import PipelineError, SchemaChanged, TryAbandoned
-from headrace.ledger import manifest as manifests
-from headrace.ledger.log import Ledger
+from headrace.ledger import folding
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.retained import Mark, next_retained, with_mark
+from headrace.runfiles.format import FileRef
 from headrace.runners.inline import InlineRunner
-from headrace.state.runs import FileRef
 from headrace.storage import MemoryStore
 from tests.change.catching_up import crash_after_any_operation
 from tests.change.test_beginning import FAULTS, Crashes, part_of
@@ -247,7 +247,7 @@ def test_where_an_older_version_noted_no_watermark_it_stays_until_one_is_known(
 ) -> None:
     collected, store = Collected(), MemoryStore()
     with monkeypatch.context() as older:
-        older.setattr(manifests, "with_mark", lambda marks, *_, **__: marks)
+        older.setattr(folding, "with_mark", lambda marks, *_, **__: marks)
         run(retaining(items(200), collected), store, upto=100, base_every=2, retain_steps=1)
     seen: list[tuple[int | None, int]] = []
 

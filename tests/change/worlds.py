@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.change import Change
-from headrace.checkpoints.files import StateReaders, state_files
-from headrace.driver import Driver
+from headrace.checkpoints.state_files import StateReaders, state_files
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver
 from headrace.keyspace.layout import Layout
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import Store
 from tests.support.pipelines import Collected

@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.errors import AlreadyExists, Damaged, Expired, HeadraceError, PipelineError
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import manifest_name
 from headrace.ledger.pins import Pins
 from headrace.storage import LocalStore, MemoryStore, Store

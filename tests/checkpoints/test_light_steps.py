@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.errors import NotFound
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.storage import MemoryStore
 from tests.checkpoints.damage import Files, Overtaken, store_of
 from tests.checkpoints.test_reading import everything

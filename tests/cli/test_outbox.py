@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import UserCodeError
 from headrace.observe.progress import ProgressLine
 from headrace.storage import LocalStore

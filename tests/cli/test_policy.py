@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as hr
-from headrace import requests
 from headrace.cli import main
-from headrace.control import Control
+from headrace.control.control import Control
+from headrace.driver import requests
 from headrace.ledger.commands import Command
 from headrace.storage import LocalStore
 from headrace.testing import Harness, drive
@@ -69,10 +69,10 @@ def test_a_policy_is_tried_and_then_let_steer(tmp_path: Path, harness: Harness) 
     assert facts(tmp_path, "policy", "show")["true_rates"] == [1_000, 1_000]
     balance = ("policy", "run", "--policy", "balance", "--once")
     wanted = facts(tmp_path, *balance, "--dry-run")
-    assert wanted["wants"] and wanted["wish"].startswith("rebalance: worker 0 has ")
+    assert wanted["wants"] and wanted["decided"].startswith("rebalance: worker 0 has ")
     assert harness.current().commands == 0
     assert not facts(tmp_path, *balance, "--dry-run", "--set", "cooldown_us=1", "--set", "heavy=9")[
-        "wish"
+        "decided"
     ].startswith("split")
     cli(tmp_path, *balance, "--wait", "0")
     harness.run()

@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.cli import main
 from headrace.errors import UserCodeError
 from headrace.keyspace.layout import Layout
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.storage import LocalStore
 from tests.cli.pipeline_file import pipeline
 

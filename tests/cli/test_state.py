@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.cli import DAMAGED, FAILED, NOTHING_THERE, main
-from headrace.cli.rows import _plain
+from headrace.cli.tables import _plain
 from headrace.errors import Expired, NotFound
 from headrace.ledger.pins import Pins
 from headrace.storage import LocalStore

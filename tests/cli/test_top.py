@@ -17,11 +17,11 @@ from click.testing import CliRunner, Result
 
 import headrace as hr
 from headrace.cli import main
-from headrace.driver import Driver
-from headrace.ledger.log import Ledger
+from headrace.driver.driver import Driver
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFESTS, manifest_name
+from headrace.pipeline.source import Limit
 from headrace.runners.inline import InlineRunner
-from headrace.sources.base import Limit
 from headrace.storage import LocalStore
 from tests.step.test_soft_state import Count, Item, drawn
 

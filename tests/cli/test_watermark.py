@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 import headrace as hr
 from headrace.cli import FAILED, NOTHING_THERE, main
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.eventtime.timestamps import show_time
 from headrace.keyspace.layout import Layout
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore
 from tests.support.pipelines import Collected

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.coordinator.adoption import Adopted, Conflict, adopt
-from headrace.eventtime.watermark import Frontiers, Seen
+from headrace.eventtime.watermark import Frontiers, PartitionSeen
 from headrace.keyspace.planner import contiguous
-from headrace.state.runs import FileRef
-from headrace.step.plan import Failure, InjectorPlan, NodeReport, Plan, TaskReport
+from headrace.protocol.plan import Failure, InjectorPlan, NodeReport, StepPlan, TaskReport
+from headrace.runfiles.format import FileRef
 
-PLAN = Plan(
+PLAN = StepPlan(
     step=5, epoch=2, try_=0, clock_us=0, seed=0, layout=contiguous(4, 2).to_wire(), store="memory:x",
     injectors={"in": InjectorPlan(before=Frontiers(), final=False)}, watermarks={}, chains={},
     exchange="shuffle", cached_bytes=1,
@@ -22,7 +22,7 @@ LAYERS = 2
 def good() -> list[TaskReport]:
     """Two readers, and two layers of two workers: attempt names are their numbers."""
     reports = [
-        TaskReport(0, w, f"r{w}", seen={"in": {"": Seen(20 + w)}}, read_rows={"in": 5})
+        TaskReport(0, w, f"r{w}", seen={"in": {"": PartitionSeen(20 + w)}}, read_rows={"in": 5})
         for w in (0, 1)
     ]
     for layer in (1, 2):
@@ -39,7 +39,7 @@ def good() -> list[TaskReport]:
 def test_reports_that_agree_add_up() -> None:
     found = adopt(PLAN, LAYERS, good())
     assert isinstance(found, Adopted)
-    assert found.seen == {"in": {"": Seen(21)}}
+    assert found.seen == {"in": {"": PartitionSeen(21)}}
     assert found.read_rows == {"in": 10}
     assert found.watermarks == {"n": (7, 6)}
     assert found.next_wall_timer == 99

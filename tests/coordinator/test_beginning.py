@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.beginning import layout_to_begin_with
-from headrace.coordinator.shape import Shape
+from headrace.coordinator.initial_layout import layout_to_begin_with
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.planner import contiguous
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from tests.support.layouts import layouts
 
 
@@ -23,7 +23,7 @@ def asking(workers: int, bins: int) -> Any:
     return msgspec.structs.replace(_SHAPE, layout=wire, asked=(workers, bins))
 
 
-_SHAPE = Shape(
+_SHAPE = PipelineFacts(
     name="p", layers=1, injectors={}, nodes=[], identity={}, layout=contiguous(4, 1).to_wire(), store="",
     live=[], rules={}, readers={}, wide_exchange="driver",
 )  # fmt: skip

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
+from headrace.checkpoints.opening import open_state
 from headrace.coordinator.clean_up import next_boundary
 from headrace.coordinator.settings import Settings, check_settings
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import PipelineError
 from headrace.keyspace.planner import contiguous
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.pins import LONGEST_US, SLACK_US, Pins
-from headrace.opened import open_state
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.change.worlds import Count, Item

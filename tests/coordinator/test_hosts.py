@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.hosts import drained_after, remark
+from headrace.coordinator.migrations.drained_hosts import drained_after, remark
 from headrace.ledger.commands import Command, Kind
 from headrace.ledger.places import Places
 

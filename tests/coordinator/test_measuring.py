@@ -9,21 +9,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.coordinator.bin_loads import LEAST_RECORDS, LEAST_STEPS, BinMeter
-from headrace.coordinator.fading import Fading
-from headrace.coordinator.goals import Measured, target_of
-from headrace.coordinator.opening_rates import OpeningMeter
-from headrace.coordinator.steering import Steering
-from headrace.coordinator.step_times import Told
-from headrace.coordinator.work_rates import Arrivals, WorkRates
+from headrace.coordinator.load.bin_loads import LEAST_RECORDS, LEAST_STEPS, BinMeter
+from headrace.coordinator.load.decay import ExponentialDecay
+from headrace.coordinator.load.measured import Measured
+from headrace.coordinator.load.opening_rates import OpeningMeter
+from headrace.coordinator.load.work_rates import Arrivals, WorkRates
+from headrace.coordinator.migrations.goals import target_of
+from headrace.coordinator.migrations.steering import MigrationController
+from headrace.coordinator.migrations.step_times import StepStats
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Asked, Command
-from headrace.ledger.manifest import fold
+from headrace.ledger.folding import fold
 from headrace.ledger.migrations import Goal
 from headrace.migration.loads import BY_STATE, PRICES, Load, Prices
 from headrace.migration.objective import ASSUMED_BIN_US, ASSUMED_BYTES_PER_S
-from headrace.step.loads import BinLoads, Opened
-from headrace.step.plan import NodeReport, TaskReport
+from headrace.protocol.loads import BinLoads, OpenedState
+from headrace.protocol.plan import NodeReport, TaskReport
 from tests.ledger.test_layouts import manifest
 from tests.support.layouts import layouts
 
@@ -106,7 +107,7 @@ def test_bins_are_not_told_apart_by_a_handful_of_records() -> None:
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=30))
 @settings(max_examples=60)
 def test_sums_fade_by_half_in_a_half_life_however_long_it_runs(gaps: list[int]) -> None:
-    fading, sums, now = Fading(SECOND), np.zeros(1), 0
+    fading, sums, now = ExponentialDecay(SECOND), np.zeros(1), 0
     noted: list[int] = []
     for gap in gaps:
         now += gap
@@ -204,7 +205,7 @@ def test_what_opening_takes_is_learnt_as_far_as_it_was_seen(
         return fixed_us + bins * bin_us + nbytes * 1e6 / bytes_per_s
 
     for bins, nbytes in seen:
-        meter.note(Opened(bins, nbytes, took(bins, nbytes)))
+        meter.note(OpenedState(bins, nbytes, took(bins, nbytes)))
     rates = meter.rates
     assert rates.measured
     told = sum(
@@ -217,7 +218,7 @@ def test_what_opening_takes_is_learnt_as_far_as_it_was_seen(
 def test_of_bytes_nothing_is_learnt_where_all_bins_are_tiny() -> None:
     meter = OpeningMeter()
     for _ in range(50):
-        meter.note(Opened(40, 400, 40 * 3_000.0))
+        meter.note(OpenedState(40, 400, 40 * 3_000.0))
     rates = meter.rates
     assert rates.measured
     assert rates.bin_us == pytest.approx(3_000, rel=0.05)
@@ -227,7 +228,7 @@ def test_of_bytes_nothing_is_learnt_where_all_bins_are_tiny() -> None:
 def test_what_opening_takes_however_little_is_opened_is_no_price_of_bins() -> None:
     meter = OpeningMeter()
     for bins in (1, 2, 50, 3, 8, 20, 1, 5) * 5:
-        meter.note(Opened(bins, 0, 12_000.0 + 40.0 * bins))
+        meter.note(OpenedState(bins, 0, 12_000.0 + 40.0 * bins))
     rates = meter.rates
     assert rates.round_us == pytest.approx(12_000, rel=0.05)
     assert rates.bin_us == pytest.approx(40, rel=0.5)
@@ -236,7 +237,7 @@ def test_what_opening_takes_however_little_is_opened_is_no_price_of_bins() -> No
 def test_what_any_round_takes_is_known_from_following_the_layout() -> None:
     meter = OpeningMeter()
     for took in (4_000.0, 6_000.0):
-        meter.note(Opened(0, 0, 0.0, took))
+        meter.note(OpenedState(0, 0, 0.0, took))
     assert meter.rates.round_us == pytest.approx(5_000, rel=0.02)
     assert not meter.rates.measured
 
@@ -248,10 +249,10 @@ def test_how_long_steps_take_counts_until_they_are_committed() -> None:
     """That is what a record waits for; a step's own commit is known with the next one."""
     layout = Layout.uniform(4, [0, 0, 1, 1], 2)
     head = fold(None, manifest(0, claim=True, layout=layout.to_wire(), identity={}), "0")
-    steering = Steering()
+    steering = MigrationController()
     for _ in range(8):
         steering.committed(7_000)
-        told = steering.after_step(head, 0, Told(1_000))
+        told = steering.after_step(head, 0, StepStats(1_000))
         head = fold(head, manifest(head.step + 1, **told), "x")
     asked = Asked(0, Command("migrate", goal=Goal("rescale", 1)))
     (begun,) = steering.decide(head, asked, 0).course.migrations.values()

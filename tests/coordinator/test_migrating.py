@@ -12,24 +12,26 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 import headrace as hr
-from headrace.coordinator.changes import Standing, at_opening
-from headrace.coordinator.course import course_of
-from headrace.coordinator.goals import Measured, target_of
+from headrace.coordinator.changes.changes import ControlState, at_opening
+from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.manifests import give_up_all
-from headrace.coordinator.migrating import MOST_GAP_STEPS
-from headrace.coordinator.steering import Steering, has_turn, wants_steps
-from headrace.coordinator.step_times import WINDOW, Told, joined, latency_of
+from headrace.coordinator.migrations.goals import target_of
+from headrace.coordinator.migrations.layout_state import course_of
+from headrace.coordinator.migrations.lifecycle import MOST_GAP_STEPS
+from headrace.coordinator.migrations.steering import MigrationController, has_turn, wants_steps
+from headrace.coordinator.migrations.step_times import WINDOW, StepStats, joined, latency_of
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Asked, Command
-from headrace.ledger.manifest import Head, fold
-from headrace.ledger.migrations import Goal, Migration
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
+from headrace.ledger.migrations import Goal, RecordedMigration
 from headrace.migration.rounds import all_at_once, batched, fluid
-from headrace.sources.base import Limit, Offer
+from headrace.pipeline.source import Limit, Offer
 from tests.ledger.test_layouts import manifest
 
 _BITS = 4
-_ONE = Told(1, workers=4)
+_ONE = StepStats(1, workers=4)
 _WIDTH = 1 << (64 - _BITS)
 _PROBES = np.arange(256, dtype=np.uint64) << np.uint64(56)
 
@@ -68,7 +70,7 @@ class World(RuleBasedStateMachine):
     def begin(self, count: int, calm: bool) -> None:
         layout = Layout.uniform(1 << _BITS, np.arange(1 << _BITS) % count, count)
         self.head = fold(None, manifest(0, claim=True, layout=layout.to_wire(), identity={}), "0")
-        self.steering = Steering()
+        self.steering = MigrationController()
         self.number = 0
         self.calm = calm  # whether nobody else has a say
         # what is under way: (id, layout at its beginning, target, version at its beginning)
@@ -88,7 +90,9 @@ class World(RuleBasedStateMachine):
         for migration in self.head.migrations:
             self.follow(before.get(migration.id), migration, layout)
 
-    def follow(self, before: Migration | None, after: Migration, layout: Layout) -> None:
+    def follow(
+        self, before: RecordedMigration | None, after: RecordedMigration, layout: Layout
+    ) -> None:
         """Check what has become of a migration against what was seen from outside."""
         begun = before is None or before.began is None
         if after.began is not None and begun:
@@ -149,16 +153,16 @@ class World(RuleBasedStateMachine):
 
     @rule(
         told=st.lists(
-            st.builds(Told, st.integers(1, 100), *[st.booleans()] * 3, st.just(4)),
+            st.builds(StepStats, st.integers(1, 100), *[st.booleans()] * 3, st.just(4)),
             min_size=1,
             max_size=4,
         )
     )
-    def steps(self, told: list[Told]) -> None:
+    def steps(self, told: list[StepStats]) -> None:
         for one in told:
             self.step(one)
 
-    def step(self, told: Told = _ONE) -> None:
+    def step(self, told: StepStats = _ONE) -> None:
         if has_turn(self.head):
             course = self.steering.next_turn(self.head, 0)
             self.commit(**course.told(self.head))
@@ -168,8 +172,8 @@ class World(RuleBasedStateMachine):
     def crash(self, computed: bool) -> None:
         """The driver dies; perhaps when it has computed a step that is not committed."""
         if computed:
-            self.steering.after_step(self.head, 0, Told(1))
-        self.steering = Steering()
+            self.steering.after_step(self.head, 0, StepStats(1))
+        self.steering = MigrationController()
         self.commit(claim=True, epoch=self.head.epoch + 1)
 
     @rule(
@@ -198,7 +202,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: not self.calm)
     @rule(count=workers)
     def begin_with_another_layout(self, count: int) -> None:
-        self.steering = Steering()
+        self.steering = MigrationController()
         layout = Layout.uniform(8, np.arange(8) % count, count)
         self.disturbed = True
         told = give_up_all(self.head, 0).told(self.head)
@@ -254,18 +258,18 @@ def world(count: int = 2) -> World:
     return found
 
 
-def ask(world: World, goal: Goal, **more: Any) -> Migration:
+def ask(world: World, goal: Goal, **more: Any) -> RecordedMigration:
     assert world.note(Command("migrate", goal=goal, **more)), world.head.answers[-1]
     return world.head.migrations[-1]
 
 
-def newest(world: World) -> Migration:
+def newest(world: World) -> RecordedMigration:
     return world.head.migrations[-1]
 
 
 def usual(world: World, took: int, times: int = 10, more: bool = False) -> None:
     for _ in range(times):
-        world.step(Told(took, more, workers=4))
+        world.step(StepStats(took, more, workers=4))
 
 
 _TWO = [(0, _BITS), (2 * _WIDTH, _BITS)]
@@ -275,14 +279,14 @@ def test_the_next_round_waits_until_steps_take_no_longer_than_before() -> None:
     it = world()
     usual(it, 100)
     ask(it, Goal("move", bins=_TWO, to=1, strategy=fluid()))
-    it.step(Told(900))
+    it.step(StepStats(900))
     assert newest(it).state == "gap"
     for took in (600, 400, 300, 200, 150, 121):
-        it.step(Told(took))
+        it.step(StepStats(took))
         assert (newest(it).state, newest(it).next) == ("gap", 1)
-    it.step(Told(120))
+    it.step(StepStats(120))
     assert newest(it).state == "moving"
-    it.step(Told(300))
+    it.step(StepStats(300))
     assert newest(it).state == "done"
     assert (newest(it).bins, newest(it).before.p50_us) == (2, 100)
     assert (newest(it).during.max_us, newest(it).during.steps) == (900, 9)
@@ -305,11 +309,11 @@ def test_the_next_round_comes_when_steps_do_not_get_shorter_any_more(
     it = world()
     usual(it, 100)
     ask(it, Goal("move", bins=_TWO, to=1, strategy=fluid()))
-    it.step(Told(900))
+    it.step(StepStats(900))
     for took in waits:
-        it.step(Told(took))
+        it.step(StepStats(took))
         assert newest(it).state == "gap"
-    it.step(Told(over))
+    it.step(StepStats(over))
     assert newest(it).state == "moving"
 
 
@@ -321,7 +325,7 @@ def test_the_next_round_waits_while_more_input_waits_than_used_to() -> None:
     usual(it, 100)
     assert newest(it).state == "gap"
     it.steering.offered({"in": Offer(1, 49, 1)}, {"in": Limit(50, 100)})
-    it.step(Told(100))
+    it.step(StepStats(100))
     assert newest(it).state == "moving"
 
 
@@ -339,7 +343,7 @@ def test_a_pipeline_that_never_has_a_quiet_moment_is_not_waited_for_for_ever() -
 def test_how_steps_are_after_a_migration_is_known_when_there_were_enough() -> None:
     it = world()
     ask(it, Goal("move", bins=_TWO, to=1, strategy=all_at_once()))
-    it.step(Told(700))
+    it.step(StepStats(700))
     assert newest(it).state == "done"
     usual(it, 50, times=WINDOW)
     assert (newest(it).after.steps, newest(it).after.max_us) == (WINDOW, 50)
@@ -350,7 +354,7 @@ def test_steps_while_a_migration_is_paused_are_none_of_it() -> None:
     it = world()
     usual(it, 100)
     ask(it, Goal("move", bins=_TWO, to=1, strategy=fluid()))
-    it.step(Told(700))
+    it.step(StepStats(700))
     assert it.note(Command("pause_migration", migration=newest(it).id))
     usual(it, 100, times=20)
     assert newest(it).state == "paused"
@@ -366,7 +370,7 @@ def test_steps_while_a_migration_is_paused_are_none_of_it() -> None:
 def test_what_an_earlier_driver_noted_of_a_migration_is_not_lost() -> None:
     it = world()
     ask(it, Goal("move", bins=_TWO, to=1, strategy=fluid()))
-    it.step(Told(700))
+    it.step(StepStats(700))
     it.crash(computed=True)
     usual(it, 10, times=2)
     assert newest(it).state == "done"
@@ -377,13 +381,13 @@ def test_workers_are_there_before_anything_is_prepared_and_nothing_moves_before_
     it = world(2)
     ask(it, Goal("rescale", 4, prepare=True, strategy=all_at_once()))
     for _ in range(5):
-        it.step(Told(1))
+        it.step(StepStats(1))
         assert (it.head.layout.workers, newest(it).state) == (2, "preparing")
     it.step()
     it.step()
     assert (it.head.layout.workers, newest(it).state) == (4, "gap")
     for _ in range(5):
-        it.step(Told(1, prepared=False))
+        it.step(StepStats(1, prepared=False))
         assert (newest(it).state, newest(it).bins) == ("preparing", 0)
     it.step()
     it.step()
@@ -465,7 +469,7 @@ def test_a_command_that_came_before_the_run_is_queued_by_its_claim() -> None:
     it = world()
     asked = Asked(0, Command("migrate", goal=Goal("rescale", 3)))
     opening = at_opening(
-        Standing(frozenset()),
+        ControlState(frozenset()),
         {},
         hr.Pipeline("p"),
         [asked],

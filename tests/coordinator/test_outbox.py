@@ -10,37 +10,38 @@ from hypothesis import strategies as st
 
 from headrace.coordinator.machine import Coordinator
 from headrace.coordinator.messages import (
+    AttemptEnded,
     AwaitSinks,
-    Checkpoint,
-    Checkpointed,
     Commit,
-    Committed,
-    HandedOut,
-    HandOut,
+    DeliverBeforeCommit,
+    DeliveredBeforeCommit,
+    IntentLoaded,
+    LedgerOpened,
+    LoadIntent,
+    ManifestCommitted,
     Offered,
-    Opened,
+    OutputsWritten,
     Poll,
-    Recall,
-    Recalled,
     Release,
     Released,
     Run,
     Stop,
     StopAsked,
-    TryEnded,
     Woken,
+    WriteOutputs,
 )
-from headrace.coordinator.outbox import Outbox
+from headrace.coordinator.outbox import SinkOutbox
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.settings import Settings
-from headrace.coordinator.shape import Shape
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules, bounded_delay
 from headrace.keyspace.planner import contiguous
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import Head, fold
-from headrace.sources.base import Offer
-from headrace.state.runs import FileRef
-from headrace.step.plan import NodeReport, StreamReport, TaskReport
+from headrace.pipeline.source import Offer
+from headrace.protocol.plan import NodeReport, StreamReport, TaskReport
+from headrace.runfiles.format import FileRef
 
 SINKS = ["fast", "slow"]
 
@@ -64,7 +65,7 @@ ACTIONS = st.lists(
 def test_it_is_full_as_a_list_for_each_sink_says(
     actions: list[tuple[str, Any]], most: int, size: int
 ) -> None:
-    outbox = Outbox(SINKS, steps=most, size=size)
+    outbox = SinkOutbox(SINKS, steps=most, size=size)
     queues: dict[str, list[int]] = {sink: [] for sink in SINKS}
     lengths: dict[int, int] = {}
     unreleased: dict[int, list[FileRef]] = {}
@@ -90,7 +91,7 @@ def test_it_is_full_as_a_list_for_each_sink_says(
 
 def test_an_outbox_that_could_take_no_step_is_refused() -> None:
     with pytest.raises(PipelineError, match="outbox_steps"):
-        Outbox(SINKS, steps=0, size=1)
+        SinkOutbox(SINKS, steps=0, size=1)
 
 
 # -- the coordinator --------------------------------------------------------------------------
@@ -100,7 +101,7 @@ class Shell:
     """Plays the driver's shell for a pipeline of one computation, by hand."""
 
     def __init__(self, head: Head | None = None, *, weak: tuple[str, ...] = (), **settings: int):
-        shape = Shape(
+        shape = PipelineFacts(
             name="p", layers=1, injectors={"in": 0}, nodes=["n"],
             identity={"computations": {"n": {"key": [], "cells": {}}}, "streams": {}},
             layout=contiguous(1, 1).to_wire(), store="memory:x",
@@ -109,13 +110,13 @@ class Shell:
         )  # fmt: skip
         names = iter(f"nonce{n}" for n in range(1_000))
         self.coordinator = Coordinator(shape, Settings(**settings), lambda: next(names), drain=True)
-        (claim,) = self.coordinator.handle(Opened(head, 0))
+        (claim,) = self.coordinator.handle(LedgerOpened(head, 0))
         self.told: list[Any] = self.commit(claim)
 
     def commit(self, instruction: Commit) -> list[Any]:
         self.manifest = instruction.manifest
         head = fold(instruction.head, instruction.manifest, f"digest{instruction.manifest.step}")
-        return self.coordinator.handle(Committed(head, instruction.manifest))
+        return self.coordinator.handle(ManifestCommitted(head, instruction.manifest))
 
     @property
     def head(self) -> Head:
@@ -128,7 +129,7 @@ class Shell:
         (run,) = self.coordinator.handle(Offered({"in": Offer(end, 1, 8)}, 100 + end))
         return run
 
-    def end(self, *, unstaged: bool = False, outrun: bool = False) -> list[Any]:
+    def end(self, *, unstaged: bool = False, superseded: bool = False) -> list[Any]:
         """Let the try end, with a staged output of 10 bytes, or one that is not staged."""
         step = self.head.step + 1
         apply = TaskReport(
@@ -137,7 +138,7 @@ class Shell:
             unstaged={"n.out": b"rows"} if unstaged else {},
         )  # fmt: skip
         reports = [TaskReport(0, 0, "r", read_rows={"in": 1}), apply]
-        return self.coordinator.handle(TryEnded(reports, 5, outrun))
+        return self.coordinator.handle(AttemptEnded(reports, 5, superseded))
 
     def step(self) -> list[Any]:
         """Run a whole step; return what is asked for after its commit."""
@@ -157,8 +158,8 @@ def kinds(instructions: list[Any]) -> list[type]:
 
 def started(**more: Any) -> Shell:
     shell = Shell(**more)
-    assert kinds(shell.told)[-1] is Recall
-    assert kinds(shell.coordinator.handle(Recalled(None))) == [Poll]
+    assert kinds(shell.told)[-1] is LoadIntent
+    assert kinds(shell.coordinator.handle(IntentLoaded(None))) == [Poll]
     return shell
 
 
@@ -193,7 +194,7 @@ def test_a_restart_with_a_full_outbox_delivers_first() -> None:
     assert kinds(shell.told)[-1] is AwaitSinks
     assert shell.head.waits_for == ["slow"]
     shell.coordinator.handle(Released("slow", 1))
-    assert kinds(shell.coordinator.handle(Woken())) == [Recall]
+    assert kinds(shell.coordinator.handle(Woken())) == [LoadIntent]
 
 
 def test_a_stop_delivers_what_was_committed_and_notes_it() -> None:
@@ -229,11 +230,11 @@ def test_weak_sinks_get_a_step_before_its_commit_and_strong_ones_after() -> None
     run = shell.begin()
     assert run.intent is not None and run.intent.step == run.plan.step == 1
     (hand_out,) = shell.end()
-    assert isinstance(hand_out, HandOut)
+    assert isinstance(hand_out, DeliverBeforeCommit)
     assert (hand_out.sinks, hand_out.await_) == (["fast"], []), "it is staged, so nobody waits"
     assert hand_out.origin.id == 1 and hand_out.origin.positions == {"in": (0, 1)}
     shell.coordinator.handle(Released("fast", 1))
-    (commit,) = shell.coordinator.handle(HandedOut([]))
+    (commit,) = shell.coordinator.handle(DeliveredBeforeCommit([]))
     assert commit.manifest.delivered == {"fast": 1, "slow": -1}
     assert (1, ["slow"]) in released(shell.commit(commit))
 
@@ -250,9 +251,9 @@ def test_what_is_staged_nowhere_and_not_acknowledged_is_checkpointed() -> None:
     (hand_out,) = shell.end(unstaged=True)
     assert (hand_out.await_, hand_out.patience_us) == (SINKS, 900)
     shell.coordinator.handle(Released("fast", 1))
-    (checkpoint,) = shell.coordinator.handle(HandedOut(["slow"]))
-    assert isinstance(checkpoint, Checkpoint) and checkpoint.streams == ["n.out"]
-    (commit,) = shell.coordinator.handle(Checkpointed(file(1)))
+    (checkpoint,) = shell.coordinator.handle(DeliveredBeforeCommit(["slow"]))
+    assert isinstance(checkpoint, WriteOutputs) and checkpoint.streams == ["n.out"]
+    (commit,) = shell.coordinator.handle(OutputsWritten(file(1)))
     assert kinds(shell.commit(commit)) == [Poll], "both were given it already"
     assert shell.head.unreleased == {1: [file(1)]}
     shell.begin()
@@ -264,7 +265,7 @@ def test_what_was_acknowledged_in_time_is_staged_nowhere() -> None:
     shell = started(weak=tuple(SINKS))
     shell.begin()
     shell.end(unstaged=True)
-    (commit,) = shell.coordinator.handle(HandedOut([]))
+    (commit,) = shell.coordinator.handle(DeliveredBeforeCommit([]))
     assert kinds(shell.commit(commit)) == [Poll]
     assert shell.head.unreleased == {}
 
@@ -273,10 +274,10 @@ def test_what_an_earlier_driver_has_begun_is_run_first_and_keeps_its_id() -> Non
     first = started(weak=("fast",))
     intent = first.begin().intent
     shell = Shell(first.head, weak=("fast",))
-    assert Recall(1, {"in": 0}) in shell.told
-    wait = shell.coordinator.handle(Recalled(intent, ready=False, now_us=500))
-    assert kinds(wait)[-1] is Recall, "its sources are not ready"
-    (run,) = shell.coordinator.handle(Recalled(intent, ready=True))
+    assert LoadIntent(1, {"in": 0}) in shell.told
+    wait = shell.coordinator.handle(IntentLoaded(intent, ready=False, now_us=500))
+    assert kinds(wait)[-1] is LoadIntent, "its sources are not ready"
+    (run,) = shell.coordinator.handle(IntentLoaded(intent, ready=True))
     assert (run.plan.step, run.plan.clock_us) == (2, intent.clock_us), "the claim took step 1"
     assert run.divisions == {"in": (0, 1)}
     (hand_out,) = shell.end()
@@ -287,7 +288,7 @@ def test_the_intent_of_a_rival_that_was_first_is_run_instead() -> None:
     shell = started(weak=("fast",))
     shell.begin()
     rival = Intent(1, 1, "other", 77, {"in": Offer(5, 5, 40)}, {})
-    assert shell.end(outrun=True) == [Recall(1, {"in": 0})]
-    (run,) = shell.coordinator.handle(Recalled(rival))
+    assert shell.end(superseded=True) == [LoadIntent(1, {"in": 0})]
+    (run,) = shell.coordinator.handle(IntentLoaded(rival))
     assert (run.divisions, run.plan.clock_us, run.plan.try_) == ({"in": (0, 5)}, 77, 1)
     assert run.intent == rival

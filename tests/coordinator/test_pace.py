@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.coordinator.messages import Poll, Run, TryEnded
-from headrace.coordinator.pace import Pace
-from headrace.sources.base import Limit, Offer, Position
+from headrace.coordinator.batch_size import BatchSize
+from headrace.coordinator.messages import AttemptEnded, Poll, Run
+from headrace.pipeline.source import Limit, Offer, Position
 from tests.step.test_soft_state import Count, Item
 from tests.support.pipelines import Collected
 
@@ -23,7 +23,7 @@ BOUNDS = st.integers(1, 1_000_000)
 SEEDS = st.integers(0, 1 << 32)
 
 
-def saturated(pace: Pace, steps: int, took_us: Callable[[int], float]) -> None:
+def saturated(pace: BatchSize, steps: int, took_us: Callable[[int], float]) -> None:
     """Let as much come as may be taken."""
     for _ in range(steps):
         pace.note(pace.rows, round(took_us(pace.rows)))
@@ -31,7 +31,7 @@ def saturated(pace: Pace, steps: int, took_us: Callable[[int], float]) -> None:
 
 @given(COSTS, TARGETS, BOUNDS)
 def test_pace_settles_on_steps_of_the_right_length(cost: float, target: int, at_most: int) -> None:
-    pace = Pace(target, at_most)
+    pace = BatchSize(target, at_most)
     saturated(pace, 60, lambda rows: rows * cost)
     assert 1 <= pace.rows <= at_most
     assert pace.rows * cost <= target * 1.1 + cost
@@ -45,7 +45,7 @@ def test_however_long_a_step_takes_without_rows_half_of_the_time_is_for_rows(
     cost: float, target: int, at_most: int, over: float
 ) -> None:
     fixed = target * over
-    pace = Pace(target, at_most)
+    pace = BatchSize(target, at_most)
     saturated(pace, 100, lambda rows: fixed + rows * cost)
     aim = max(target, 2 * fixed)
     assert fixed + pace.rows * cost <= aim * 1.1 + cost
@@ -56,7 +56,7 @@ def test_however_long_a_step_takes_without_rows_half_of_the_time_is_for_rows(
 @given(COSTS, st.floats(0.0, 5.0), SEEDS)
 def test_noise_does_not_starve_a_stream(cost: float, over: float, seed: int) -> None:
     chance = random.Random(seed)
-    pace, target, at_most = Pace(500_000, 1_000_000), 500_000, 1_000_000
+    pace, target, at_most = BatchSize(500_000, 1_000_000), 500_000, 1_000_000
 
     def took_us(rows: int) -> float:
         pause = 3_000_000 if chance.random() < 0.02 else 0
@@ -77,7 +77,7 @@ def test_noise_does_not_starve_a_stream(cost: float, over: float, seed: int) -> 
 def test_after_slow_times_it_takes_as_much_as_ever(
     cost: float, target: int, at_most: int, slow: int
 ) -> None:
-    pace, fast = Pace(target, at_most), Pace(target, at_most)
+    pace, fast = BatchSize(target, at_most), BatchSize(target, at_most)
     saturated(pace, slow, lambda rows: 40 * target + 100 * rows * cost)
     saturated(pace, 100, lambda rows: rows * cost)
     saturated(fast, 100, lambda rows: rows * cost)
@@ -88,7 +88,7 @@ def test_after_slow_times_it_takes_as_much_as_ever(
 def test_a_step_that_found_little_does_not_lower_the_limit_unless_it_was_slow(
     found: int, took: int, at_most: int
 ) -> None:
-    pace = Pace(500_000, at_most)
+    pace = BatchSize(500_000, at_most)
     pace.note(found, took)
     if took <= 500_000:
         assert pace.rows == at_most
@@ -96,7 +96,7 @@ def test_a_step_that_found_little_does_not_lower_the_limit_unless_it_was_slow(
 
 
 def test_a_source_whose_pieces_are_smaller_than_the_limit_is_given_more_again() -> None:
-    pace = Pace(500_000, 1_000)
+    pace = BatchSize(500_000, 1_000)
     saturated(pace, 20, lambda rows: rows * 10_000)
     assert pace.rows == 50
     for _ in range(20):
@@ -116,7 +116,7 @@ def limits_while(
     took_us: Sequence[int], *, live: bool = True, source: type[hr.sources.Iterable] = hr.sources.Iterable
 ) -> list[int]:  # fmt: skip
     """Drive a real coordinator through steps that take so long; return what it asks for before each."""
-    from headrace.driver import Driver, Settings
+    from headrace.driver.driver import Driver, Settings
     from headrace.runners.inline import InlineRunner
     from headrace.storage import MemoryStore
 
@@ -134,8 +134,8 @@ def limits_while(
     tell = driver.coordinator.handle
 
     def handle(event: Any) -> Any:
-        if isinstance(event, TryEnded):
-            event = TryEnded(event.reports, next(steps, 1_000))
+        if isinstance(event, AttemptEnded):
+            event = AttemptEnded(event.reports, next(steps, 1_000))
         todo = tell(event)
         for instruction in todo:
             if isinstance(instruction, Poll):

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.coordinator.sizes import sizes_of_bins
+from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.keyspace.hashing import hash_columns
 from headrace.keyspace.layout import Layout
 from headrace.testing import drive

@@ -9,8 +9,8 @@ import pytest
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.coordinator.messages import Commit
-from headrace.driver import Driver, Settings
-from headrace.ledger.log import files_of
+from headrace.driver.driver import Driver, Settings
+from headrace.ledger.ledger import files_of
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.soak.test_flat import Sliding, Tick, ticks

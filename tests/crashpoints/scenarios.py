@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
-from headrace.control import Control
-from headrace.driver import Clock, Driver
+from headrace.control.control import Control
+from headrace.driver.driver import Clock, Driver
 from headrace.errors import CommitUnknown, HeadraceError, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore

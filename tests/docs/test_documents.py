@@ -136,7 +136,7 @@ def test_the_command_line_answers_with_its_exit_codes(tmp_path: Path) -> None:
     assert headrace(tmp_path, "run").returncode == 2
     missing = headrace(tmp_path, "run", "missing.py", "--storage", "s", "--runner", "inline")
     assert missing.returncode == 4
-    assert missing.stderr.startswith("[HR101] missing.py is not a file")
+    assert missing.stderr.startswith("[HR101] missing.py does not exist")
 
 
 def test_every_error_is_in_the_reference_with_its_code() -> None:

@@ -110,8 +110,8 @@ def test_a_key_that_ticks_each_second_and_was_quiet_for_twelve_days_catches_up()
 
 @pytest.fixture
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.step.portions.MOST_OF_A_KEY", 500)
-    monkeypatch.setattr("headrace.step.portions.MOST_ROUNDS", 500)
+    monkeypatch.setattr("headrace.tasks.portions.MOST_OF_A_KEY", 500)
+    monkeypatch.setattr("headrace.tasks.portions.MOST_ROUNDS", 500)
 
 
 @pytest.mark.usefixtures("small_portions")
@@ -228,7 +228,7 @@ WAYS = ["same time", "to and fro", "other tags", "between domains"]
 def test_timers_that_get_no_further_are_a_loop_only_when_there_is_no_end_of_it(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.step.portions.LONGEST_STALL", 2_000)
+    monkeypatch.setattr("headrace.tasks.portions.LONGEST_STALL", 2_000)
     for turns in (1_900, 10**9):
         with drive(drawn(Loops(way)), clock=10) as t:
             t.push("items", Item(1, turns, 0))
@@ -275,8 +275,8 @@ class ForeverInBulk(hr.ColumnarComputation):
 def test_timers_that_go_on_though_all_input_has_ended_are_refused(
     computation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.step.visit.MOST_PORTIONS_AT_THE_END", 3)
-    monkeypatch.setattr("headrace.step.visit_batch.MOST_PORTIONS_AT_THE_END", 3)
+    monkeypatch.setattr("headrace.tasks.run_keyed.MOST_PORTIONS_AT_THE_END", 3)
+    monkeypatch.setattr("headrace.tasks.run_columnar.MOST_PORTIONS_AT_THE_END", 3)
     with drive(drawn(computation), clock=0) as t:
         t.push("items", Item(1, 1, 0))
         t.end()
@@ -304,7 +304,7 @@ class LoopsInBulk(hr.ColumnarComputation):
 def test_a_loop_of_one_key_is_found_among_keys_that_get_further(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headrace.step.portions.LONGEST_STALL_IN_ROUNDS", 300)
+    monkeypatch.setattr("headrace.tasks.portions.LONGEST_STALL_IN_ROUNDS", 300)
     for keys in ([2, 3], [1, 2, 3]):
         with drive(drawn(LoopsInBulk()), clock=0) as t:
             t.push_many("items", [Item(key, 1, 0) for key in keys])
@@ -345,7 +345,7 @@ def test_portions_leave_no_trace_in_what_fires_and_in_which_order(
     counts: list[int], portion: int, ordered: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("headrace.step.portions.MOST_OF_A_KEY", portion)
+        patched.setattr("headrace.tasks.portions.MOST_OF_A_KEY", portion)
         with drive(drawn(Sets(), ordered=ordered), clock=0) as t:
             t.push_many("items", [Item(key, n, 0) for key, n in enumerate(counts)])
             t.clock(1_000)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.errors import PipelineError, SchemaChanged
-from headrace.state.expiring import Entries
+from headrace.state.keyed.expiring import Entries
 from headrace.storage import MemoryStore
 from headrace.testing import Harness, drive
 
@@ -41,7 +41,7 @@ class Keeps(hr.Computation):
     def told(self) -> str:
         boxes = [list(box) for box in self.boxes]
         has = [self.value.exists, len(self.elements), len(self.entries), 1 in self.entries]
-        return repr([self.value.value, list(self.elements), self.entries.items(), boxes, has])
+        return repr([self.value.value, list(self.elements), list(self.entries.items()), boxes, has])
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:  # noqa: PLR0912
         ctx.produce("out", self.told())
@@ -58,7 +58,7 @@ class Keeps(hr.Computation):
                 case "put":
                     self.entries[n] = n
                 case "delete":
-                    self.entries.pop(n)
+                    self.entries.pop(n, None)
                 case "empty":
                     self.entries.clear()
                 case "add box":

@@ -16,12 +16,12 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import REFUSED, main
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Command
 from headrace.ledger.places import Places
 from headrace.runners.inline import InlineRunner
-from headrace.runners.placement import placed
+from headrace.runners.spark.placement import placed
 from headrace.storage import LocalStore
 from tests.step.test_soft_state import Count, drawn
 from tests.support.jobs import ITEMS

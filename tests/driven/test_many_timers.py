@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.state import bins
-from headrace.step.plan import Plan, TaskReport
 from headrace.testing import CrashPoint, Harness, drive
 
 SPAN = 1_000_000
@@ -168,7 +168,7 @@ class Watched:
             self.bins += len(which)
             load(state, which)
 
-        def ran(runner: InlineRunner, plan: Plan) -> list[TaskReport]:
+        def ran(runner: InlineRunner, plan: StepPlan) -> list[TaskReport]:
             reports = run(runner, plan)
             self.keys += sum(node.keys for report in reports for node in report.nodes.values())
             return reports

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
 
 import headrace as hr
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.ledger.measurements import Published, newest_measurements
 from headrace.policies import How, Memory, Nothing, Scaling, command_for
 from headrace.storage import MemoryStore
@@ -185,7 +186,7 @@ def test_a_dry_run_tells_what_it_would_do_and_does_nothing(
         decision = harness.decision
         assert decision is not None
         assert (decision.wants, decision.dry_run, decision.command) == (True, True, -1)
-        assert decision.wish.startswith("rebalance: worker 0 has 271.5 ms of work a step")
+        assert decision.decided.startswith("rebalance: worker 0 has 271.5 ms of work a step")
         assert harness.migrations == [] and harness.current().commands == 0
         published = newest_measurements(harness._store)
         assert published is not None and published.decision == decision
@@ -249,7 +250,7 @@ class Unwise:
     def __init__(self) -> None:
         self.asked = 0
 
-    def wish(self, seen: hr.policies.Measurements) -> hr.policies.Wish:
+    def decide(self, seen: hr.policies.Measurements) -> hr.policies.ScalingDecision:
         self.asked += 1
         if self.asked % 2:
             raise RuntimeError("it depends")
@@ -280,12 +281,32 @@ def test_a_controller_outside_the_process_needs_data_alone() -> None:
         assert seen.true_rates == pytest.approx([1_000, 1_000])
         assert seen.arrivals_per_s == pytest.approx(300, rel=0.05)
         assert len(store.list("measurements/")) == 1, "only the newest is kept"
-        wish = policy.wish(seen.measurements)
-        assert not isinstance(wish, Nothing)
-        command = command_for(policy, wish, HOW)
+        decided = policy.decide(seen.measurements)
+        assert not isinstance(decided, Nothing)
+        command = command_for(policy, decided, HOW)
         assert command is not None
         Control(store).put(command)
         for at in range(40, 120):
             visit(harness, at, low=270, high=30, seconds=3)
         assert [one.state for one in harness.migrations] == ["done"]
         assert max(work(harness)) < 1.25 * min(work(harness))
+
+
+class OfOld:
+    """A policy as version 0.1 had them."""
+
+    def wish(self, seen: hr.policies.Measurements) -> Any:
+        return hr.policies.Nothing("all is well")
+
+
+def test_a_policy_of_version_0_1_is_asked_with_a_warning() -> None:
+    with (
+        pytest.warns(DeprecationWarning, match=r"rename its method wish\(\) to decide\(\)"),
+        driven(OfOld()) as harness,  # type: ignore[arg-type]
+    ):
+        for at in range(40):
+            visit(harness, at, low=1, high=1, seconds=5)
+        assert harness.decision is not None
+        assert harness.decision.decided == "nothing: all is well"
+    with pytest.warns(DeprecationWarning, match="ScalingDecision"):
+        assert hr.policies.Wish is hr.policies.ScalingDecision

@@ -85,7 +85,7 @@ class Machine(hr.Computation):
             case "delete" if a in self.by:
                 del self.by[a]
             case "pop":
-                self.by.pop(a)
+                self.by.pop(a, None)
             case "clear map":
                 self.by.clear()
             case "put box":
@@ -96,7 +96,7 @@ class Machine(hr.Computation):
                 for _, box in self.boxes_by.items():
                     box.append(b)
             case "pop box":
-                popped = self.boxes_by.pop(a)
+                popped = self.boxes_by.pop(a, None)
                 if popped:
                     popped.append(b)
             case "set timer":

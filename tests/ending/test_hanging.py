@@ -9,25 +9,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 import headrace as hr
-from headrace import watchdog
+from headrace.coordinator.messages import Commit, Run
+from headrace.driver import watchdog
+from headrace.driver.heartbeat import LONG, LoopProgress
 from headrace.errors import HeadraceError, SinkTimeout, SourceTimeout, TaskTimeout
-from headrace.heart import Pulse
-from headrace.ledger.lease import Beats, leader_among
-from headrace.ledger.log import Ledger
+from headrace.ledger.heartbeats import Beats, leader_among
+from headrace.ledger.ledger import Ledger
+from headrace.pipeline.source import Limit, Offer, Position
 from headrace.runners.base import Runner
-from headrace.runners.ending import TaskEnded, Watch
+from headrace.runners.ending import TaskEnded, TaskWatch
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Calls
-from headrace.sources.base import Limit, Offer, Position
 from headrace.storage import LocalStore
 from tests.coordinator.test_adoption import PLAN
 from tests.support.pipelines import Elsewhere
+from tests.support.waiting import until
 
 COUNT = 6
 #: Set once a handler hangs.
@@ -142,13 +145,6 @@ def goes_on(folder: Path) -> None:
     assert committed(folder) >= COUNT
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_handler_that_never_ends_is_ended_with_its_place(tmp_path: Path) -> None:
     with (
         pytest.raises(TaskTimeout) as raised,
@@ -201,7 +197,7 @@ def test_who_watches_a_task_says_where_it_was_before_it_is_killed(gate: threadin
             with contextlib.suppress(TaskEnded):
                 time.sleep(0.01)
 
-    with pytest.raises(TaskTimeout), Watch().watching(plan, tell=tell):
+    with pytest.raises(TaskTimeout), TaskWatch().watching(plan, tell=tell):
         swallows()
     assert told == ["step 5"]
 
@@ -300,15 +296,15 @@ def test_a_source_that_never_says_what_it_has_ends_the_job(tmp_path: Path) -> No
     goes_on(tmp_path)
 
 
-@pytest.mark.parametrize("what", ["Sweep", "Clean", "Poll", "Recall", "Release", "HandOut"])
-def test_a_driver_shows_that_it_lives_while_an_instruction_takes_long(what: str) -> None:
+@pytest.mark.parametrize("what", sorted(LONG, key=lambda kind: kind.__name__))
+def test_a_driver_shows_that_it_lives_while_an_instruction_takes_long(what: Any) -> None:
     now = [0.0]
-    pulse = Pulse(lambda: now[0])
+    pulse = LoopProgress(lambda: now[0])
     pulse.claimed(1)
     pulse.begins(what)
     now[0] = 1e6
     assert pulse.goes_on(60.0)
-    pulse.begins("Commit")
+    pulse.begins(Commit)
     now[0] += 61
     assert not pulse.goes_on(60.0)
     pulse.begins(what)
@@ -337,26 +333,26 @@ _WATCHED = """
 import os, sys, threading, time
 import msgspec
 from headrace.errors import TaskTimeout
-from headrace.runners.ending import Watch
+from headrace.runners.ending import TaskWatch
 from tests.coordinator.test_adoption import PLAN
 
 LATE = msgspec.structs.replace(PLAN, timeout_us=1)
 told = threading.Event()
 
 def in_time():
-    with Watch().watching(PLAN):
+    with TaskWatch().watching(PLAN):
         told.set()
 
 def ended():
     try:
-        with Watch().watching(LATE):
+        with TaskWatch().watching(LATE):
             while True:
                 time.sleep(0.001)
     except TaskTimeout:
         told.set()
 
 def left_behind():
-    with Watch().watching(LATE, tell=lambda error: told.set()):
+    with TaskWatch().watching(LATE, tell=lambda error: told.set()):
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()
@@ -382,3 +378,32 @@ def test_a_process_can_be_debugged_after_a_task_of_it_was_watched(how: str) -> N
         check=False,
     )  # fmt: skip
     assert ran.stdout == "499500\n", ran.stderr
+
+
+def test_an_attempt_is_not_given_up_because_the_one_before_had_to_be_forced() -> None:
+    now = [0.0]
+    ended: list[bool] = []
+    progress = LoopProgress(lambda: now[0])
+    runner = SimpleNamespace(
+        why_ending=lambda: None, end_try=lambda error, force: ended.append(force)
+    )
+    driver: Any = SimpleNamespace(
+        pulse=progress, runner=runner, cancel_asked_s=None,
+        running_plan=msgspec.structs.replace(PLAN, timeout_us=1_000_000),
+    )  # fmt: skip
+    dog = watchdog.Watchdog(driver, lambda error: None, grace_s=5.0, clock=lambda: now[0])
+    dog._look_for_command = lambda lasts_s: None  # type: ignore[method-assign]
+    progress.begins(Run)
+    now[0] = 6.5
+    assert dog.look() is None
+    assert ended == [True], "it took too long, and longer than it was asked to end"
+    driver.running_plan = msgspec.structs.replace(driver.running_plan, step=PLAN.step + 1)
+    progress.begins(Run)
+    now[0] += 5.5
+    assert dog.look() is None
+    assert ended == [True]
+    now[0] += 0.6
+    assert dog.look() is None
+    assert ended == [True, True], "this one takes too long, too"
+    now[0] += 5.5
+    assert isinstance(dog.look(), TaskTimeout), "and does not end, though it was forced"

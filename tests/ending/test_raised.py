@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput, HeadraceError, StorageFull, UserCodeError
-from headrace.raised import FromOutside, is_from_outside
+from headrace.errors.user_code import CALLERS, FromOutside, is_from_outside
 from headrace.runners.inline import InlineRunner
 from tests.support.pipelines import Elsewhere
 
@@ -340,3 +340,9 @@ def test_only_a_signal_of_the_main_thread_comes_from_outside() -> None:
     thread.start()
     thread.join()
     assert found == [False]
+
+
+def test_the_places_that_are_left_out_of_tracebacks_exist() -> None:
+    package = Path(hr.__file__).parent
+    for caller in CALLERS:
+        assert (package.parent / caller.strip("/")).exists(), caller

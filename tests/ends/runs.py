@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 
 
 class Hit(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
-from headrace.driver import Clock
-from headrace.sources.base import Limit, Offer, Position
+from headrace.driver.driver import Clock
+from headrace.pipeline.source import Limit, Offer, Position
 from headrace.sources.inbox.producer import Producer
 from headrace.testing import drive
 from tests.ends.runs import Hit, Site

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import Damaged, HeadraceError, PipelineError, SchemaChanged
-from headrace.sources.base import Limit
+from headrace.pipeline.source import Limit
 from headrace.sources.inbox import Producer
 
 MINUTE = 60_000_000

@@ -18,8 +18,8 @@ from headrace.eventtime.watermark import (
     Exact,
     Frontier,
     Frontiers,
+    PartitionSeen,
     Rules,
-    Seen,
     advance,
     bounded_delay,
     changed,
@@ -28,7 +28,9 @@ from headrace.eventtime.watermark import (
     without_ended,
 )
 from headrace.keyspace.planner import contiguous
-from headrace.ledger.manifest import Head, Manifest, fold
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
+from headrace.ledger.manifest import Manifest
 
 names = st.sampled_from(["a", "b", "c"])
 times = st.integers(0, 1_000)
@@ -46,7 +48,7 @@ def test_the_watermark_is_the_lowest_partitions_and_never_goes_back(
     rules = {"in": Rules(bounded_delay(delay), expect=("a", "b"))}
     of, highest, reached = known("a", "b"), {"a": MIN_TIME, "b": MIN_TIME}, MIN_TIME
     for step in steps:
-        seen = {"in": {name: Seen(time) for name, time in step.items()}}
+        seen = {"in": {name: PartitionSeen(time) for name, time in step.items()}}
         of = advance({"in": of}, seen, [], rules, 0)["in"]
         for name, time in step.items():
             highest[name] = max(highest.get(name, MIN_TIME), time)
@@ -60,7 +62,7 @@ def test_who_read_what_leaves_no_trace(records: list[tuple[str, int]], random: o
     readers = []
     for name, time in records:
         delays = delays_of(np.array([time, time - 7]), 500)
-        readers.append({"in": {name: Seen(time, delays)}})
+        readers.append({"in": {name: PartitionSeen(time, delays)}})
     shuffled = list(readers)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert merged_seen(readers) == merged_seen(shuffled)
@@ -77,7 +79,9 @@ def test_in_which_order_partitions_fall_silent_makes_no_difference(
     highest: dict[str, int], order: list[str]
 ) -> None:
     rules = {"in": Rules(percentile=0.5)}
-    of = advance({"in": known()}, {"in": {n: Seen(t) for n, t in highest.items()}}, [], rules, 0)
+    of = advance(
+        {"in": known()}, {"in": {n: PartitionSeen(t) for n, t in highest.items()}}, [], rules, 0
+    )
     for name in order:
         if name in highest:
             parts = of["in"].parts
@@ -93,7 +97,7 @@ def test_in_which_order_partitions_fall_silent_makes_no_difference(
 def test_an_idle_partition_that_brings_something_counts_again() -> None:
     rules = {"in": Rules()}
     before = Frontiers({"a": Frontier(100), "b": Frontier(7, idle=True)}, low=50)
-    after = advance({"in": before}, {"in": {"b": Seen(60)}}, [], rules, 5)["in"]
+    after = advance({"in": before}, {"in": {"b": PartitionSeen(60)}}, [], rules, 5)["in"]
     assert after.parts["b"] == Frontier(60, active_us=5)
     assert after.low == 60
 
@@ -159,7 +163,7 @@ def test_the_percentile_watermark_is_never_behind_the_low_one_and_never_goes_bac
     for step in steps:
         before = of
         highest = of.parts.get("", Frontier()).highest
-        seen = {"in": {"": Seen(max(step), delays_of(np.array(step), highest))}}
+        seen = {"in": {"": PartitionSeen(max(step), delays_of(np.array(step), highest))}}
         of = advance({"in": of}, seen, [], rules, 0)["in"]
         assert of.percentile >= max(of.low, before.percentile)
 
@@ -181,7 +185,7 @@ def test_a_manifest_keeps_what_changed_and_the_sum_is_the_whole(
     rules, of = {"in": Rules(expect=("a",))}, Frontiers({"a": Frontier(active_us=3)})
     head: Head | None = None
     for number, step in enumerate(steps):
-        seen = {"in": {name: Seen(time) for name, time in step.items()}}
+        seen = {"in": {name: PartitionSeen(time) for name, time in step.items()}}
         of = advance({"in": of}, seen, [], rules, number)["in"]
         before = Frontiers() if head is None else head.frontiers_of("in")
         changed = changes(before, of)
@@ -253,7 +257,7 @@ class World:
         known = msgspec.structs.replace(self.of, parts=parts)
         if self.forgets and named:
             known = without_ended(known, named, rules)
-        seen = {name: Seen(time, {3: 1}) for name, time in it.seen.items()}
+        seen = {name: PartitionSeen(time, {3: 1}) for name, time in it.seen.items()}
         before = self.of
         self.of = advance({"in": known}, {"in": seen}, [], {"in": rules}, now)["in"]
         change = changes(before, self.of)

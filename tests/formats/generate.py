@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import headrace as hr
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.storage import LocalStore
 from headrace.testing import drive
 from tests.formats import light, reshaped

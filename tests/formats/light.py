@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.driver import Driver
-from headrace.ledger.log import Ledger
+from headrace.driver.driver import Driver
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.sources.inbox import Producer, recorded
 from headrace.storage import LocalStore

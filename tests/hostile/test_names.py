@@ -13,8 +13,9 @@ from headrace.checkpoints.catalog import Checkpoints
 from headrace.errors import Damaged, HeadraceError, PipelineError, UnsafeName
 from headrace.keyspace.layout import Bin
 from headrace.ledger.envelope import digest_of_bytes
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import MANIFESTS, Head, Manifest, manifest_name
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.manifest import MANIFESTS, Manifest, manifest_name
 from headrace.sources.files.catalog import Catalogs, _digest
 from headrace.sources.files.position import FORM, CatalogRef, decoded
 from headrace.sources.inbox.position import position_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import PipelineError, StorageDenied
-from headrace.runners.spool import HostSpool, make_directory
+from headrace.runners.spark.spool import HostSpool, make_directory
 from headrace.sinks.files import Files
 from headrace.storage import LocalStore, open_store
 from headrace.storage.soft import HostFiles, own_directory

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace import cli, errors
 from headrace.cli import main
-from headrace.cli.rows import aligned
+from headrace.cli.tables import aligned
 from headrace.errors import BadInput, StorageError, UserCodeError
-from headrace.printable import (
+from headrace.errors.printable import (
     HIDE,
     csv_cell,
     json_printable,
@@ -163,7 +163,7 @@ def test_formulas_are_texts_in_csv_and_numbers_stay() -> None:
     table = pa.table(
         {"=name": ["=1+1", "+1", "-1", "@x", "\tx", "\rx", "x"], "n": [-1, 2, 3, 4, 5, 6, 7]}
     )
-    from headrace.cli.rows import tell_rows
+    from headrace.cli.tables import tell_rows
 
     out = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:

@@ -26,9 +26,9 @@ from click.testing import CliRunner
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.cli import main
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.errors import HeadraceError
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.sources.inbox import Inbox
 from headrace.storage import LocalStore, MemoryStore, Store, open_store

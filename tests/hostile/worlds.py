@@ -12,10 +12,10 @@ from headrace.keyspace.layout import Bin
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.intent import INTENTS, Intent, intent_name
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
 from headrace.ledger.pins import Pins
-from headrace.sources.base import Offer
+from headrace.pipeline.source import Offer
 from headrace.sources.inbox import Producer
 from headrace.storage import MemoryStore, Store
 from tests.checkpoints.worlds import SECOND, UPKEEP, draw, driven, items

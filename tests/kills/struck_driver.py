@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.runners.inline import InlineRunner
 from headrace.storage import open_store
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.cli.looking import status_of
-from headrace.driver import Driver
+from headrace.cli.status import status_of
+from headrace.driver.driver import Driver
+from headrace.driver.heartbeat import Heartbeat
 from headrace.errors import StorageDenied, StorageError
-from headrace.heart import Heart
-from headrace.ledger.lease import Beats, Lease
-from headrace.ledger.log import Ledger
+from headrace.ledger.heartbeats import Beats, Lease
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, steps_of
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, garbage
@@ -139,7 +139,7 @@ def test_the_status_says_how_much_could_not_be_deleted() -> None:
     store = Flaky(lambda what, name: StorageError("hiccup") if name.startswith("runs/") else None)
     driver = driver_on(store)
     driver.run()
-    heart = Heart(Beats(store), driver.pulse, Lease(), lambda: 0)
+    heart = Heartbeat(Beats(store), driver.pulse, Lease(), lambda: 0)
     heart._beat()
     head = driver.coordinator.head
     assert head is not None

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from headrace.errors import Damaged, Fenced
+from headrace.ledger.head import Head
 from headrace.ledger.intent import INTENTS, Intent, intent_name
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
-from headrace.sources.base import Offer
+from headrace.ledger.ledger import Ledger
+from headrace.pipeline.source import Offer
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from tests.ledger import worlds

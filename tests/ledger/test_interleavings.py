@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from headrace.errors import Damaged, Fenced, ListLags, StorageError
-from headrace.ledger.log import Ledger, Stretch
-from headrace.ledger.manifest import Head, Manifest, manifest_name
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger, OpenedLedger
+from headrace.ledger.manifest import Manifest, manifest_name
 from headrace.storage import MemoryStore, Store
 from tests.ledger.worlds import Driver, manifest, run, split_brain
 
@@ -260,7 +261,7 @@ def test_who_reads_while_it_is_cleaned_goes_on_from_what_was_seen_where_the_list
 
 def test_who_reads_a_stretch_while_it_is_cleaned_goes_on_from_what_was_seen() -> None:
     store = CleanedMeanwhile(2, time=2, up_to=4, light=range(2, 5))
-    assert Ledger(store).open_stretch() == Stretch(store.head)
+    assert Ledger(store).open_stretch() == OpenedLedger(store.head)
     assert store.head.step == 8
 
 

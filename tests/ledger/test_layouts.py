@@ -10,8 +10,10 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.owners import PastOwners
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Update, relocated
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
 from headrace.ledger.layouts import LayoutNow
-from headrace.ledger.manifest import Head, Manifest, fold
+from headrace.ledger.manifest import Manifest
 
 _BINS = 8
 _WIDTH = 1 << 61

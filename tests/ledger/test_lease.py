@@ -9,21 +9,23 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.coordinator.messages import AwaitSinks, Commit, Poll, Run, Wait
+from headrace.driver.heartbeat import Heartbeat, LoopProgress
 from headrace.errors import StorageError
-from headrace.heart import Heart, Pulse
-from headrace.ledger.lease import (
+from headrace.ledger.heartbeats import (
     BEATS,
     Beat,
     Beats,
+    FailureDetector,
+    LeaderSeen,
     Lease,
-    Seen,
-    Watch,
     beat_name,
     leader_among,
 )
@@ -49,14 +51,14 @@ class World:
         self.shown = shown
         self.offset_s = offset_s
         self.now = 0.0
-        self.watch = Watch(PATIENCE_S)
+        self.watch = FailureDetector(PATIENCE_S)
 
     def look(self, waits: tuple[float, float], time_of_day: int) -> str:
         """Look once: it takes a while until the storage is read, and a while until that is known."""
         began = self.now
         self.now += waits[0]
         counter = bisect.bisect_right(self.shown, self.now) - 1
-        seen = Seen(7, beat(counter, now_us=time_of_day) if counter >= 0 else None)
+        seen = LeaderSeen(7, beat(counter, now_us=time_of_day) if counter >= 0 else None)
         self.now += waits[1]
         return self.watch.saw(seen, began + self.offset_s, self.now + self.offset_s)
 
@@ -105,62 +107,74 @@ def test_who_shows_no_sign_any_more_is_taken_for_gone_after_the_patience(
 
 
 def test_a_watcher_that_was_paused_together_with_the_driver_gives_it_time_to_go_on() -> None:
-    watch = Watch(PATIENCE_S)
-    assert watch.saw(Seen(7, beat(0)), 0.0, 0.0) == "lives"
-    assert watch.saw(Seen(7, beat(0)), 1_000.0, 1_000.0) == "lives"
-    assert watch.saw(Seen(7, beat(1)), 1_000.4, 1_000.4) == "lives"
+    watch = FailureDetector(PATIENCE_S)
+    assert watch.saw(LeaderSeen(7, beat(0)), 0.0, 0.0) == "lives"
+    assert watch.saw(LeaderSeen(7, beat(0)), 1_000.0, 1_000.0) == "lives"
+    assert watch.saw(LeaderSeen(7, beat(1)), 1_000.4, 1_000.4) == "lives"
     assert watch.silent_s == 0.0
 
 
 def test_a_look_that_takes_long_counts_as_no_silence() -> None:
-    watch = Watch(PATIENCE_S)
+    watch = FailureDetector(PATIENCE_S)
     for at in range(100):
-        assert watch.saw(Seen(7, beat(0)), at * 100.0, at * 100.0 + 100.0) == "lives"
+        assert watch.saw(LeaderSeen(7, beat(0)), at * 100.0, at * 100.0 + 100.0) == "lives"
 
 
 def test_a_manifest_is_a_sign_of_life_also_where_no_beat_is_seen() -> None:
-    watch = Watch(PATIENCE_S)
+    watch = FailureDetector(PATIENCE_S)
     for step in range(100):
-        assert watch.saw(Seen(step, None), step * 1.0, step * 1.0) == "lives"
-    assert "gone" in [watch.saw(Seen(99, None), at * 1.0, at * 1.0) for at in range(100, 106)]
+        assert watch.saw(LeaderSeen(step, None), step * 1.0, step * 1.0) == "lives"
+    assert "gone" in [watch.saw(LeaderSeen(99, None), at * 1.0, at * 1.0) for at in range(100, 106)]
 
 
 def test_a_beat_that_is_not_seen_for_a_moment_or_seen_late_is_no_sign() -> None:
     """A list may lag: what was seen before comes again, or goes and comes back."""
-    watch = Watch(PATIENCE_S)
-    seen = [Seen(7, beat(5)), Seen(7, None), Seen(7, beat(4)), Seen(6, beat(5))]
+    watch = FailureDetector(PATIENCE_S)
+    seen = [
+        LeaderSeen(7, beat(5)),
+        LeaderSeen(7, None),
+        LeaderSeen(7, beat(4)),
+        LeaderSeen(6, beat(5)),
+    ]
     verdicts = [watch.saw(seen[at % 4], at * 0.5, at * 0.5) for at in range(8)]
     assert verdicts == ["lives"] * 6 + ["gone"] * 2
 
 
 def test_a_driver_that_beats_seldom_is_given_three_of_its_periods() -> None:
-    watch = Watch(PATIENCE_S)
+    watch = FailureDetector(PATIENCE_S)
     slow = beat(0, period_us=4_000_000)
-    verdicts = {at: watch.saw(Seen(7, slow), at, at) for at in (0.0, 3.0, 6.0, 9.0, 11.9, 12.0)}
+    verdicts = {
+        at: watch.saw(LeaderSeen(7, slow), at, at) for at in (0.0, 3.0, 6.0, 9.0, 11.9, 12.0)
+    }
     assert [at for at, verdict in verdicts.items() if verdict == "gone"] == [12.0]
 
 
 @pytest.mark.parametrize("why", ["stopped", "drained"])
 def test_who_ended_on_purpose_while_it_was_watched_is_followed_by_nobody(why: str) -> None:
-    watch = Watch(PATIENCE_S)
-    assert watch.saw(Seen(7, beat(0)), 0.0, 0.0) == "lives"
-    assert watch.saw(Seen(8, beat(1, role="ended", why=why)), 0.1, 0.1) == "ended"
+    watch = FailureDetector(PATIENCE_S)
+    assert watch.saw(LeaderSeen(7, beat(0)), 0.0, 0.0) == "lives"
+    assert watch.saw(LeaderSeen(8, beat(1, role="ended", why=why)), 0.1, 0.1) == "ended"
 
 
 def test_who_had_ended_before_anybody_watched_is_followed_at_once() -> None:
-    assert Watch(PATIENCE_S).saw(Seen(7, beat(3, role="ended", why="stopped")), 0.0, 0.0) == "gone"
+    assert (
+        FailureDetector(PATIENCE_S).saw(
+            LeaderSeen(7, beat(3, role="ended", why="stopped")), 0.0, 0.0
+        )
+        == "gone"
+    )
 
 
 def test_who_has_failed_is_followed_at_once() -> None:
-    watch = Watch(PATIENCE_S)
-    assert watch.saw(Seen(7, beat(0)), 0.0, 0.0) == "lives"
-    assert watch.saw(Seen(8, beat(1, role="ended", why="failed")), 0.1, 0.1) == "gone"
+    watch = FailureDetector(PATIENCE_S)
+    assert watch.saw(LeaderSeen(7, beat(0)), 0.0, 0.0) == "lives"
+    assert watch.saw(LeaderSeen(8, beat(1, role="ended", why="failed")), 0.1, 0.1) == "gone"
 
 
 def test_who_has_handed_over_is_followed_by_others_only_if_the_next_one_shows_no_sign() -> None:
-    watch = Watch(PATIENCE_S)
+    watch = FailureDetector(PATIENCE_S)
     ended = beat(1, role="ended", why="handed over to host:2, step 8")
-    verdicts = [watch.saw(Seen(8, ended), at * 0.5, at * 0.5) for at in range(8)]
+    verdicts = [watch.saw(LeaderSeen(8, ended), at * 0.5, at * 0.5) for at in range(8)]
     assert verdicts == ["lives"] * 6 + ["gone"] * 2
 
 
@@ -213,41 +227,41 @@ class Hands:
         return self.now
 
 
-@pytest.mark.parametrize("long", ["Run", "AwaitSinks", "Wait"])
-def test_a_long_step_is_no_death_and_a_loop_that_is_stuck_elsewhere_is(long: str) -> None:
+@pytest.mark.parametrize("long", [Run, AwaitSinks, Wait])
+def test_a_long_step_is_no_death_and_a_loop_that_is_stuck_elsewhere_is(long: Any) -> None:
     clock = Hands()
-    pulse = Pulse(clock)
+    pulse = LoopProgress(clock)
     pulse.claimed(1)
     pulse.begins(long)
     clock.now = 1e6
     assert pulse.goes_on(60.0)
-    pulse.begins("Commit")
+    pulse.begins(Commit)
     assert pulse.goes_on(60.0)
     clock.now += 60.0
     assert not pulse.goes_on(60.0)
-    pulse.begins("Poll")
+    pulse.begins(Poll)
     assert pulse.goes_on(60.0), "it goes on by itself when the loop does"
 
 
-def shown(heart: Heart, store: MemoryStore) -> list[tuple[str, int, str]]:
+def shown(heart: Heartbeat, store: MemoryStore) -> list[tuple[str, int, str]]:
     return [(one.role, one.epoch, one.why) for one in Beats(store).all()]
 
 
-def in_a_reign(act: Callable[[Heart, Pulse], None]) -> list[tuple[str, int, str]]:
+def in_a_reign(act: Callable[[Heartbeat, LoopProgress], None]) -> list[tuple[str, int, str]]:
     """Let a heart do something, and return what is seen when it has stopped."""
-    store, pulse = MemoryStore(), Pulse()
-    heart = Heart(Beats(store), pulse, Lease(), lambda: 0)
+    store, pulse = MemoryStore(), LoopProgress()
+    heart = Heartbeat(Beats(store), pulse, Lease(), lambda: 0)
     with heart:
         act(heart, pulse)
     return shown(heart, store)
 
 
 def test_a_process_says_why_its_reign_is_over_and_one_without_a_reign_leaves_nothing() -> None:
-    def leads(heart: Heart, pulse: Pulse) -> None:
+    def leads(heart: Heartbeat, pulse: LoopProgress) -> None:
         pulse.claimed(4)
         heart.ends("drained")
 
-    def is_fenced(heart: Heart, pulse: Pulse) -> None:
+    def is_fenced(heart: Heartbeat, pulse: LoopProgress) -> None:
         pulse.claimed(4)
         pulse.lost()
 

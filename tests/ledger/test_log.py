@@ -17,8 +17,9 @@ from headrace.errors import (
     WrongPipeline,
 )
 from headrace.ledger.envelope import digest_of_bytes
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head, manifest_name
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.manifest import manifest_name
 from headrace.storage.memory import MemoryStore
 from headrace.storage.reading import Threads
 from tests.ledger.worlds import manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Damaged
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import manifest_name
 from headrace.storage.memory import MemoryStore
 from tests.ledger.test_log import committed

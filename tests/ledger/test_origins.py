@@ -7,15 +7,11 @@ from typing import Any
 import msgspec
 
 from headrace.keyspace.planner import contiguous
-from headrace.ledger.manifest import (
-    MANIFESTS,
-    Division,
-    Head,
-    Manifest,
-    Origin,
-    fold,
-)
-from headrace.state.runs import FileRef
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
+from headrace.ledger.manifest import MANIFESTS, Manifest
+from headrace.ledger.records import Division, Origin
+from headrace.runfiles.format import FileRef
 
 NEW = {"delivery", "delivered", "waits_for"}
 NEW_IN_HEAD = {"origins", "delivered", "waits_for", "done", "done_before"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.storage import LocalStore
 from tests.support import processes
 

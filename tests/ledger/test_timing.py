@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.driver import Clock, Driver
+from headrace.driver.driver import Clock, Driver
+from headrace.driver.phase_timer import Stopwatch
 from headrace.errors import Damaged
 from headrace.ledger.envelope import digest_of_bytes
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Manifest, manifest_name
+from headrace.pipeline.source import Limit, Offer, Position
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
-from headrace.sources.base import Limit, Offer, Position
-from headrace.stopwatch import Stopwatch
 from headrace.storage import MemoryStore
 from tests.step.test_soft_state import Count, Item, drawn
 

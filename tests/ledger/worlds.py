@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from headrace.errors import HeadraceError
 from headrace.keyspace.planner import contiguous
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import MANIFEST_FOLDER, Head, Manifest
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.manifest import MANIFEST_FOLDER, Manifest
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 

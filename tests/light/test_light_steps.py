@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.change import Change
 from headrace.checkpoints.catalog import Checkpoints
-from headrace.coordinator.stretch import Stretch
-from headrace.driver import Clock, Driver, Settings
+from headrace.coordinator.replay import UncheckpointedSteps
+from headrace.driver.change import Change
+from headrace.driver.driver import Clock, Driver, Settings
 from headrace.errors import PipelineError, ReplayDiffers, SchemaChanged, UserCodeError
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.commands import Command, CommandLog
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
 from headrace.runners.inline import InlineRunner
 from headrace.sources.inbox import Producer
@@ -369,7 +369,7 @@ def test_a_sink_may_come_or_go_before_steps_are_computed_again() -> None:
 
 
 def test_a_clock_that_goes_back_does_not_keep_checkpoints_away() -> None:
-    pace = Stretch(Settings(checkpoint_steps=200, checkpoint_us=5_000_000))
+    pace = UncheckpointedSteps(Settings(checkpoint_steps=200, checkpoint_us=5_000_000))
     pace.open(None, [], 10_000_000_000)
     head = Head(3, 1, "", contiguous(1, 1).to_wire(), {}, checkpoint=1)
     assert not pace.is_overdue(head, 10_004_000_000)

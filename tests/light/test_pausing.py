@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Answer, Command, CommandLog
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.migrations import Goal
 from headrace.storage import MemoryStore
 from tests.light.test_light_steps import Seen, draw, expected, finish, run_to, start

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import productions
 from headrace.checkpoints.catalog import Checkpoints
-from headrace.driver import Driver
-from headrace.ledger.log import Ledger
+from headrace.driver import outputs
+from headrace.driver.driver import Driver
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.light.test_light_steps import (
@@ -172,7 +172,7 @@ def test_a_sweep_in_the_stretch_leaves_what_was_made_again_of_results_that_wait(
 
 def test_results_too_large_for_a_file_are_staged_in_several(monkeypatch: Any) -> None:
     """Arrow holds at most 2 GiB of one column's texts in a batch."""
-    monkeypatch.setattr(productions, "_FILE_BYTES", 20_000)
+    monkeypatch.setattr(outputs, "_FILE_BYTES", 20_000)
     own = Sized(75_000)
     store = made_again(own)
     assert any("-adriver" in name and ".1" in name for name in store.list("outputs/"))

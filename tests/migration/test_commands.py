@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import headrace as hr
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.errors import ChangeRefused, PipelineError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update

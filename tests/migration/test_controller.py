@@ -14,7 +14,10 @@ from headrace.errors import InvariantBroken, PipelineError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.updates import Update, updated
-from headrace.migration.controller import (
+from headrace.migration.loads import Load, regroup
+from headrace.migration.measurements import Measurements
+from headrace.migration.targets import balanced, minimum_movement
+from headrace.policies.builtin import (
     Balance,
     Memory,
     Nothing,
@@ -24,9 +27,6 @@ from headrace.migration.controller import (
     SplitBins,
     Together,
 )
-from headrace.migration.loads import Load, regroup
-from headrace.migration.measurements import Measurements
-from headrace.migration.targets import balanced, minimum_movement
 
 HOUR_US = 3_600_000_000
 
@@ -65,13 +65,15 @@ def test_as_many_workers_as_the_input_needs_and_then_no_change(
     workers: int, rate: float, arrivals: float
 ) -> None:
     policy = Scaling(most=10**6)
-    wish = policy.wish(measured(contiguous(64, workers), rate=rate, arrivals=arrivals))
+    decided = policy.decide(measured(contiguous(64, workers), rate=rate, arrivals=arrivals))
     busy = arrivals / (rate * workers)
-    if isinstance(wish, Rescale):
+    if isinstance(decided, Rescale):
         assert not policy.low <= busy <= policy.high
-        assert (wish.workers > workers) == (busy > policy.high)
-        assert arrivals / (rate * wish.workers) <= policy.target * 1.000001
-        again = policy.wish(measured(contiguous(64, wish.workers), rate=rate, arrivals=arrivals))
+        assert (decided.workers > workers) == (busy > policy.high)
+        assert arrivals / (rate * decided.workers) <= policy.target * 1.000001
+        again = policy.decide(
+            measured(contiguous(64, decided.workers), rate=rate, arrivals=arrivals)
+        )
         assert isinstance(again, Nothing), "one change is enough where rates were measured"
     elif workers > 1:
         few = abs(np.ceil(arrivals / (rate * policy.target)) - workers) < workers * 0.1
@@ -79,8 +81,8 @@ def test_as_many_workers_as_the_input_needs_and_then_no_change(
 
 
 def test_the_reason_says_what_was_measured() -> None:
-    wish = Scaling().wish(measured(contiguous(64, 4), rate=10_000, arrivals=70_000))
-    assert str(wish) == (
+    decided = Scaling().decide(measured(contiguous(64, 4), rate=10_000, arrivals=70_000))
+    assert str(decided) == (
         "rescale to 10: 70000 records/s to work on keep 4 workers of 10000 records/s each "
         "175% busy, where 50% to 85% are wanted"
     )
@@ -89,14 +91,14 @@ def test_the_reason_says_what_was_measured() -> None:
 def test_a_backlog_counts_as_input_that_is_to_be_worked_off_in_time() -> None:
     layout, policy = contiguous(64, 4), Scaling(catch_up_us=100_000_000)
     calm = measured(layout, rate=10_000, arrivals=25_000)
-    assert isinstance(policy.wish(calm), Nothing)
+    assert isinstance(policy.decide(calm), Nothing)
     behind = replace(calm, backlog=2_000_000)  # 20 000 records/s more for 100 s
-    assert policy.wish(behind) == Rescale(7, policy.wish(behind).reason)
+    assert policy.decide(behind) == Rescale(7, policy.decide(behind).reason)
 
 
 def test_a_first_worker_becomes_as_many_as_are_needed_at_once() -> None:
-    wish = Scaling().wish(measured(contiguous(64, 1), rate=1_000, arrivals=350_000))
-    assert isinstance(wish, Rescale) and wish.workers == 500
+    decided = Scaling().decide(measured(contiguous(64, 1), rate=1_000, arrivals=350_000))
+    assert isinstance(decided, Rescale) and decided.workers == 500
 
 
 @pytest.mark.parametrize(
@@ -113,23 +115,23 @@ def test_a_first_worker_becomes_as_many_as_are_needed_at_once() -> None:
 )
 def test_bounds_hold(policy: Scaling, arrivals: float, expected: Nothing | Rescale) -> None:
     seen = measured(contiguous(64, 4), rate=10_000, arrivals=arrivals, sizes=3)  # 192 bytes
-    wish = policy.wish(seen)
-    assert type(wish) is type(expected)
-    assert getattr(wish, "workers", None) == getattr(expected, "workers", None)
+    decided = policy.decide(seen)
+    assert type(decided) is type(expected)
+    assert getattr(decided, "workers", None) == getattr(expected, "workers", None)
 
 
 def test_after_a_change_nothing_is_wanted_for_a_while_and_fewer_workers_for_longer() -> None:
-    def wish(seconds_ago: int, arrivals: float) -> type:
+    def decide(seconds_ago: int, arrivals: float) -> type:
         changed = HOUR_US - seconds_ago * 1_000_000
         seen = measured(contiguous(64, 4), rate=10_000, arrivals=arrivals, changed_us=changed)
-        return type(Scaling().wish(seen))
+        return type(Scaling().decide(seen))
 
-    assert [wish(ago, 90_000) for ago in (10, 59, 60, 700)] == [Nothing] * 2 + [Rescale] * 2
-    assert [wish(ago, 9_000) for ago in (10, 60, 599, 600)] == [Nothing] * 3 + [Rescale]
+    assert [decide(ago, 90_000) for ago in (10, 59, 60, 700)] == [Nothing] * 2 + [Rescale] * 2
+    assert [decide(ago, 9_000) for ago in (10, 60, 599, 600)] == [Nothing] * 3 + [Rescale]
 
 
 def test_without_a_rate_nothing_is_known() -> None:
-    assert isinstance(Scaling().wish(measured(contiguous(4, 2), arrivals=1e9)), Nothing)
+    assert isinstance(Scaling().decide(measured(contiguous(4, 2), arrivals=1e9)), Nothing)
 
 
 # -- memory ---------------------------------------------------------------------------------------
@@ -140,7 +142,7 @@ def test_without_a_rate_nothing_is_known() -> None:
     st.lists(st.integers(0, 400), min_size=16, max_size=16),
     st.integers(50, 2000),
 )
-def test_following_the_wishes_for_memory_leads_to_workers_with_room(
+def test_following_the_decisions_for_memory_leads_to_workers_with_room(
     workers: int, sizes: list[int], most: int
 ) -> None:
     policy, layout = Memory(most_bytes=most), contiguous(16, workers)
@@ -148,7 +150,7 @@ def test_following_the_wishes_for_memory_leads_to_workers_with_room(
     for _ in range(12):
         has = regroup(weights, first, layout)
         seen = measured(layout, sizes=has, records=has)
-        match policy.wish(seen):
+        match policy.decide(seen):
             case Nothing():
                 assert seen.state_bytes.max() <= most
                 return
@@ -167,15 +169,15 @@ def test_following_the_wishes_for_memory_leads_to_workers_with_room(
 def test_state_that_fits_is_spread_and_state_that_does_not_gets_more_workers() -> None:
     sizes = np.where(np.arange(16) < 8, 100, 10)
     layout = contiguous(16, 2)  # 800 and 80 bytes
-    assert isinstance(Memory(most_bytes=700).wish(measured(layout, sizes=sizes)), Rebalance)
-    wish = Memory(most_bytes=300).wish(measured(layout, sizes=sizes))
-    assert isinstance(wish, Rescale) and wish.workers == 4
-    capped = Memory(most_bytes=300, most_workers=2).wish(measured(layout, sizes=sizes))
+    assert isinstance(Memory(most_bytes=700).decide(measured(layout, sizes=sizes)), Rebalance)
+    decided = Memory(most_bytes=300).decide(measured(layout, sizes=sizes))
+    assert isinstance(decided, Rescale) and decided.workers == 4
+    capped = Memory(most_bytes=300, most_workers=2).decide(measured(layout, sizes=sizes))
     assert isinstance(capped, Nothing) and "the most that there may be" in capped.reason
-    wish = Memory(most_bytes=120).wish(measured(layout, sizes=sizes))
-    assert isinstance(wish, SplitBins) and len(wish.bins) == 8
+    decided = Memory(most_bytes=120).decide(measured(layout, sizes=sizes))
+    assert isinstance(decided, SplitBins) and len(decided.bins) == 8
     recent = measured(layout, sizes=sizes, changed_us=HOUR_US)
-    assert isinstance(Memory(most_bytes=300).wish(recent), Nothing)
+    assert isinstance(Memory(most_bytes=300).decide(recent), Nothing)
 
 
 # -- skew -----------------------------------------------------------------------------------------
@@ -185,52 +187,52 @@ def test_skew_that_moves_can_level_is_levelled_and_then_left_alone() -> None:
     layout = contiguous(16, 2)
     records = np.where(layout.owners == 0, 7_500, 2_500)
     seen = measured(layout, records=records)
-    assert isinstance(Balance().wish(seen), Rebalance)
+    assert isinstance(Balance().decide(seen), Rebalance)
     after = balanced(layout, seen.load).layout
-    assert isinstance(Balance().wish(measured(after, records=records)), Nothing)
+    assert isinstance(Balance().decide(measured(after, records=records)), Nothing)
     recent = measured(layout, records=records, changed_us=HOUR_US - 1)
-    assert isinstance(Balance().wish(recent), Nothing)
+    assert isinstance(Balance().decide(recent), Nothing)
 
 
 def test_a_bin_that_is_too_heavy_for_any_worker_is_split_until_its_parts_can_be_shared() -> None:
-    layout, wishes = contiguous(4, 4), []
+    layout, decisions = contiguous(4, 4), []
     hot = np.array([100_000, 1_000, 1_000, 1_000], dtype=np.float64)
     first = layout
     for _ in range(10):
         seen = measured(layout, records=regroup(hot, first, layout))
-        wish = Balance().wish(seen)
-        wishes.append(type(wish))
-        match wish:
+        decided = Balance().decide(seen)
+        decisions.append(type(decided))
+        match decided:
             case SplitBins(bins):
                 layout = updated(layout, Update(0, splits=bins))
             case Rebalance():
                 layout = balanced(layout, seen.load).layout
             case _:
                 break
-    assert wishes[0] is SplitBins
-    assert wishes[-1] is Nothing
+    assert decisions[0] is SplitBins
+    assert decisions[-1] is Nothing
     has = np.bincount(layout.owners, regroup(hot, first, layout))
     assert has.max() < 1.3 * has.mean()
 
 
 def test_small_differences_are_left_alone() -> None:
     layout = contiguous(4, 2)
-    wish = Balance().wish(measured(layout, records=[10, 10, 1, 1]))
-    assert isinstance(wish, Nothing)
-    assert "ms saved a step are less than" in wish.reason
+    decided = Balance().decide(measured(layout, records=[10, 10, 1, 1]))
+    assert isinstance(decided, Nothing)
+    assert "ms saved a step are less than" in decided.reason
 
 
 # -- together -------------------------------------------------------------------------------------
 
 
-def test_of_several_policies_the_first_that_wants_something_has_its_wish() -> None:
+def test_of_several_policies_the_first_that_wants_a_change_decides() -> None:
     layout = contiguous(16, 2)
     seen = measured(layout, records=np.where(layout.owners == 0, 7_500, 2_500), rate=1, arrivals=9)
     calm = Memory(most_bytes=10)
-    assert isinstance(Together([calm, Balance(), Scaling()]).wish(seen), Rebalance)
-    assert isinstance(Together([calm, Scaling(), Balance()]).wish(seen), Rescale)
-    assert "no worker has more" in str(Together([calm]).wish(seen))
-    assert isinstance(Together([]).wish(seen), Nothing)
+    assert isinstance(Together([calm, Balance(), Scaling()]).decide(seen), Rebalance)
+    assert isinstance(Together([calm, Scaling(), Balance()]).decide(seen), Rescale)
+    assert "no worker has more" in str(Together([calm]).decide(seen))
+    assert isinstance(Together([]).decide(seen), Nothing)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +262,8 @@ def test_measurements_of_another_number_of_workers_are_refused() -> None:
 
 def test_before_enough_was_measured_nothing_is_balanced() -> None:
     skewed = measured(contiguous(8, 2), records=[900_000, 0, 0, 0, 0, 0, 0, 100_000])
-    assert not isinstance(Balance().wish(skewed), Nothing)
-    assert isinstance(Balance().wish(replace(skewed, known=False)), Nothing)
+    assert not isinstance(Balance().decide(skewed), Nothing)
+    assert isinstance(Balance().decide(replace(skewed, known=False)), Nothing)
 
 
 @given(st.integers(1, 40), st.floats(1e3, 1e6), st.floats(0.51, 1.0))
@@ -273,24 +275,24 @@ def test_while_more_is_waiting_than_is_read_workers_become_more_until_all_is_rea
     """How much more there is nobody knows; so they grow by a share, and never the other way."""
     policy = Scaling(most=10**6)
     busy = replace(measured(contiguous(64, workers), rate=rate), saturated=True)
-    wish = policy.wish(replace(busy, arrivals_per_s=read * rate * workers))
-    assert isinstance(wish, Rescale)
-    assert workers < wish.workers <= np.ceil(workers / policy.target * (1 + 1e-9))
+    decided = policy.decide(replace(busy, arrivals_per_s=read * rate * workers))
+    assert isinstance(decided, Rescale)
+    assert workers < decided.workers <= np.ceil(workers / policy.target * (1 + 1e-9))
     calm = replace(busy, arrivals_per_s=read * rate * workers, saturated=False)
-    assert not isinstance(policy.wish(calm), Rescale) or read > policy.high * (1 - 1e-9)
+    assert not isinstance(policy.decide(calm), Rescale) or read > policy.high * (1 - 1e-9)
 
 
 def test_where_workers_have_time_left_others_would_not_help() -> None:
     seen = measured(contiguous(64, 4), rate=10_000, arrivals=8_000)
-    wish = Scaling().wish(replace(seen, saturated=True))
-    assert isinstance(wish, Nothing) and "but not for the workers" in wish.reason
+    decided = Scaling().decide(replace(seen, saturated=True))
+    assert isinstance(decided, Nothing) and "but not for the workers" in decided.reason
 
 
 def test_records_that_lead_to_others_count_with_these() -> None:
     seen = measured(contiguous(64, 4), rate=10_000, arrivals=25_000)
-    assert isinstance(Scaling().wish(seen), Nothing)
-    assert Scaling().wish(replace(seen, amplification=2.8)) == Rescale(
-        10, Scaling().wish(replace(seen, amplification=2.8)).reason
+    assert isinstance(Scaling().decide(seen), Nothing)
+    assert Scaling().decide(replace(seen, amplification=2.8)) == Rescale(
+        10, Scaling().decide(replace(seen, amplification=2.8)).reason
     )
 
 
@@ -302,5 +304,5 @@ def test_more_workers_than_can_work_at_once_are_only_wanted_where_somebody_says_
     policy: Scaling, places: int, wanted: int
 ) -> None:
     seen = measured(contiguous(64, 4), rate=10_000, arrivals=70_000)
-    wish = policy.wish(replace(seen, places=places))
-    assert isinstance(wish, Rescale) and wish.workers == wanted
+    decided = policy.decide(replace(seen, places=places))
+    assert isinstance(decided, Rescale) and decided.workers == wanted

@@ -19,7 +19,7 @@ import headrace as hr
 from headrace.errors import ChangeRefused
 from headrace.keyspace.layout import Bin
 from headrace.keyspace.updates import Update
-from headrace.ledger.migrations import Migration
+from headrace.ledger.migrations import RecordedMigration
 from tests.model.test_machine import NUMBER, WORKERS, Together
 
 STRATEGIES = st.sampled_from(
@@ -138,7 +138,7 @@ class Moving(Together):
             assert not left, left
         super().teardown()
 
-    def should_end(self, one: Migration) -> bool:
+    def should_end(self, one: RecordedMigration) -> bool:
         paused = any(other.paused for other in self.harness.current().migrations)
         return not one.is_over and not paused
 

@@ -15,18 +15,20 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import hash_key
-from headrace.control import Control
-from headrace.driver import Driver
+from headrace.control.control import Control
+from headrace.driver.driver import Driver
 from headrace.errors import StorageError, TryAbandoned
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import MAX_HASH
 from headrace.ledger.commands import Command
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head, fold
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
+from headrace.protocol.plan import StepPlan, TaskReport
+from headrace.runfiles.format import RunReader
 from headrace.runners.inline import InlineRunner
-from headrace.state.runs import HASH, RunReader
-from headrace.step.plan import Plan, TaskReport
+from headrace.schema.reserved import HASH
 from headrace.storage import MemoryStore, Store
 from tests.oracle.model import Model, Spec
 from tests.step.test_equivalence import FAULTS, Crashing
@@ -111,7 +113,7 @@ class Noticed(InlineRunner):
         super().__init__(0, processes)
         self._asking = asking
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         self._asking()
         return super().run(plan)
 

@@ -15,7 +15,7 @@ from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.updates import updated
 from headrace.migration.moves import Move, Moves, moves_between
-from headrace.migration.plans import Plan, plan
+from headrace.migration.plans import MigrationPlan, plan
 from headrace.migration.rounds import (
     Batched,
     Rounds,
@@ -39,7 +39,7 @@ def workers_of(moves: Moves) -> Counter[int]:
     return Counter(worker for move in moves for worker in (move.source, move.target))
 
 
-def assert_leads_to_its_target(found: Plan) -> None:
+def assert_leads_to_its_target(found: MigrationPlan) -> None:
     """Carry a plan out, round by round, and hold it against what it promised."""
     world = World(found.before)
     for update in found.updates(step=100):

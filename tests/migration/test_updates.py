@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.errors import ChangeRefused, PipelineError
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command, CommandLog
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFESTS, manifest_name
 from headrace.ledger.migrations import Goal
 from headrace.storage import MemoryStore

@@ -11,19 +11,19 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.control.migrations import Strategy
+from headrace.driver.driver import Driver, Settings
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.migrations import Goal
-from headrace.migrating import Strategy
 from headrace.nexmark.queries import module_of
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.timeline import Timeline
+from headrace.protocol.step_summary import Listener
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from headrace.storage.base import Store
-from headrace.summary import Listener
 from tests.nexmark.oracle import Oracle, difference, last_of
 from tests.support.faults import FaultStore, SimulatedCrash, T
 

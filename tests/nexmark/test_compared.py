@@ -9,20 +9,20 @@ from benchmarks.ways import WAYS, plain
 
 from headrace.nexmark.harness.compared import compared
 from headrace.nexmark.harness.latency import Latencies
-from headrace.nexmark.harness.load import Load
-from headrace.nexmark.harness.seen import Moved, Seen
+from headrace.nexmark.harness.load import LoadTest
+from headrace.nexmark.harness.observed import Moved, Observations
 
-LOAD = Load(rate=1_000, warm_s=10.0, seconds=60.0)
+LOAD = LoadTest(rate=1_000, warm_s=10.0, seconds=60.0)
 
 
-def seen(*moved: Moved, late: dict[float, float]) -> Seen:
+def seen(*moved: Moved, late: dict[float, float]) -> Observations:
     """Return a run whose events were 50 ms late, but for some seconds."""
     due_s = np.arange(0, 80, 0.1)
     late_us = np.full(len(due_s), 50_000)
     for second, ms in late.items():
         late_us[np.abs(due_s - second) < 0.01] = round(ms * 1e3)
     latencies = Latencies((due_s * 1e6).astype(np.int64), late_us, np.full(len(due_s), 100))
-    return Seen(0, latencies, list(moved), [], [], 0, 0)
+    return Observations(0, latencies, list(moved), [], [], 0, 0)
 
 
 def test_the_worst_migration_counts_and_what_it_has_held_up_is_its() -> None:

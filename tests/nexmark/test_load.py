@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.errors import PipelineError
 from headrace.ledger.commands import Command
 from headrace.nexmark.harness.latency import Done, Latencies, ccdf
-from headrace.nexmark.harness.load import Load, Query
-from headrace.nexmark.harness.running import run
+from headrace.nexmark.harness.load import LoadTest, Query
+from headrace.nexmark.harness.run import run
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.queries import module_of
 from headrace.nexmark.timeline import Timeline
@@ -95,7 +95,7 @@ def test_percentiles_buckets_and_the_histogram_agree_with_plain_counting() -> No
 def test_a_query_under_load_tells_how_late_its_events_are_and_what_has_moved(
     tmp_path: Path,
 ) -> None:
-    load = Load(
+    load = LoadTest(
         rate=2_000, seconds=3.0, warm_s=0.5, cool_s=0.2, bins=16, migrate=hr.all_at_once(), prepare=True
     )  # fmt: skip
     query = Query(module_of("q17").migratable, Timeline(rate=load.rate))
@@ -109,7 +109,7 @@ def test_a_query_under_load_tells_how_late_its_events_are_and_what_has_moved(
 def test_state_moves_there_and_back_also_where_it_takes_longer_than_it_is_looked_at(
     tmp_path: Path,
 ) -> None:
-    load = Load(
+    load = LoadTest(
         rate=1_000, seconds=0.1, warm_s=0.0, cool_s=0.0, bins=16, migrate=hr.batched(2), prepare=True
     )  # fmt: skip
     query = Query(module_of("q17").migratable, Timeline(rate=load.rate))
@@ -120,7 +120,7 @@ def test_state_moves_there_and_back_also_where_it_takes_longer_than_it_is_looked
 def test_what_was_there_before_the_clock_began_is_in_the_state_and_is_not_looked_at(
     tmp_path: Path,
 ) -> None:
-    load = Load(
+    load = LoadTest(
         rate=1_000, seconds=1.0, warm_s=0.2, cool_s=0.2, bins=16, migrate=hr.all_at_once()
     )  # fmt: skip
     moved = []
@@ -146,7 +146,9 @@ class Slowed(LocalStore):
 
 
 def test_a_migration_lasts_until_the_step_is_committed_in_which_it_ends(tmp_path: Path) -> None:
-    load = Load(rate=1_000, seconds=6.0, warm_s=0.5, cool_s=0.2, bins=16, migrate=hr.all_at_once())
+    load = LoadTest(
+        rate=1_000, seconds=6.0, warm_s=0.5, cool_s=0.2, bins=16, migrate=hr.all_at_once()
+    )
     query = Query(module_of("q17").migratable, Timeline(rate=load.rate))
     seen = run(query, load, runner=InlineRunner(), storage=Slowed(tmp_path))
     for moved in seen.moved:
@@ -164,7 +166,7 @@ def test_who_is_stopped_from_outside_says_so_and_waits_for_nothing(tmp_path: Pat
         if not asked:
             asked.append(Control(store).put(Command("stop")))
 
-    load = Load(rate=1_000, seconds=3_600.0, warm_s=0.0, cool_s=0.0)
+    load = LoadTest(rate=1_000, seconds=3_600.0, warm_s=0.0, cool_s=0.0)
     query = Query(module_of("q1").migratable, Timeline(rate=1_000))
     with pytest.raises(PipelineError, match="has ended before all was seen: stopped"):
         run(query, load, runner="inline", storage=store, listeners=[stop])

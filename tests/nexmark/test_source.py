@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.source import Events
 from headrace.nexmark.timeline import Kind, Timeline
 from headrace.runners.inline import InlineRunner
-from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.storage import MemoryStore
 from tests.nexmark.oracle import all_events
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head, manifest_name
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.manifest import manifest_name
 from headrace.observe.recent import Recent
 from headrace.storage.memory import MemoryStore
 from tests.ledger.test_log import committed

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
-from headrace.ledger.manifest import Counts, Division, Manifest
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import Counts, Division
 from headrace.ledger.timing import Timing
 from headrace.observe.top import Phase, StepTimes, phases_of, view_of
 

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import TryAbandoned
 from headrace.eventtime.timestamps import MIN_TIME, to_micros
 from headrace.runners.inline import InlineRunner

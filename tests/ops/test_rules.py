@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.checkpoints.files import StateReaders, state_files
-from headrace.driver import Driver
+from headrace.checkpoints.state_files import StateReaders, state_files
+from headrace.driver.driver import Driver
 from headrace.errors import PipelineError
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.ranges import Ranges
@@ -29,8 +29,8 @@ from headrace.ops import (
     Sum,
     TumblingCount,
 )  # fmt: skip
-from headrace.runners.shipping import pickled
-from headrace.state.sections import deleted
+from headrace.runfiles.sections import deleted
+from headrace.runners.spark.code_shipping import pickled
 from tests.ops.support import ITEMS, KEYS, WAYS, Item, on_time, ordered, rows_of, run
 
 

@@ -17,7 +17,8 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit
+from headrace.pipeline.source import Limit
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from tests.support.pipelines import Collected, run_inline
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

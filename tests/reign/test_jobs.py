@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,22 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as hr
-from headrace import rehearsal
-from headrace.change import Change
 from headrace.cli import main
-from headrace.control import Control
-from headrace.driver import Driver, Fresh
+from headrace.control.control import Control
+from headrace.driver import warm_up
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver, Fresh
+from headrace.driver.heartbeat import Heartbeat
+from headrace.driver.leadership import Leadership
 from headrace.errors import ChangeRefused, Fenced, PipelineError, SchemaChanged, WrongPipeline
-from headrace.heart import Heart
-from headrace.ledger.lease import Beats
-from headrace.ledger.manifest import Head
-from headrace.reign import Reign
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import Beats
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
-from headrace.step.plan import Plan, TaskReport
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.change.worlds import Count, CountBetter, CountOtherwise, Item, begin, items
 from tests.support.pipelines import Collected
+from tests.support.waiting import until
 
 SETTINGS = hr.Settings(limit=hr.Limit(5, 1 << 20))
 QUICK = hr.Lease(period_s=0.05, patience_s=1.0)
@@ -54,13 +54,6 @@ def job(
 ) -> hr.Job:
     return hr.run(drawing(collected, count), storage=folder, settings=SETTINGS,
                   **{"runner": "inline", "lease": QUICK, **how})  # fmt: skip
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.005)
 
 
 def roles(folder: Path) -> list[str]:
@@ -218,7 +211,7 @@ def test_who_shows_no_sign_of_life_and_commits_all_the_same_is_not_taken_over_fr
     rounds = 0
     waits.meanwhile = commits  # type: ignore[attr-defined]
     with pytest.raises(Enough):
-        Reign(waits, QUICK, standby=True).run()
+        Leadership(waits, QUICK, standby=True).run()
     assert leads.coordinator.head is not None
     assert leads.coordinator.head.epoch == 1
     while (stop := leads.turn()) is None:
@@ -255,7 +248,7 @@ def test_who_claims_while_steps_are_committed_claims_again_until_it_leads() -> N
     commits()
     rounds = 0
     claims.meanwhile = commits  # type: ignore[attr-defined]
-    assert Reign(claims, QUICK).run() == "drained"
+    assert Leadership(claims, QUICK).run() == "drained"
     assert rounds == 4
     head = claims.ledger.open()
     assert head is not None
@@ -276,7 +269,7 @@ class Held(InlineRunner):
         super().__init__()
         self.holds, self.goes_on, self.closed = threading.Event(), threading.Event(), False
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         self.holds.set()
         assert self.goes_on.wait(60)
         return super().run(plan)
@@ -371,10 +364,10 @@ def test_the_status_tells_who_leads_and_who_waits(tmp_path: Path) -> None:
 def test_a_storage_that_takes_no_beats_ends_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: Heart) -> None:
+    def fails(self: Heartbeat) -> None:
         raise hr.errors.StorageError("the disk hiccupped")
 
-    monkeypatch.setattr(Heart, "_beat", fails)
+    monkeypatch.setattr(Heartbeat, "_beat", fails)
     collected = Collected()
     with job(tmp_path, collected) as runs:
         until(lambda: "could not show others" in caplog.text)
@@ -388,7 +381,7 @@ def test_a_rehearsal_does_all_that_steps_do_and_touches_no_storage(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done: list[str] = []
-    for kind in (rehearsal.ByRecord, rehearsal.InBulk):
+    for kind in (warm_up.ByRecord, warm_up.InBulk):
         for name in ("process_record", "process_timer", "process_batch", "process_timers"):
             handler = getattr(kind, name, None)
             if name not in vars(kind):
@@ -399,7 +392,7 @@ def test_a_rehearsal_does_all_that_steps_do_and_touches_no_storage(
                 of(self, *given)
 
             monkeypatch.setattr(kind, name, noted)
-    rehearsal.rehearse()
+    warm_up.rehearse()
     assert set(done) == {"process_record", "process_timer", "process_batch", "process_timers"}
     assert not list(tmp_path.iterdir())
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from headrace.runners import spark_task
-from headrace.runners.spark import SparkRunner
-from headrace.step.layer import TaskResult
-from headrace.step.plan import TaskReport
+from headrace.protocol.plan import TaskReport
+from headrace.runners.spark import task_entry
+from headrace.runners.spark.runner import SparkRunner
+from headrace.tasks.task import TaskResult
 
 
 class Context:
@@ -47,5 +47,5 @@ def test_after_a_rescale_no_job_carries_what_was_sent_to_workers_that_are_gone()
     for workers in (32, 2, 5):
         run(runner, workers)
         assert sorted(context.properties) == sorted(
-            f"{spark_task.PAYLOAD}.{n}" for n in range(workers)
+            f"{task_entry.PAYLOAD}.{n}" for n in range(workers)
         )

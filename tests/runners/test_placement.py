@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.runners.placement import placed, roomiest
+from headrace.runners.spark.placement import placed, roomiest
 
 HOSTS = ["a", "b", "c", "d"]
 homes_of = st.lists(st.sampled_from([*HOSTS, None]), max_size=5)

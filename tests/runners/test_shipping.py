@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from headrace.errors import PipelineError
-from headrace.runners.shipping import _Pickler, is_installed
+from headrace.runners.spark.code_shipping import _Pickler, is_installed
 
 USERS = """
 from typing import Annotated, Generic, TypeVar

@@ -20,8 +20,8 @@ import headrace as hr
 from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeError
 from headrace.eventtime.timestamps import to_micros
 from headrace.schema import NotExact, value_type_of
+from headrace.schema.columns import in_micros
 from headrace.sources.inbox import Inbox, Producer
-from headrace.state.columns import in_micros
 from headrace.storage import MemoryStore
 from headrace.testing import drive
 from tests.support.values import Circle, Colour, Square, Typed, kinds, records, same
@@ -324,7 +324,7 @@ def test_a_number_of_numpy_is_taken_wherever_a_number_is() -> None:
 
 
 def test_state_keeps_no_integer_as_another_float() -> None:
-    from headrace.state.codecs import StateCodec
+    from headrace.schema.codecs import StateCodec
 
     for kind, value in [
         (float, 2**53 + 1), (list[float], [0.5, 2**53 + 1]), (dict[str, float], {"x": 2**60 + 1}),
@@ -344,7 +344,7 @@ class Counts(msgspec.Struct):
 def test_state_keeps_dicts_with_keys_of_any_type_as_the_same_bytes_for_the_same(
     typed: Typed, data: st.DataObject
 ) -> None:
-    from headrace.state.codecs import StateCodec
+    from headrace.schema.codecs import StateCodec
 
     codec = StateCodec(typed.kind, None, place="")
     value = data.draw(typed.values)
@@ -366,7 +366,7 @@ def test_state_keeps_dicts_with_keys_of_any_type_as_the_same_bytes_for_the_same(
     ids=str,
 )
 def test_what_has_no_order_of_its_own_is_kept_in_one_order(kind: Any, value: Any) -> None:
-    from headrace.state.codecs import StateCodec
+    from headrace.schema.codecs import StateCodec
 
     codec = StateCodec(kind, None, place="")
     data, kept = codec.keep(value)
@@ -398,7 +398,7 @@ def test_anything_is_what_json_has_and_nothing_turns_into_that(value: Any) -> No
 
 @pytest.mark.parametrize("value", CHANGED[:-2], ids=str)
 def test_state_of_anything_keeps_what_comes_back_and_refuses_what_would_not(value: Any) -> None:
-    from headrace.state.codecs import StateCodec
+    from headrace.schema.codecs import StateCodec
 
     codec = StateCodec(dict[str, Any], None, place="")
     with pytest.raises(TypeError):

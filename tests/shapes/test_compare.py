@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from headrace.shapes import differences, in_words, shape_of_type
+from headrace.schema.compatibility import differences, in_words, shape_of_type
 from tests.shapes.specs import Spec, built, changed, expected, made, plain, specs, values
 
 many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,8 +9,8 @@ import headrace as hr
 from headrace.errors import Damaged, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
 from tests.simulation.storage import ProcessStore
 from tests.simulation.world import BIN_BITS

@@ -12,8 +12,8 @@ from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.errors import Damaged, Expired, NotFound, SourceChanged, StorageError
 from headrace.ledger.commands import Command, CommandLog
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.storage.memory import MemoryStore
 from tests.simulation.oracle import (
     BEGIN,

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 import headrace as hr
-from headrace.driver import Clock, Driver
+from headrace.driver.driver import Clock, Driver
+from headrace.driver.heartbeat import LoopProgress
+from headrace.driver.leadership import Leadership
+from headrace.driver.phase_timer import Stopwatch
 from headrace.errors import (
     ChangeRefused,
     CodeChanged,
@@ -20,13 +23,11 @@ from headrace.errors import (
     TaskTimeout,
     TryAbandoned,
 )
-from headrace.heart import Pulse
-from headrace.ledger.lease import Lease
-from headrace.ledger.manifest import Head, Manifest
-from headrace.reign import Reign
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import Lease
+from headrace.ledger.manifest import Manifest
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
-from headrace.stopwatch import Stopwatch
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from tests.simulation.options import Options
@@ -125,7 +126,7 @@ class Drivers:
         """Let a driver lead at once, or when it may; return why its reign has ended."""
         if not self._world.options.reign:
             return driver.run()
-        reign = Reign(
+        reign = Leadership(
             driver, LEASE, standby=how == "stands by", handover=how == "is handed over to",
             within_s=1.0, clock=lambda: self._kernel.now_us / 1e6,
         )  # fmt: skip
@@ -181,5 +182,5 @@ class Drivers:
             drain=True, stopwatch=Stopwatch(lambda: self._kernel.now_us / 1e6),
         )  # fmt: skip
         driver.woken = cast(threading.Event, KernelEvent(self._kernel))
-        driver.pulse = Pulse(lambda: self._kernel.now_us / 1e6)
+        driver.pulse = LoopProgress(lambda: self._kernel.now_us / 1e6)
         return driver

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import headrace as hr
 from headrace.errors import BatchConflict, StorageError
-from headrace.sources.base import Source
+from headrace.pipeline.source import Source
 from headrace.sources.inbox import Producer
 from tests.simulation.recorder import WrongEffect
 from tests.simulation.storage import Disk, ProcessStore

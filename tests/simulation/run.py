@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
-from headrace.driver import Settings
+from headrace.driver.driver import Settings
 from headrace.keyspace.layout import Layout
-from headrace.ledger.manifest import Head
-from headrace.sources.base import Source
-from headrace.summary import StepSummary
+from headrace.ledger.head import Head
+from headrace.pipeline.source import Source
+from headrace.protocol.step_summary import StepSummary
 from tests.simulation import asking, audit
 from tests.simulation.drivers import Drivers
 from tests.simulation.kernel import Actor, Kernel

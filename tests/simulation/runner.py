@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from headrace.errors import TaskTimeout
+from headrace.pipeline import Pipeline
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner, TryFailed
-from headrace.step.layer import TaskResult, Worker
-from headrace.step.plan import Plan, TaskReport
-from headrace.step.soft import SoftState
 from headrace.storage.base import Store
-from headrace.topology import Pipeline
+from headrace.tasks.state_cache import SoftState
+from headrace.tasks.task import TaskResult, Worker
 from tests.simulation.kernel import Actor, Kernel
 from tests.simulation.storage import HANGS_US, LONG_US, Disk, ProcessStore
 
@@ -72,7 +72,7 @@ class SimulatedRunner(Runner):
     def warm_up(self, rehearse: Callable[[], None]) -> None:
         """Do nothing: all is warm here."""
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         assert self._pipeline is not None
         self._timeout_us = plan.timeout_us
         reports: list[TaskReport] = []

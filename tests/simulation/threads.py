@@ -12,16 +12,16 @@ from typing import Any, Protocol
 
 import pytest
 
-from headrace import delivery as delivery_module
-from headrace import driver as driver_module
-from headrace import heart as heart_module
-from headrace import opened as opened_module
-from headrace import proof as proof_module
-from headrace import reign as reign_module
-from headrace import requests as requests_module
-from headrace import tries as tries_module
-from headrace.step import writing as writing_module
+from headrace.checkpoints import opening as opened_module
+from headrace.driver import attempts as tries_module
+from headrace.driver import driver as driver_module
+from headrace.driver import heartbeat as heart_module
+from headrace.driver import leadership as reign_module
+from headrace.driver import leadership_proof as proof_module
+from headrace.driver import requests as requests_module
+from headrace.driver import sink_delivery as delivery_module
 from headrace.storage import garbage as garbage_module
+from headrace.tasks import writing as writing_module
 from tests.simulation.kernel import Actor, Kernel
 from tests.support.faults import SimulatedCrash
 

@@ -9,11 +9,12 @@ import msgspec
 import pyarrow as pa
 
 import headrace as hr
-from headrace.driver import Clock
+from headrace.driver.driver import Clock
+from headrace.driver.leadership_proof import FRESH_S
 from headrace.eventtime.timestamps import to_micros
-from headrace.proof import FRESH_S
+from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import ValueType
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from tests.simulation.oracle import LATER, Program, Sent
 from tests.simulation.recorder import Recorder
 from tests.simulation.storage import HANGS_US, LONG_US, Disk, ProcessStore

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.errors import PipelineError, SinkConflict, StorageError, UserCodeError
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Files

@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
-from headrace.runners.spark import SparkRunner
+from headrace.driver.driver import Driver
+from headrace.protocol.step_summary import StepSummary
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
-from headrace.summary import StepSummary
 from tests.spark.conftest import session
 from tests.support.results import recording
 

@@ -22,12 +22,12 @@ import headrace as hr
 import headrace.errors
 from headrace.cli import main
 from headrace.errors import BadInput, PipelineError
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.schema.equality import same_rows
 from headrace.sources import Files, Inbox, Iterable, Limit, Source
 from headrace.sources.formats import JsonLines
-from headrace.step.plan import Plan, TaskReport
 from headrace.storage import MemoryStore
 from headrace.testing import drive
 from tests.sources.formats.test_odd_json import LINES, Bad, Mapped, Plain, expected, is_lenient
@@ -193,7 +193,7 @@ class Forgetful(InlineRunner):
 
     tries = 0
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         self.tries += 1
         reports = super().run(plan)
         return reports[: -(self.tries % 2)] if self.tries % 2 else reports

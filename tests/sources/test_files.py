@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
+from headrace.pipeline.source import Split
 from headrace.sources import Files, Limit
-from headrace.sources.base import Split
 from headrace.storage import MemoryStore
 
 

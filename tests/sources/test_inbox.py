@@ -16,7 +16,7 @@ import pytest
 
 import headrace as hr
 from headrace.coordinator.messages import Poll, Wait
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import (
     AlreadyExists,
     BadInput,
@@ -29,7 +29,7 @@ from headrace.errors import (
     SourceChanged,
     StorageError,
 )
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.sources import Inbox, Limit, Part
 from headrace.sources.inbox import Producer

@@ -12,7 +12,7 @@ import psutil
 
 import headrace as hr
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFESTS, manifest_name
 from headrace.sources.inbox import Producer
 from headrace.storage import LocalStore, MemoryStore

@@ -25,18 +25,19 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import LongType, StringType, StructType
 
 import headrace as hr
-from headrace.driver import Clock, Driver
+from headrace.driver.driver import Clock, Driver
 from headrace.errors import BadInput, PipelineError, UserCodeError
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import MOST_PARTITIONS
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.observe.why import explain, why
+from headrace.pipeline.source import Limit, Offer, Split
 from headrace.runners.inline import InlineRunner
-from headrace.sources.base import PARTITION_COLUMN, TIMESTAMP_COLUMN, Limit, Offer, Split
+from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
 from headrace.sources.inbox import Producer
 from headrace.sources.partitions import checked_columns, with_partitions
-from headrace.step.seen import times_by_partition
 from headrace.storage import MemoryStore, Store
+from headrace.tasks.source_seen import times_by_partition
 from headrace.testing import drive
 from tests.support.pipelines import Collected
 from tests.support.windows import Windows

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.ledger.manifest import Manifest
+from headrace.pipeline.source import Limit, Offer
 from headrace.runners.inline import InlineRunner
-from headrace.sources.base import Limit, Offer
 from headrace.storage import MemoryStore, Store
 from tests.change.worlds import Count as PlainCount
 from tests.change.worlds import ask, rows_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.sources import Files
 from headrace.storage import LocalStore
 from tests.sources.test_bad_records import Row, run

@@ -22,12 +22,12 @@ from pyspark.sql.types import ArrayType, StructType, TimestampType
 
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.errors import BadInput, PipelineError, SourceChanged
+from headrace.errors.user_code import FromOutside
 from headrace.ledger.manifest import manifest_name
-from headrace.raised import FromOutside
 from headrace.runners.inline import InlineRunner
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.support.inboxes import items, pipeline, producer
 from tests.support.pipelines import Collected, run_inline

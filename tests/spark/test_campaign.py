@@ -25,11 +25,11 @@ import psutil
 import pytest
 
 import headrace as hr
-from headrace.control import Control
-from headrace.runners import spark_private
+from headrace.control.control import Control
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
-from headrace.runners.spark import SparkRunner
-from headrace.step.plan import Plan, TaskReport
+from headrace.runners.spark import private_api
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
 from tests.support import processes, struck, zombie_driver
@@ -99,7 +99,7 @@ class Striking(SparkRunner):
         self._rest = 3  # so many tries are left alone
         self._took_s = [0.1]
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         self._rest -= 1
         if self._rest >= 0 or self.killed >= self.wanted:
             began = time.monotonic()
@@ -191,7 +191,7 @@ def kill_executors(
     spark = session(cluster.master, **cluster_settings(), **SHORT)
 
     def victims() -> list[psutil.Process]:
-        if len(spark_private.executors(spark.sparkContext)) < len(HOSTS):
+        if len(private_api.executors(spark.sparkContext)) < len(HOSTS):
             return []
         hosts = HOSTS if rng.random() < 0.2 else [rng.choice(HOSTS)]
         return [executor for host in hosts for executor in cluster.executors(host)]

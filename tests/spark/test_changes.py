@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.ledger.commands import Command
 from headrace.ledger.migrations import Goal
-from headrace.runners import shipping
-from headrace.runners.spark import SparkRunner
-from headrace.runners.spark_crew import Crew
+from headrace.runners.spark import code_shipping
+from headrace.runners.spark.crews import WorkerSet
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.change.worlds import Count, CountBetter, ask, begin, flat, items, run, values
 from tests.spark.conftest import session
@@ -120,7 +120,7 @@ def test_code_that_goes_by_name_does_not_reach_warm_workers(
     spark: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the test above would not notice if warm workers imported modules anew."""
-    monkeypatch.setattr(shipping, "_user_modules", list)
+    monkeypatch.setattr(code_shipping, "_user_modules", list)
     collected, step, pids = run_and_change(spark, folder, LocalStore(tmp_path))
     assert pids[-1] == pids[0]
     assert versions(collected, step) == ({"v1"}, {"v1"})
@@ -131,15 +131,15 @@ def test_workers_that_get_ready_while_the_code_changes_get_ready_with_the_new_co
 ) -> None:
     """They are asked for before the change, and there only after it."""
     began, changed = threading.Event(), threading.Event()
-    warm_up, codes = Crew.warm_up, []
+    warm_up, codes = WorkerSet.warm_up, []
 
-    def late(crew: Crew, first: int) -> None:
+    def late(crew: WorkerSet, first: int) -> None:
         codes.append(crew.code.digest)
         began.set()
         assert changed.wait(300)
         warm_up(crew, first)
 
-    monkeypatch.setattr(Crew, "warm_up", late)
+    monkeypatch.setattr(WorkerSet, "warm_up", late)
     store, collected = LocalStore(tmp_path), Collected()
 
     def grow(driver: Any) -> None:

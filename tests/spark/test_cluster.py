@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.errors import StorageNotShared
-from headrace.runners import spark_private
-from headrace.runners.spark import SparkRunner
-from headrace.runners.spark_anchor import make_anchor
+from headrace.runners.spark import private_api
+from headrace.runners.spark.anchor import make_anchor
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from headrace.storage.base import Store
 from tests.oracle.model import Model
@@ -65,7 +65,7 @@ def a_slot_is_taken(context: Any, host: str, folder: Path) -> Iterator[None]:
             time.sleep(0.02)
         yield from numbers
 
-    waiting = spark_private.located(context, [0], [host]).mapPartitions(wait)
+    waiting = private_api.located(context, [0], [host]).mapPartitions(wait)
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(waiting.count)
         wait_for((folder / "began").exists)
@@ -83,7 +83,7 @@ def test_the_anchor_of_the_shuffle_is_at_home_also_where_a_slot_is_taken_when_it
     context, hosts = cluster.sparkContext, [*HOSTS, *HOSTS]
     with a_slot_is_taken(context, HOSTS[0], tmp_path):
         anchor = make_anchor(context, hosts)
-    assert spark_private.cached_hosts(anchor) == hosts
+    assert private_api.cached_hosts(anchor) == hosts
     anchor.unpersist()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,15 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as hr
-from headrace import watchdog
 from headrace.cli import main
+from headrace.driver import watchdog
 from headrace.errors import TaskTimeout
-from headrace.ledger.log import Ledger
-from headrace.runners.spark import SparkRunner
+from headrace.ledger.ledger import Ledger
+from headrace.runners.spark.runner import SparkRunner
 from headrace.sinks import Calls
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -81,13 +82,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     found.stop()
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def is_gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -130,7 +124,7 @@ def test_a_task_that_does_not_end_by_itself_is_killed_with_its_process(
     ):
         runs.drain(120)
     assert raised.value.place == "computation 'slow', key 'n3', step 3"
-    until(lambda: is_gone(int(mark.read_text())))
+    until(lambda: is_gone(int(mark.read_text())), 120)
     assert committed(tmp_path) == 2
 
 
@@ -142,7 +136,7 @@ def test_a_running_task_is_cancelled_from_this_process_and_from_another_one(
         folder.mkdir()
         mark = folder / "pid"
         with job(spark, Hangs(str(mark), deaf=False), folder) as runs:
-            until(mark.exists)
+            until(mark.exists, 120)
             if how == "here":
                 assert runs.cancel(60)
             else:

@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.migrations import Goal
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore, MemoryStore
 from tests.change.worlds import begin, flat, items, run
 from tests.support.pipelines import Collected

@@ -15,7 +15,7 @@ import pytest
 from pyspark import TaskContext
 
 import headrace as hr
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
 from tests.support.pipelines import Collected, run_inline

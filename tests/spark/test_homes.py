@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.ledger.places import Places
-from headrace.runners.spark_homes import LOOK_EVERY_S, Homes
+from headrace.runners.spark.homes import LOOK_EVERY_S, PreferredHosts
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +20,7 @@ class World:
         self.now = 0.0
         self.looks = 0
         self.port = 7077
-        self.homes = Homes(context, clock=lambda: self.now, look=self._look)
+        self.homes = PreferredHosts(context, clock=lambda: self.now, look=self._look)
 
     def _look(self, _: Any) -> list[str]:
         self.looks += 1

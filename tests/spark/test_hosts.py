@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.ledger.commands import Command
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.migrations import Goal
-from headrace.runners import spark_private
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark import private_api
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
 from tests.spark.test_local import DEEP
@@ -49,7 +49,7 @@ class Grown:
 
     def hosts(self) -> set[str]:
         """Return the hosts on which the session has executors, as it knows by now."""
-        return {at.rpartition(":")[0] for at in spark_private.executors(self.context)}
+        return {at.rpartition(":")[0] for at in private_api.executors(self.context)}
 
     def wait_for_hosts(self, *hosts: str) -> None:
         wait_for(lambda: self.hosts() == set(hosts))

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver, Settings
-from headrace.ledger.log import Ledger
-from headrace.runners.spark import SparkRunner
+from headrace.driver.driver import Driver, Settings
+from headrace.ledger.ledger import Ledger
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from headrace.storage.soft import SOFT
 from tests.spark.conftest import session

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import PipelineError, UserCodeError
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.observe.top import ENGINE, phases_of
-from headrace.runners import spark_task
-from headrace.runners.spark import SparkRunner
-from headrace.runners.spool import HostSpool
-from headrace.step import layer
-from headrace.step.wire import Header, Parcel, ParcelLost
+from headrace.protocol.parcels import Parcel, ParcelHeader, ParcelLost
+from headrace.runners.spark import task_entry
+from headrace.runners.spark.runner import SparkRunner
+from headrace.runners.spark.spool import HostSpool
 from headrace.storage import LocalStore, MemoryStore
+from headrace.tasks import task
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.oracle.timelines import outcome
 from tests.step import test_timelines as timelines
@@ -297,7 +297,7 @@ def test_structs_of_the_main_program_are_sent_by_value(local_spark: Any, tmp_pat
     script.write_text(
         "import msgspec, sys, io\n"
         "from typing import ClassVar\n"
-        "from headrace.runners.shipping import _Pickler, _user_modules_by_value\n"
+        "from headrace.runners.spark.code_shipping import _Pickler, _user_modules_by_value\n"
         "class Base(msgspec.Struct):\n    a: int\n"
         "class Made(Base, frozen=True, tag='m'):\n"
         "    b: list[int] = msgspec.field(default_factory=list)\n"
@@ -347,7 +347,7 @@ def _fails(_: Any) -> Any:
 def test_processes_that_cannot_be_kept_warm_end_no_driver(
     local_spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(spark_task, "nothing", _fails)
+    monkeypatch.setattr(task_entry, "nothing", _fails)
     SparkRunner(local_spark.sparkContext).keep_warm()
     assert "could not be kept warm" in caplog.text
 
@@ -375,7 +375,7 @@ def test_a_file_that_a_driver_sweeps_while_executors_look_for_it_is_written_agai
 def test_a_parcel_of_another_try_costs_this_one_and_nothing_else() -> None:
     """Spark may give again what it was told to forget; see ``shuffle_cleaner``."""
     plan = SimpleNamespace(epoch=1, step=7, try_=1, readers=1)
-    parcels = [Parcel(Header(0, 0, "a", epoch=1, step=7, try_=try_)) for try_ in (1, 0)]
-    layer._check_complete(plan, 1, parcels[:1])  # type: ignore[arg-type]
+    parcels = [Parcel(ParcelHeader(0, 0, "a", epoch=1, step=7, try_=try_)) for try_ in (1, 0)]
+    task._check_complete(plan, 1, parcels[:1])  # type: ignore[arg-type]
     with pytest.raises(ParcelLost, match="another try"):
-        layer._check_complete(plan, 1, parcels[1:])  # type: ignore[arg-type]
+        task._check_complete(plan, 1, parcels[1:])  # type: ignore[arg-type]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.migrations import Goal
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.test_local import DEEP
 from tests.support import processes

@@ -16,7 +16,7 @@ from headrace.nexmark.queries import module_of
 from headrace.nexmark.queries.spark_market import SparkMarket, native_writer
 from headrace.nexmark.spark_source import register
 from headrace.nexmark.timeline import Kind, Timeline
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.nexmark.oracle import QUERIES as SQL
 from tests.nexmark.oracle import Oracle, all_events, difference, last_of

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.ledger.manifest import Head
-from headrace.runners.spark import SparkRunner
+from headrace.ledger.head import Head
+from headrace.runners.spark.runner import SparkRunner
 from headrace.sources.inbox import Producer
 from headrace.storage import LocalStore
 from tests.sources.test_partitions import Acts, Said, Several, Windows, passes, says

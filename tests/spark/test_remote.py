@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import open_store
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.spark.conftest import session

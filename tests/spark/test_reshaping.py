@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import SchemaChanged, UserCodeError
-from headrace.runners.spark import SparkRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore, MemoryStore
 from tests.change.worlds import Count, ask, begin, flat, items, run
 from tests.support.pipelines import Collected

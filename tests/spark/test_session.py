@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from headrace.errors import SessionUnsuitable
-from headrace.runners.spark import SESSION_SETTINGS, SparkRunner, check_settings
-from headrace.runners.spark_crew import Crews
+from headrace.runners.spark.crews import Crews
+from headrace.runners.spark.runner import SESSION_SETTINGS, SparkRunner, check_settings
 from headrace.storage import LocalStore
 from tests.spark.test_local import DEEP
 from tests.support.pipelines import Collected, draw

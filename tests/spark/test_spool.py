@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runners.spool import HostSpool, make_directory
-from headrace.step.wire import (
+from headrace.protocol.parcels import (
     SPOOL_BYTES,
     Entry,
-    Header,
     Parcel,
+    ParcelHeader,
     ParcelLost,
     Spooled,
     spool_large,
 )
+from headrace.runners.spark.spool import HostSpool, make_directory
 
-HEADER = Header(1, 0, "7", 1, 2, 0)
+HEADER = ParcelHeader(1, 0, "7", 1, 2, 0)
 
 
 def parcel(*bodies: bytes) -> Parcel:

@@ -11,8 +11,8 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
+from headrace.checkpoints.spark_source import register
 from headrace.ledger.pins import Pins
-from headrace.spark_state import register
 from headrace.storage import LocalStore
 from tests.checkpoints.worlds import driven, items
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from headrace.ledger.log import Ledger, files_of
+from headrace.ledger.ledger import Ledger, files_of
 from headrace.storage import LocalStore
 from tests.support import processes
 from tests.support.outputs import all_steps

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput
-from headrace.state.batches import as_one_batch
+from headrace.runfiles.batches import as_one_batch
 
 
 @given(st.lists(st.lists(st.integers(-5, 5), max_size=5), min_size=1, max_size=6))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.hashing import hash_words
-from headrace.state.bloom import Filter, Generations, mixed
+from headrace.state.ids.bloom import BloomFilter, Generations, mixed
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=60)
 
@@ -19,7 +19,7 @@ def hashes(first: int, last: int) -> np.ndarray:
 
 @given(st.lists(HASHES, max_size=8), st.integers(1, 100_000))
 def test_a_filter_finds_all_that_was_added(parts: list[list[int]], capacity: int) -> None:
-    filter_ = Filter(capacity)
+    filter_ = BloomFilter(capacity)
     added: set[int] = set()
     for part in parts:
         filter_.add(mixed(np.array(sorted(set(part)), dtype=np.uint64)))
@@ -30,7 +30,7 @@ def test_a_filter_finds_all_that_was_added(parts: list[list[int]], capacity: int
 @pytest.mark.parametrize("worker", [0, 3])
 def test_a_full_filter_finds_one_in_ten_thousand_others(worker: int) -> None:
     """Also where all hashes are of one worker of many, and so begin with the same bits."""
-    filter_ = Filter(1 << 16)
+    filter_ = BloomFilter(1 << 16)
     assert filter_.capacity == 1 << 16
     own, others = hashes(0, 1 << 16), hashes(1 << 16, 1 << 20)
     if worker:

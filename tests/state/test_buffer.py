@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import MAX_HASH, Ranges
-from headrace.sources.base import TIMESTAMP_COLUMN
+from headrace.runfiles.merging import merge
+from headrace.runfiles.sections import due_rows
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.buffer import _FEW_LOOKS, RecordBuffer, sequences
-from headrace.state.runs import HASH
-from headrace.state.sections import due_rows
-from headrace.state.sources import merge
 
 KEYS = [pa.field("key0", pa.string(), nullable=False)]
 VALUES = pa.schema(

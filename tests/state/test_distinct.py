@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.state.distinct import distinct
+from headrace.keyspace.distinct import distinct
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint64])

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.ranges import MAX_HASH, Ranges
-from headrace.state import runs
-from headrace.state.inmemory import RowsInMemory
-from headrace.state.runs import HASH, Part, inside
+from headrace.runfiles import format
+from headrace.runfiles.format import RunPart, inside
+from headrace.schema.reserved import HASH
+from headrace.tasks.prefetch.in_memory import RowsInMemory
 
 HASHES = st.sampled_from([0, 1, 2, 5, 6, 7, 40, 41, 1 << 63, MAX_HASH - 1, MAX_HASH])
 EDGES = st.lists(HASHES, max_size=8, unique=True).map(sorted)
@@ -31,7 +32,7 @@ def test_rows_inside_are_those_whose_hash_is_in_a_range_in_their_order(
     hashes: list[int], edges: list[int], few: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runs, "_FEW_STRETCHES", few)
+        patched.setattr(format, "_FEW_STRETCHES", few)
         same_inside(hashes, edges)
 
 
@@ -39,14 +40,14 @@ def same_inside(hashes: list[int], edges: list[int]) -> None:
     rows, ranges = rows_of(hashes), ranges_between(edges)
     wanted = rows.filter(pa.array(ranges.contain(rows.column(HASH).to_numpy())))
     assert [row for part in inside(rows, ranges) for row in part.to_pylist()] == wanted.to_pylist()
-    found = RowsInMemory([Part("c", "t", rows)], 7).rows_in("c", "t", ranges)
+    found = RowsInMemory([RunPart("c", "t", rows)], 7).rows_in("c", "t", ranges)
     assert ([] if found is None else found.to_pylist()) == wanted.to_pylist()
     assert found is None or found.num_rows
 
 
 def test_rows_of_a_long_block_do_not_keep_the_block() -> None:
     block = rows_of(list(range(100_000)))
-    kept = RowsInMemory([Part("c", "t", block.slice(10, 20))], 7)
+    kept = RowsInMemory([RunPart("c", "t", block.slice(10, 20))], 7)
     table = kept.rows_in("c", "t", Ranges.everything())
     assert table is not None
     assert table.to_pylist() == block.slice(10, 20).to_pylist()
@@ -55,7 +56,7 @@ def test_rows_of_a_long_block_do_not_keep_the_block() -> None:
 
 
 def test_it_says_what_it_has() -> None:
-    kept = RowsInMemory([Part("c", "t", rows_of([1])), Part("d", "u", rows_of([2]))], 7)
+    kept = RowsInMemory([RunPart("c", "t", rows_of([1])), RunPart("d", "u", rows_of([2]))], 7)
     assert kept.is_open
     assert kept.kinds_of("c") == ["t"]
     assert kept.ref.owners == ["c", "d"]

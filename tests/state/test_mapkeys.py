@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import PipelineError
-from headrace.state.mapkeys import MapKeyCodec
+from headrace.schema.map_keys import MapKeyCodec
 from headrace.testing import drive
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.hashing import hash_words
-from headrace.state.runs import HASH
-from headrace.state.sections import COLUMN_PREFIX, DELETED
-from headrace.state.sources import Dated, merge
+from headrace.runfiles.merging import Dated, merge
+from headrace.runfiles.sections import COLUMN_PREFIX, DELETED
+from headrace.schema.reserved import HASH
 
 _N = COLUMN_PREFIX + "n"
 #: Of each step: what it wrote of which key (None for a deletion).

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.state import kept, prepared, runs
-from headrace.state.prepared import Prepared
-from headrace.state.runs import HASH, FileRef, Part, RunReader, write_run
-from headrace.state.sections import DELETED, column_name, table_section, whole_section
-from headrace.state.sources import SlicePart, StateSources
+from headrace.runfiles import format
+from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
+from headrace.runfiles.merging import SlicePart, StateSources
+from headrace.runfiles.sections import DELETED, column_name, table_section, whole_section
+from headrace.schema.reserved import HASH
+from headrace.tasks.prefetch import kept, prepared
+from headrace.tasks.prefetch.prepared import Prepared
 
 BINS, OWNER, SECTION = 8, "c", table_section("t")
 LAYOUT = Layout.uniform(BINS, [0] * BINS, 1)
@@ -33,8 +35,8 @@ def turns_bring_a_bin_or_more(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(prepared, "_LEAST_PART", BINS)
         patched.setattr(kept, "_LONGEST", request.param)
-        patched.setattr(runs, "_SMALL_FILE", 0)
-        patched.setattr(runs, "_LAST", 24)  # (else that is read once more)
+        patched.setattr(format, "_SMALL_FILE", 0)
+        patched.setattr(format, "_LAST", 24)  # (else that is read once more)
         yield
 
 
@@ -85,7 +87,7 @@ class Stored:
             ],
             schema=SCHEMA,
         )
-        data, checksum = write_run([Part(OWNER, section, batch)], LAYOUT)
+        data, checksum = write_run([RunPart(OWNER, section, batch)], LAYOUT)
 
         def read(name: str, at: int, length: int) -> bytes:
             self.reads.append((name, at))

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from headrace.errors import Damaged
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.ranges import Ranges
-from headrace.state import runs
-from headrace.state.runs import HASH, FileRef, Part, RunReader, write_run
-from headrace.state.sources import StateSources
+from headrace.runfiles import format
+from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
+from headrace.runfiles.merging import StateSources
+from headrace.schema.reserved import HASH
 from headrace.storage.memory import MemoryStore
 from headrace.storage.reading import Threads
 
@@ -28,7 +29,7 @@ def batch(hashes: list[int]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(array), pa.array([f"v{h}" for h in array])], [HASH, "v"])
 
 
-def stored(parts: list[Part], bins: int = 16) -> tuple[MemoryStore, FileRef]:
+def stored(parts: list[RunPart], bins: int = 16) -> tuple[MemoryStore, FileRef]:
     store = MemoryStore()
     layout = contiguous(bins, 2)
     data, checksum = write_run(parts, layout)
@@ -44,17 +45,17 @@ def test_a_range_of_hashes_is_read_whatever_the_bins(
     hashes: list[int], a: int, b: int, bins: int
 ) -> None:
     first, last = min(a, b), max(a, b)
-    store, ref = stored([Part("a", "state", batch(hashes))], bins)
+    store, ref = stored([RunPart("a", "state", batch(hashes))], bins)
     table = RunReader(store.read, ref).rows("a", "state", first, last)
     expected = sorted(h for h in hashes if first <= h <= last)
     assert (table.column(HASH).to_pylist() if table else []) == expected
 
 
 def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(format, "BLOCK_ROWS", 100)
     rng = np.random.default_rng(0)
     hashes = rng.integers(0, 2**64, 5_000, dtype=np.uint64).tolist()
-    store, ref = stored([Part("a", "state", batch(hashes))], 64)
+    store, ref = stored([RunPart("a", "state", batch(hashes))], 64)
     section = RunReader(store.read, ref).section("a", "state")
     assert section is not None
     assert len(section.blocks) > 20
@@ -66,7 +67,7 @@ def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPa
         reads.append((offset, length))
         return store.read(name, offset, length)
 
-    monkeypatch.setattr(runs, "_SMALL_FILE", 0)
+    monkeypatch.setattr(format, "_SMALL_FILE", 0)
     reader = RunReader(read, ref)
     assert not reads, "nothing is read that nobody asked for"
     reader.open()
@@ -80,7 +81,7 @@ def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPa
 def test_the_lowest_timer_of_each_bin_is_known_without_reading_a_row() -> None:
     hashes = [0, 1, 2**62, 2**63, 2**63 + 5]
     timers = (np.array([0, 1, 4]), np.array([50, 40, 70]), np.array([False, False, True]))
-    store, ref = stored([Part("a", "state", batch(hashes), timers)], 4)
+    store, ref = stored([RunPart("a", "state", batch(hashes), timers)], 4)
     facts = RunReader(store.read, ref).lowest_timers("a", "state")
     assert facts is not None
     assert facts.starts.tolist() == [0, 2**62, 2**63]
@@ -93,10 +94,10 @@ def test_the_lowest_timer_of_each_bin_is_known_without_reading_a_row() -> None:
 def test_every_flipped_byte_is_found_or_was_not_used(
     small_file: int, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_SMALL_FILE", small_file)
-    monkeypatch.setattr(runs, "_LAST", last)
+    monkeypatch.setattr(format, "_SMALL_FILE", small_file)
+    monkeypatch.setattr(format, "_LAST", last)
     rng = np.random.default_rng(1)
-    parts = [Part(o, "state", batch(rng.integers(0, 2**64, 20, dtype=np.uint64).tolist()))
+    parts = [RunPart(o, "state", batch(rng.integers(0, 2**64, 20, dtype=np.uint64).tolist()))
              for o in "ab"]  # fmt: skip
     store, ref = stored(parts)
     whole = store.read("runs/x")
@@ -119,7 +120,7 @@ def test_every_flipped_byte_is_found_or_was_not_used(
 @settings(max_examples=30)
 @given(st.integers(0, 5_000))
 def test_every_truncation_is_found(length: int) -> None:
-    store, ref = stored([Part("a", "state", batch(list(range(50))))])
+    store, ref = stored([RunPart("a", "state", batch(list(range(50))))])
     whole = store.read("runs/x")
     store.write("runs/x", whole[: length % len(whole)])
     with pytest.raises(Damaged):
@@ -127,8 +128,8 @@ def test_every_truncation_is_found(length: int) -> None:
 
 
 def test_another_file_under_the_same_name_is_found() -> None:
-    store, ref = stored([Part("a", "state", batch([1, 2, 3]))])
-    other, _ = stored([Part("a", "state", batch([1, 2, 4]))])
+    store, ref = stored([RunPart("a", "state", batch([1, 2, 3]))])
+    other, _ = stored([RunPart("a", "state", batch([1, 2, 4]))])
     store.write("runs/x", other.read("runs/x"))
     with pytest.raises(Damaged):
         RunReader(store.read, ref).open()
@@ -136,7 +137,7 @@ def test_another_file_under_the_same_name_is_found() -> None:
 
 def test_a_flipped_bit_in_a_value_is_never_read_as_another_value() -> None:
     """Of which Arrow knows nothing: any text is a text."""
-    store, ref = stored([Part("a", "state", batch([7_777, 8_888]))])
+    store, ref = stored([RunPart("a", "state", batch([7_777, 8_888]))])
     whole = store.read("runs/x")
     position = whole.index(b"v7777v8888")
     flipped = bytearray(whole)
@@ -147,7 +148,7 @@ def test_a_flipped_bit_in_a_value_is_never_read_as_another_value() -> None:
 
 
 def test_files_are_opened_side_by_side() -> None:
-    store, ref = stored([Part("a", "state", batch([1, 2, 3]))])
+    store, ref = stored([RunPart("a", "state", batch([1, 2, 3]))])
     meeting = threading.Barrier(2, timeout=20)
 
     def read(name: str, offset: int, length: int) -> bytes:
@@ -163,9 +164,9 @@ def test_files_are_opened_side_by_side() -> None:
 def test_a_file_is_opened_once_though_its_sections_are_read_side_by_side(
     small_file: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_SMALL_FILE", small_file)
-    monkeypatch.setattr(runs, "_LAST", 24)
-    store, ref = stored([Part("a", kind, batch([1, 2])) for kind in ("t", "u", "v")])
+    monkeypatch.setattr(format, "_SMALL_FILE", small_file)
+    monkeypatch.setattr(format, "_LAST", 24)
+    store, ref = stored([RunPart("a", kind, batch([1, 2])) for kind in ("t", "u", "v")])
     reads: list[int] = []
     both = threading.Barrier(2)
 
@@ -184,7 +185,7 @@ def test_a_file_is_opened_once_though_its_sections_are_read_side_by_side(
 FIRST_READS = """
 import sys, threading
 from headrace.keyspace.layout import Layout
-from headrace.state.runs import FileRef, RunReader, write_run
+from headrace.runfiles.format import FileRef, RunReader, write_run
 
 data, checksum = write_run([], Layout.uniform(8, [0] * 8, 1))
 ref = FileRef("run", len(data), checksum, 0, 0, 0, [], "")

@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.computation import EVENT_TIME
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.keyspace.hashing import hash_columns
-from headrace.state.columns import ColumnType
-from headrace.state.sections import DELETED
-from headrace.state.table import Table, grow
+from headrace.runfiles.sections import DELETED
+from headrace.schema.columns import ColumnType
+from headrace.state.tables.table import Table, grow
 
 NAMES = st.lists(st.integers(0, 40), min_size=1, max_size=30, unique=True)
 

@@ -11,16 +11,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.computation import EVENT_TIME
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.ranges import MAX_HASH, Ranges
-from headrace.state import index as index_module
-from headrace.state import table as table_module
-from headrace.state.columns import ColumnType
-from headrace.state.index import NO_SLOT, Segment
-from headrace.state.runs import HASH
-from headrace.state.sections import DELETED, DUE
-from headrace.state.table import Table
+from headrace.runfiles.sections import DELETED, DUE
+from headrace.schema.columns import ColumnType
+from headrace.schema.reserved import HASH
+from headrace.state.tables import index as index_module
+from headrace.state.tables import table as table_module
+from headrace.state.tables.index import NO_SLOT, Segment
+from headrace.state.tables.table import Table
 
 CELLS, KEYS = 16, 64
 WIDTH = 2**64 // CELLS

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import PipelineError, UserCodeError
 from headrace.storage import MemoryStore
 from tests.support.pipelines import Collected, run_inline, run_until_read
@@ -78,7 +78,7 @@ def test_an_error_stops_the_pipeline_with_the_users_line() -> None:
     assert text.startswith("[HR102] ValueError: thirteen")
     assert "computation 'it', 5 records of 3 keys of stream 'items'" in text
     assert 'raise ValueError("thirteen")' in text
-    assert "headrace/step" not in text
+    assert "headrace/tasks" not in text
     assert len(store.list("manifests/")) == 1, "nothing but the claim was committed"
 
 
@@ -153,14 +153,14 @@ def test_tables_keep_keys_apart_also_when_their_hashes_are_the_same(
     """Each key against a dictionary; hashes are made to collide where keys come in."""
     items = [Item(f"k{key}", n, number) for number, (key, n) in enumerate(drawn)]
     with pytest.MonkeyPatch.context() as patch:
-        real = __import__("headrace.step.route", fromlist=["hash_columns"]).hash_columns
+        real = __import__("headrace.tasks.routing", fromlist=["hash_columns"]).hash_columns
         spread = np.uint64((2**64 - 1) // distinct)
 
         def few(columns: Any) -> Any:
             hashes = real(columns)
             return hashes if distinct == 2**64 else hashes % np.uint64(distinct) * spread
 
-        patch.setattr("headrace.step.route.hash_columns", few)
+        patch.setattr("headrace.tasks.routing.hash_columns", few)
         found, _ = run(
             Totals(), items, rows=rows, workers=workers, cached_bytes=cached_bytes, bins=16
         )
@@ -522,10 +522,10 @@ def test_a_time_to_live_beyond_the_end_of_time_lasts() -> None:
 def test_sums_of_unsigned_numbers_are_exact() -> None:
     table = pa.table({"key": ["a"], "n": pa.array([2**63 + 3], pa.uint64()), "at": [1]})
     batch = table.to_batches()[0]
+    from headrace.computation.batches import grouped
     from headrace.schema import value_type_of_schema
-    from headrace.sources.base import TIMESTAMP_COLUMN
-    from headrace.state.columns import ColumnType
-    from headrace.state.rows import grouped
+    from headrace.schema.columns import ColumnType
+    from headrace.schema.reserved import TIMESTAMP_COLUMN
 
     columns = [pa.array([1], pa.uint64()), pa.array([1]), batch.column("key"), *batch.columns]
     names = ["__hash", TIMESTAMP_COLUMN, "__key0", *batch.schema.names]

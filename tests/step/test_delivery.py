@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.driver import Clock, Driver
+from headrace.driver.driver import Clock, Driver
 from headrace.errors import Fenced, PipelineError, UserCodeError
 from headrace.ledger.intent import INTENTS
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
+from headrace.pipeline.source import Offer
+from headrace.runfiles.format import RunReader
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Calls, Delivery, Sink
-from headrace.sources.base import Offer
-from headrace.state.runs import RunReader
-from headrace.step import writing
 from headrace.storage import MemoryStore, Store
+from headrace.tasks import writing
 from tests.ledger.worlds import SteppedStore
 from tests.support.pipelines import Elsewhere
 

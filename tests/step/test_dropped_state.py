@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headrace.runners import spark_task
 from headrace.runners.inline import InlineRunner
-from headrace.state.keyed import KeyedState
-from headrace.step.soft import SoftState
+from headrace.runners.spark import task_entry
+from headrace.state.keyed.keyed import KeyedState
+from headrace.tasks.state_cache import SoftState
 from tests.step.test_soft_state import Count, Item, drawn
 from tests.support.pipelines import run_inline
 
@@ -20,7 +20,7 @@ class AsSparkDoes(InlineRunner):
     """Many processes, any of which may get a task; the collector runs after each."""
 
     def run(self, plan: Any) -> Any:
-        spark_task._begin()
+        task_entry._begin()
         try:
             return super().run(plan)
         finally:
@@ -41,7 +41,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_state_that_was_dropped_is_freed(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_task, "_soft", SoftState())
+    monkeypatch.setattr(task_entry, "_soft", SoftState())
     items = [Item("abcdef"[n % 6], n, n) for n in range(600)]
     runner = AsSparkDoes(processes=16)
     pipeline, _ = drawn(Count(), items)
@@ -63,16 +63,16 @@ def test_what_was_dropped_in_a_cycle_is_freed_by_the_next_task(
             self.own = self
 
     soft = SoftState()
-    monkeypatch.setattr(spark_task, "_soft", soft)
+    monkeypatch.setattr(task_entry, "_soft", soft)
     try:
         one = Cycle()
         gone = weakref.ref(one)
-        spark_task._begin()
+        task_entry._begin()
         del one
         gc.collect()
         assert gone() is not None, "it is frozen"
         soft.let_go = True
-        spark_task._begin()
+        task_entry._begin()
         assert gone() is None and not soft.let_go
     finally:
         gc.unfreeze()

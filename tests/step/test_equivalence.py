@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import hash_key
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import TryAbandoned
-from headrace.raised import FromOutside
+from headrace.errors.user_code import FromOutside
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner, TryFailed
 from headrace.runners.inline import InlineRunner
-from headrace.step.plan import Plan, TaskReport
 from headrace.storage.memory import MemoryStore
 from tests.oracle.model import Model, Spec
 from tests.support.pipelines import Collected, draw, run_inline
@@ -82,7 +82,7 @@ class Crashing(Runner):
     def start(self, pipeline: Any, store: Any, workers: int) -> None:
         self._inner.start(pipeline, store, workers)
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         what = self._plan.pop() if self._plan else "go"
         if what == "fail before":
             raise TryFailed("planned")

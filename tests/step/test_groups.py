@@ -100,7 +100,7 @@ def run_for(
     pipeline: hr.Pipeline, store: Any, rows: int, steps: int | None, way: dict[str, Any]
 ) -> None:
     """Run to the end of the input, or for so many steps."""
-    from headrace.driver import Driver
+    from headrace.driver.driver import Driver
     from headrace.runners.inline import InlineRunner
 
     way = dict(way)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import PipelineError, SchemaChanged, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.observe.why import explain, why

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import productions
-from headrace.state.runs import HASH
+from headrace.driver import outputs
+from headrace.schema.reserved import HASH
 
 
 def test_results_of_any_size_are_in_the_order_of_their_hashes(
@@ -17,10 +17,10 @@ def test_results_of_any_size_are_in_the_order_of_their_hashes(
     hashes = rng.integers(0, 1 << 63, 500).astype(np.uint64)
     texts = pa.array([f"{at}" * int(size) for at, size in enumerate(rng.integers(1, 90, 500))])
     table = pa.table({HASH: pa.array(hashes), "text": pa.chunked_array([texts[:200], texts[200:]])})
-    expected = productions.in_hash_order(table)
-    monkeypatch.setattr(productions, "_FILE_BYTES", 4_000)
-    found = productions.in_hash_order(table)
+    expected = outputs.in_hash_order(table)
+    monkeypatch.setattr(outputs, "_FILE_BYTES", 4_000)
+    found = outputs.in_hash_order(table)
     assert found.combine_chunks().equals(expected.combine_chunks())
-    pieces = list(productions._pieces(found))
+    pieces = list(outputs._pieces(found))
     assert len(pieces) > 5 and all(piece.nbytes <= 4_000 for piece in pieces)
     assert pa.concat_tables(pieces).equals(found)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.keyspace.layout import Layout
-from headrace.state.runs import HASH
-from headrace.step.loads import SAMPLE, BinLoads, loads_of
+from headrace.protocol.loads import SAMPLE, BinLoads, loads_of
+from headrace.schema.reserved import HASH
 from tests.support.layouts import layouts
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import CodeChanged, StorageError
 from headrace.ledger.intent import INTENTS, Intent
 from headrace.runners.fingerprint import fingerprint

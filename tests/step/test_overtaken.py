@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import Fenced, StorageError, UserCodeError
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.sinks import Calls, Delivery
 from headrace.storage import MemoryStore
 from tests.step.test_delivery import COUNT, pipeline_of

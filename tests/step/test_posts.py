@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.errors import PipelineError, SchemaChanged, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.state.buffer import RecordBuffer
 from headrace.storage import MemoryStore
 from tests.support.pipelines import Collected, run_inline, run_until_read
@@ -341,8 +341,8 @@ def test_what_may_wait_must_go_on_being_declared_as_it_was() -> None:
 def test_a_key_that_posts_behind_the_watermark_for_ever_is_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headrace.step.portions.LONGEST_STALL", 100)
-    monkeypatch.setattr("headrace.step.portions.LONGEST_STALL_IN_ROUNDS", 100)
+    monkeypatch.setattr("headrace.tasks.portions.LONGEST_STALL", 100)
+    monkeypatch.setattr("headrace.tasks.portions.LONGEST_STALL_IN_ROUNDS", 100)
 
     class Restless(hr.Computation):
         again = hr.Posted(int)

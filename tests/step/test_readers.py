@@ -9,13 +9,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.checkpoints.files import StateFiles, StateReaders
+from headrace.checkpoints.state_files import StateFiles, StateReaders
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Relocated, relocated
-from headrace.ledger.manifest import Slice
-from headrace.state.runs import HASH, FileRef, Part, write_run
-from headrace.state.sections import COLUMN_PREFIX, DELETED, whole_section
+from headrace.ledger.records import Slice
+from headrace.runfiles.format import FileRef, RunPart, write_run
+from headrace.runfiles.sections import COLUMN_PREFIX, DELETED, whole_section
+from headrace.schema.reserved import HASH
 from headrace.storage import MemoryStore
 
 BINS, WORKERS = 8, 3
@@ -81,8 +82,8 @@ class World:
                 ],
                 schema=SCHEMA,
             )
-            parts = [Part("n", SECTION, batch)]
-            parts += [Part("n", whole_section(SECTION), batch)] if whole else []
+            parts = [RunPart("n", SECTION, batch)]
+            parts += [RunPart("n", whole_section(SECTION), batch)] if whole else []
             data, checksum = write_run(parts, self.layout)
             name = f"{self.step}/{worker}"
             self.store.create(name, data)

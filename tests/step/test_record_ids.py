@@ -20,11 +20,11 @@ import headrace as hr
 from headrace.cli import main
 from headrace.errors import BadInput, PipelineError, SchemaChanged, TryAbandoned
 from headrace.keyspace.ranges import Ranges
+from headrace.runfiles.format import RunReader
 from headrace.runners.inline import InlineRunner
-from headrace.state import ids as ids_module
-from headrace.state.bloom import Generations
-from headrace.state.ids import IdState
-from headrace.state.runs import RunReader
+from headrace.state.ids import ids as ids_module
+from headrace.state.ids.bloom import Generations
+from headrace.state.ids.ids import IdState
 from headrace.storage import LocalStore, MemoryStore
 from tests.step.test_equivalence import FAULTS, Crashing, digests
 from tests.support.pipelines import Collected, run_inline, run_until_read
@@ -262,10 +262,10 @@ def test_where_nothing_comes_twice_a_check_changes_nothing_but_its_own_counts(
 
 def test_ids_that_share_a_hash_remain_different_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash is cut to four bits, in the routing of records as in the state."""
-    from headrace.step import route
+    from headrace.tasks import routing
 
-    whole = route.hash_columns
-    monkeypatch.setattr(route, "hash_columns", lambda columns: whole(columns) & (0xF << 60))
+    whole = routing.hash_columns
+    monkeypatch.setattr(routing, "hash_columns", lambda columns: whole(columns) & (0xF << 60))
     hits = [Hit(None, f"id{i % 90}", i % 7, 0, i) for i in range(400)]
     for workers, rows, cached in ((1, 400, 1 << 30), (3, 20, 1 << 30), (3, 20, 512)):
         collected = Collected()

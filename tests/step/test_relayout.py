@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.checkpoints.files import StateReaders
-from headrace.driver import Driver
+from headrace.checkpoints.state_files import StateReaders
+from headrace.driver.driver import Driver
 from headrace.errors import StorageError, TryAbandoned
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Relocated, relocated
-from headrace.state.keyed import KeyedState
-from headrace.state.sources import rows_of
-from headrace.step.committed import Committed
-from headrace.step.soft import SoftState, WorkerState
+from headrace.runfiles.merging import rows_of
+from headrace.state.keyed.keyed import KeyedState
 from headrace.storage import MemoryStore
+from headrace.tasks.committed_files import CommittedFiles
+from headrace.tasks.state_cache import SoftState, WorkerState
 from tests.step.test_equivalence import Crashing, digests
 from tests.support.pipelines import Collected, run_inline
 from tests.support.relaid import Change, Relaid, the_ledger_knows
@@ -168,7 +168,7 @@ def what_is_prepared_is_what_is_stored() -> Iterator[list[Any]]:
     """Compare all that comes from what was read ahead with what files say; yield what came."""
     take, taken = WorkerState._take_prepared, []
 
-    def checked(entry: WorkerState, committed: Committed) -> None:
+    def checked(entry: WorkerState, committed: CommittedFiles) -> None:
         coming = entry._coming
         taken.append((entry.layer, entry.worker, coming))
         stored = {}
@@ -430,7 +430,7 @@ def test_what_is_looked_through_at_the_switch_does_not_grow_with_the_steps_befor
 ) -> None:
     take, pieces = WorkerState._take_prepared, []
 
-    def counted(entry: WorkerState, committed: Committed) -> None:
+    def counted(entry: WorkerState, committed: CommittedFiles) -> None:
         pieces.extend(len(entry.ahead.prepared.sources(name).runs) for name in entry.visitors)
         take(entry, committed)
 

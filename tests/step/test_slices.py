@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.checkpoints.files import StateReaders, state_files
+from headrace.checkpoints.state_files import StateReaders, state_files
 from headrace.keyspace.layout import Layout
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.support.pipelines import Collected, run_inline, run_until_read

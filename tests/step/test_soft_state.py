@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import StorageError
-from headrace.raised import FromOutside
+from headrace.errors.user_code import FromOutside
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
-from headrace.step.layer import Worker
-from headrace.step.plan import Plan, TaskReport
-from headrace.step.soft import SoftState
 from headrace.storage import LocalStore, MemoryStore, Store
+from headrace.tasks.state_cache import SoftState
+from headrace.tasks.task import Worker
 from tests.support.pipelines import Collected, run_inline, run_until_read
 
 
@@ -207,7 +207,7 @@ class KillsATask(MemoryStore):
 class SurvivesTasks(InlineRunner):
     """A process whose tasks may be killed; then the try has failed."""
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         try:
             return super().run(plan)
         except TaskKilled:

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.driver import Clock
+from headrace.driver.driver import Clock
 from headrace.errors import PipelineError, UserCodeError
-from headrace.ledger.log import Ledger
-from headrace.state.runs import RunReader
-from headrace.step.layer import OUTPUT
+from headrace.ledger.ledger import Ledger
+from headrace.runfiles.format import RunReader
 from headrace.storage import MemoryStore
+from headrace.tasks.task import OUTPUT
 from tests.support.pipelines import Collected, Elsewhere, run_inline
 
 
@@ -135,10 +135,10 @@ def test_wall_timers_fire_by_the_clock_in_order_when_no_data_come() -> None:
 
 def test_keys_that_share_a_hash_remain_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash is cut to four bits, in the routing of records as in the state."""
-    from headrace.step import route
+    from headrace.tasks import routing
 
-    whole = route.hash_columns
-    monkeypatch.setattr(route, "hash_columns", lambda columns: whole(columns) & (0xF << 60))
+    whole = routing.hash_columns
+    monkeypatch.setattr(routing, "hash_columns", lambda columns: whole(columns) & (0xF << 60))
     items = [Item(f"k{i % 50}", i, i) for i in range(500)]
     results = []
     for workers, rows in ((1, 500), (3, 20)):

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.computation import TimeDomain
+from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.runners.inline import InlineRunner
-from headrace.state.keyed import KeyedState
-from headrace.step.visit import Visitor
+from headrace.state.keyed.keyed import KeyedState
 from headrace.storage import MemoryStore
+from headrace.tasks.run_keyed import Visitor
 from tests.support.pipelines import Collected, run_inline, run_until_read
 
 

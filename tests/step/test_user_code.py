@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import BadInput, HeadraceError, PipelineError, SchemaChanged, UserCodeError
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.storage import MemoryStore
@@ -71,7 +71,7 @@ def test_an_error_stops_the_pipeline_with_the_users_line_first() -> None:
     assert text.startswith("[HR102] ValueError: thirteen")
     assert "computation 'it', key '" in text
     assert 'raise ValueError("thirteen")' in text
-    assert "headrace/step" not in text
+    assert "headrace/tasks" not in text
     assert len(store.list("manifests/")) == 1, "nothing but the claim was committed"
 
 
@@ -161,7 +161,7 @@ def test_what_user_code_may_not_do_is_refused_with_the_place(method: Any, says: 
 def test_a_timer_that_sets_itself_behind_the_clock_for_ever_is_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headrace.step.portions.LONGEST_STALL", 1000)
+    monkeypatch.setattr("headrace.tasks.portions.LONGEST_STALL", 1000)
     with pytest.raises(UserCodeError, match=r"1001 timers .* set one after the other at or before"):
         run(broken(lambda self, ctx, record: self.alarm.set(3)), [Item("a", 1, 5)])
 

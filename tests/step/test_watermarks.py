@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.control import Control
-from headrace.driver import Driver
+from headrace.control.control import Control
+from headrace.driver.driver import Driver
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.observe.why import explain, why
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store

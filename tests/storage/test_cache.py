@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.errors import AlreadyExists, Fenced, NotFound, PipelineError
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.storage import MemoryStore, ObjectStore, Store, open_store
 from headrace.storage.cache import CachedStore
 from tests.ledger.worlds import manifest

@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import Damaged, HeadraceError, NotFound
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.storage import LocalStore, MemoryStore
 from tests.crashpoints.scenarios import SPEC, UPKEEP
 from tests.oracle.model import Model, Spec
@@ -72,7 +72,7 @@ def test_a_missing_run_file_is_named(tmp_path: Path) -> None:
 
 
 def _force_load(pipeline: hr.Pipeline, store: LocalStore, head: Any) -> None:
-    from headrace.checkpoints.files import StateReaders, state_files
+    from headrace.checkpoints.state_files import StateReaders, state_files
     from headrace.keyspace.layout import Layout
 
     layout = Layout.from_wire(head.layout)

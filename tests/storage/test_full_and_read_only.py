@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver
+from headrace.driver.driver import Driver
 from headrace.errors import Damaged, StorageFull, StorageReadOnly
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore

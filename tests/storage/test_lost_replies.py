@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.errors import AlreadyExists, StorageError
 from headrace.ledger.commands import Command, CommandLog
 from headrace.policies import How

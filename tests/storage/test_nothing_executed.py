@@ -11,7 +11,11 @@ import headrace
 
 SOURCE = Path(headrace.__file__).parent
 #: Code travels from the driver to its tasks here, by Spark's own channel, never through storage.
-CODE_TRAVELS = {"runners/spark_task.py", "runners/shipping.py", "sources/spark_reader.py"}
+CODE_TRAVELS = {
+    "runners/spark/task_entry.py",
+    "runners/spark/code_shipping.py",
+    "sources/spark_reader.py",
+}
 #: The user's own modules are looked at here, to be hashed: compiled and written as bytes, never run.
 HASHES = {
     "runners/fingerprint/walk.py": {"marshal"},

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import AlreadyExists, StorageError, StorageUnsuitable
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.storage import LocalStore, MemoryStore, ObjectStore, Store
 from headrace.storage.probe import FOLDER, check_creates
 from tests.oracle.model import NodeSpec, Spec

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.driver import Clock, Driver
+from headrace.driver.driver import Clock, Driver
 from headrace.errors import HeadraceError
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from tests.support.faults import ACTS, FaultStore, SimulatedCrash

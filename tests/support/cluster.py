@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pyspark
 
-from headrace.runners.spark import SparkRunner
-from headrace.step.plan import Plan, TaskReport
+from headrace.protocol.plan import StepPlan, TaskReport
+from headrace.runners.spark.runner import SparkRunner
 from tests.support.processes import children, host_of, kill_all, wait_for
 
 HOSTS = ["127.0.0.11", "127.0.0.12"]
@@ -125,7 +125,7 @@ class AtHome(SparkRunner):
         self.cold: Counter[int] = Counter()
         self._host_of = functools.cache(host_of)
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         reports = super().run(plan)
         for report in reports:
             if report.layer:

@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 
-from headrace.control import Control
-from headrace.ledger.lease import Beats
-from headrace.ledger.manifest import Head
+from headrace.control.control import Control
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import Beats
 from headrace.storage import LocalStore
 from tests.support import processes
 from tests.support.leading_driver import KEYS

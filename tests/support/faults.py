@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.errors import StorageError, StorageFull
-from headrace.raised import FromOutside
+from headrace.errors.user_code import FromOutside
 from headrace.storage.base import Store
 
 T = TypeVar("T")

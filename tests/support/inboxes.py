@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.driver import Clock, Driver, Settings
+from headrace.driver.driver import Clock, Driver, Settings
 from headrace.runners.inline import InlineRunner
 from headrace.sources.inbox import Producer
 from headrace.storage import Store

@@ -25,7 +25,7 @@ import msgspec
 
 import headrace as hr
 from headrace.errors import ChangeRefused, Fenced
-from headrace.sources.base import Offer, Position
+from headrace.pipeline.source import Offer, Position
 
 KEYS = 7
 #: Patient enough for a machine on which a process that is well may have to wait for a second.

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 import headrace as hr
-from headrace.driver import Clock, Driver, Settings
+from headrace.driver.driver import Clock, Driver, Settings
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store

@@ -21,14 +21,14 @@ from headrace.errors import PipelineError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Update, updated
+from headrace.ledger.head import Head
 from headrace.ledger.layouts import LayoutNow
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.ledger import Ledger
+from headrace.protocol.plan import ReadAhead, StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
-from headrace.step import committed
-from headrace.step.plan import Plan, ReadAhead, TaskReport
-from headrace.step.soft import SoftState, WorkerState
 from headrace.storage.reading import InTurn, Reading
+from headrace.tasks import committed_files
+from headrace.tasks.state_cache import SoftState, WorkerState
 
 #: What a change does: a kind, and numbers that choose bins and workers.
 Change = tuple[str, int, int, int]
@@ -105,7 +105,7 @@ class Noting(SoftState):
         self._prepared_so_far = prepared
 
     def take(
-        self, pipeline: Any, code: str, plan: Plan, layout: Layout, layer: int, worker: int,
+        self, pipeline: Any, code: str, plan: StepPlan, layout: Layout, layer: int, worker: int,
         store: Any,
     ) -> tuple[WorkerState, str]:  # fmt: skip
         entry, how = super().take(pipeline, code, plan, layout, layer, worker, store)
@@ -181,7 +181,7 @@ class Relaid(InlineRunner):
             self._now[last + 1] = now
         return self._now[step]
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         head = Ledger(self._workers[0].store).open(plan.step - 1)
         assert head is not None
         now = self.now(head, plan.step)
@@ -221,5 +221,5 @@ def the_ledger_knows(runner: Relaid) -> Iterator[None]:
             )  # fmt: skip
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(committed, "Ledger", Knowing)
+        patched.setattr(committed_files, "Ledger", Knowing)
         yield

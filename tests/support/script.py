@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.driver import Clock
+from headrace.driver.driver import Clock
+from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 
 
 class Said(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.errors import HeadraceError
 from headrace.ledger.manifest import manifest_name
 from headrace.runners.inline import InlineRunner

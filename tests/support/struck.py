@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.runners.base import Runner
 from headrace.storage import LocalStore
 from tests.support.recorder import Effect, recorder
@@ -157,7 +157,7 @@ def driver(
 
 
 def main() -> None:
-    from headrace.runners.spark import SparkRunner
+    from headrace.runners.spark.runner import SparkRunner
     from tests.spark.conftest import session
 
     folder, records, exchange, every = sys.argv[1:]

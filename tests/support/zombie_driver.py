@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.driver import Driver, Settings
+from headrace.driver.driver import Driver, Settings
 from headrace.errors import HeadraceError
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
@@ -87,7 +87,7 @@ def pipeline(folder: Path) -> hr.Pipeline:
 def runner(master: str | None) -> Runner:
     if master is None:
         return InlineRunner()
-    from headrace.runners.spark import SparkRunner
+    from headrace.runners.spark.runner import SparkRunner
     from tests.spark.conftest import session
 
     return SparkRunner(session(master, **SETTINGS).sparkContext)

@@ -1,1 +1,1 @@
-"""Checkpoints: retained steps whose state can be opened, verified and copied, from any process."""
+"""Checkpoints: retained steps whose state any process can open, verify and copy."""

@@ -1,9 +1,11 @@
-"""The checkpoints of a pipeline, and what each holds: components, partitions, rows.
+"""The checkpoints of a pipeline: list, open, verify, copy and clean them.
 
-In Heron's words (its stateful storage): a *checkpoint* is a retained step whose state can be opened; a
-*component* is a computation with what describes it; a *partition* is a bin, with the exact stretches of
-files that hold it, so that a reader takes just its part. It is all there in storage: nothing here knows
-of drivers, workers or Spark, or needs the user's code. Reading fences nobody and changes nothing.
+The words are those of Heron's stateful storage. A *checkpoint* is a retained step whose state can
+be opened. A *component* is a computation with its description. A *partition* is a bin, with exactly
+the stretches of files that hold it, so that a reader takes only its part.
+
+All of this is read from storage. Nothing here depends on drivers, workers, Spark or the user's
+code. Reading fences no driver and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from headrace.checkpoints.copying import (
 )
 from headrace.checkpoints.verifying import Finding, Verifier
 from headrace.errors import Damaged, Expired, ListLags, NewerFormat, NotFound
-from headrace.ledger.log import FILE_FOLDERS, Ledger
-from headrace.ledger.manifest import MANIFEST_FOLDER, Head, Manifest, manifest_name, steps_of
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import FILE_FOLDERS, Ledger
+from headrace.ledger.manifest import MANIFEST_FOLDER, Manifest, manifest_name, steps_of
 from headrace.ledger.pins import Pins
 from headrace.storage.base import Store
 
@@ -41,9 +44,9 @@ class Checkpoints:
     def versions(self) -> list[int]:
         """Return the steps that can be opened, ascending.
 
-        These are the checkpoints from the boundary on, below which files may be gone, of which all
-        manifests back to a base can be read. Light steps are left out: state is not in storage as of them.
-        A running driver may clean the oldest meanwhile.
+        These are the checkpoints from the boundary on whose manifests can be read back to a base.
+        Files of steps below the boundary may be deleted. Uncheckpointed steps are left out, because
+        their state is not in storage. A running driver may delete the oldest steps during the call.
 
         Cost: reading the manifests of all steps that are kept.
 
@@ -54,7 +57,7 @@ class Checkpoints:
         if head is None:
             return []
         found: list[int] = []
-        whole = False  # whether all back to a base is there
+        whole = False  # whether all manifests back to a base can be read
         for step in range(head.boundary, head.step + 1):
             manifest = self._readable(step)
             whole = manifest is not None and (whole or manifest.base is not None or step == 0)
@@ -69,18 +72,19 @@ class Checkpoints:
             return None
 
     def newest(self) -> Head | None:
-        """Return the pipeline as of the newest step that can be opened; None where none has run."""
+        """Return the head as of the newest step that can be opened; None if none has run."""
         return newest_of(self.store)
 
     def open(self, step: int | None = None) -> Checkpoint:
         """Return a checkpoint; without a step, the newest.
 
-        Cost: reading its manifests back to a base. Of its files nothing is read yet.
+        Cost: reading its manifests back to a base. Its files are not read yet.
 
         Raises:
-            NotFound: when there is no such step, its state is not in storage, or no pipeline has run here.
-            Expired: when it is not kept any more.
-            Damaged, NewerFormat: for manifests that cannot be read.
+            NotFound: when there is no such step, its state is not in storage, or no pipeline has
+                run here.
+            Expired: when the step is no longer kept.
+            Damaged, NewerFormat: when a manifest cannot be read.
         """
         if step is not None and step < 0:
             raise self._not_there(step)
@@ -109,7 +113,7 @@ class Checkpoints:
             try:
                 return self._ledger.open(head.checkpoint)
             except Damaged:
-                # (a running driver may have cleaned it; then it has gone on, too)
+                # A running driver may have deleted it. Then it has committed more, too.
                 now = self._ledger.open()
                 if now is None or now.step <= head.step:
                     raise
@@ -119,18 +123,20 @@ class Checkpoints:
     def verify(self, step: int | None = None) -> Iterator[Finding]:
         """Yield what is wrong with the checkpoint of a step, or of every step that is kept.
 
-        Each manifest and each file is read whole, and checked against the checksums in the manifests: the
-        chain of manifests, lengths, footers, blocks, the Arrow data in them, the order of rows, and that
-        they are in bins that their worker owned. Nothing is found when nothing is yielded. A running
-        pipeline is not disturbed; what it cleans meanwhile is left out.
+        Each manifest and each file is read whole and checked against the checksums in the
+        manifests. The checks cover the chain of manifests, lengths, footers, blocks, the Arrow data
+        in them, the order of rows, and whether rows are in bins that their worker owned. If nothing
+        is yielded, nothing is wrong. A running pipeline is not disturbed. What it deletes during
+        the call is left out.
 
         Args:
-            step: which one; None for all, and for what the next step would begin with.
+            step: the step; None for all steps, and for what the next step would start from.
 
         Cost: reading all files of the checkpoints once, a block at a time.
 
         Raises:
-            NotFound, Expired: when there is no such step, its state is not in storage, or it is not kept.
+            NotFound, Expired: when there is no such step, its state is not in storage, or it is not
+                kept.
             StorageError: when the storage fails.
         """
         verifier, head = Verifier(self.store.uncached), self._newest_if_whole()
@@ -147,7 +153,7 @@ class Checkpoints:
         """Return the steps that are kept, whether their manifests are there or not.
 
         Args:
-            head: as of the newest step; None where that cannot be told.
+            head: the head as of the newest step; None if it cannot be opened.
         """
         listed = steps_of(self.store.list(MANIFEST_FOLDER))
         if head is None:
@@ -155,9 +161,9 @@ class Checkpoints:
         return {*(at for at in listed if at > head.step), *range(head.boundary, head.step + 1)}
 
     def _check_kept(self, step: int, head: Head | None) -> None:
-        """Check that a step is one of those that are kept, and none whose state is in memory alone."""
+        """Check that a step is kept, and that its state is in storage."""
         if head is None:
-            return  # (what is wrong is told)
+            return  # (what is wrong will be yielded)
         if step < head.boundary or (step > head.step and not self._exists(step)):
             raise self._not_there(step)
         manifest = self._readable(step)
@@ -165,7 +171,7 @@ class Checkpoints:
             raise self._light(step, head.checkpoint)
 
     def _unless_cleaned(self, step: int, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """Yield what is wrong with a step, but for what a running pipeline has cleaned away meanwhile."""
+        """Yield what is wrong with a step, except what a running pipeline has deleted meanwhile."""
         try:
             for finding in findings:
                 if not self._cleaned(finding):
@@ -175,29 +181,29 @@ class Checkpoints:
                 raise
 
     def _newest_if_whole(self) -> Head | None:
-        """Return the pipeline as of the newest step; None where what leads there is damaged or gone."""
+        """Return the head as of the newest step; None if its manifests are damaged or missing."""
         try:
             return self.newest()
         except (Damaged, NewerFormat, ListLags):
             return None
 
     def copy(self, step: int | None, to: Store) -> Copied:
-        """Copy one checkpoint to another store, where it is a pipeline that can go on from there.
+        """Copy a checkpoint to another store, where it becomes a pipeline that can go on.
 
-        What is copied is verified. A crash leaves nothing that could be taken for a pipeline. Nobody else
-        may use the target meanwhile.
+        What is copied is verified. A crash leaves nothing that could be taken for a pipeline.
+        Nothing else may use the target meanwhile.
 
         Args:
-            step: which one; None for the newest.
+            step: the step; None for the newest.
             to: an empty store.
 
-        Cost: reading all of the checkpoint's files, writing them, and reading them back, one at a time;
-            the longest file fits in memory.
+        Cost: reading all of the checkpoint's files, writing them, and reading them back, one at a
+        time. The longest file must fit in memory.
 
         Raises:
-            PipelineError: when the target is not empty, or within what is copied.
-            NotFound, Expired: when there is no such step, or it is not kept any more.
-            Damaged, NewerFormat: when something of it is not what was written.
+            PipelineError: when the target is not empty, or is within what is copied.
+            NotFound, Expired: when there is no such step, or it is no longer kept.
+            Damaged, NewerFormat: when something has changed since it was written.
             StorageError: when one of the stores fails.
         """
         checkpoint = self.open(step)
@@ -219,18 +225,19 @@ class Checkpoints:
         return Copied(at, len(files) + len(catalogs), nbytes)
 
     def clean(self, now_us: int, *, dry_run: bool = False) -> list[str]:
-        """Delete what nobody needs; return the names.
+        """Delete what is no longer needed; return the names.
 
-        What lost tries have left, what died up to the boundary, manifests and intents below it, and pins
-        that have expired. That is what a driver deletes, by the rules of :mod:`headrace.ledger.log`: so a
-        running one is not harmed, and commits nothing differently. The boundary itself stays.
+        These are the files of failed attempts, files that died up to the boundary, manifests and
+        intents below it, and expired pins. A driver deletes the same, by the rules of
+        :mod:`headrace.ledger.ledger`. So a running driver is not harmed, and commits nothing
+        differently. The boundary itself stays where it is.
 
         Args:
             now_us: the time of day, for pins.
-            dry_run: only say what would be deleted.
+            dry_run: only return what would be deleted.
 
         Raises:
-            Damaged, NewerFormat: when the newest step cannot be opened: then nothing is deleted.
+            Damaged, NewerFormat: when the newest step cannot be opened. Then nothing is deleted.
             StorageError: when the storage fails.
         """
         head = self._ledger.open()
@@ -249,7 +256,7 @@ class Checkpoints:
         return [*dead, *left.names, *gone]
 
     def _cleaned(self, finding: Finding) -> bool:
-        """Say whether something is missing because a running pipeline has cleaned it away meanwhile."""
+        """Return whether something is missing because a running pipeline has deleted it."""
         try:
             self.store.uncached.read(finding.file, 0, 1)
         except NotFound:
@@ -257,7 +264,7 @@ class Checkpoints:
         return False
 
     def _may_be_cleaned(self, step: int) -> bool:
-        """Say whether the boundary, as of now, is above a step."""
+        """Return whether a step is below the present boundary."""
         head = self._newest_if_whole()
         return head is not None and step < head.boundary
 
@@ -269,7 +276,7 @@ class Checkpoints:
         return True
 
     def _expired(self, step: int | None) -> Expired | None:
-        """Return the error that a step is not kept any more, if that is so."""
+        """Return the error for a step that is no longer kept; None if that is not the reason."""
         head = None if step is None else self.newest()
         if step is None or head is None or step >= head.boundary:
             return None

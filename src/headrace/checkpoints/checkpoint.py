@@ -1,4 +1,4 @@
-"""One checkpoint, and what it holds: components, partitions, rows."""
+"""One checkpoint and its content: components, partitions, rows."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from headrace.checkpoints.contents import (
     schema_of,
     stored_section,
 )
-from headrace.checkpoints.files import StateReaders, catalogs_of_head, state_files
 from headrace.checkpoints.partitions import Partition, partitions_of
+from headrace.checkpoints.state_files import StateReaders, catalogs_of_head, state_files
 from headrace.errors import Damaged, Expired, NotFound, PipelineError
 from headrace.eventtime.timestamps import LAST_DATE_US, MIN_TIME
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import MANIFEST_FOLDER, Head, steps_of
-from headrace.state.runs import FileRef, RunReader
-from headrace.state.sections import CELLS, whole_section
-from headrace.state.sources import StateSources
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.manifest import MANIFEST_FOLDER, steps_of
+from headrace.runfiles.format import FileRef, RunReader
+from headrace.runfiles.merging import StateSources
+from headrace.runfiles.sections import CELLS, whole_section
 from headrace.storage.base import Store
 
 Bins = str | Bin | Iterable[str | Bin]
@@ -39,13 +40,13 @@ Bins = str | Bin | Iterable[str | Bin]
 class Checkpoint:
     """One checkpoint: the state of all computations as of a committed step.
 
-    Everything that is read is verified against the checksums in the manifest; a call returns all that was
-    asked for, or raises.
+    Everything that is read is verified against the checksums in the manifest. A call returns all
+    that was asked for, or raises.
 
     Args:
-        store: where it is.
-        head: the pipeline as of the step.
-        unpin: takes its pin away, if it has one.
+        store: the storage that holds it.
+        head: the head as of the step.
+        unpin: removes its pin, if it has one.
     """
 
     def __init__(self, store: Store, head: Head, unpin: Callable[[], None] = lambda: None) -> None:
@@ -62,7 +63,7 @@ class Checkpoint:
         self.close()
 
     def close(self) -> None:
-        """Take its pin away, if it has one. It can still be read, for as long as it is kept."""
+        """Remove its pin, if it has one. It can still be read for as long as the step is kept."""
         self._unpin()
 
     @property
@@ -72,24 +73,24 @@ class Checkpoint:
 
     @cached_property
     def layout(self) -> Layout:
-        """Bins and owners."""
+        """The bins and their owners."""
         return Layout.from_wire(self.head.layout)
 
     @cached_property
     def groups(self) -> Groups:
-        """The groups of computations whose state moves on its own, if any are named."""
+        """The groups of computations whose state moves together, if any are named."""
         return Groups(self.head.identity.get("groups", []))
 
     @cached_property
     def components(self) -> dict[str, Component]:
-        """Its computations, by name; also those that were removed and whose state is kept."""
+        """Its computations, by name. Removed ones are included while their state is kept."""
         return components_of(self.head)
 
     def component(self, name: str) -> Component:
         """Return a computation.
 
         Raises:
-            PipelineError: when there is none of that name.
+            PipelineError: when there is no computation of that name.
         """
         if name not in self.components:
             known = ", ".join(self.components) or "none"
@@ -101,8 +102,8 @@ class Checkpoint:
     def watermarks(self) -> pa.Table:
         """Return the low watermarks of all computations: ``computation``, ``input`` and ``output``.
 
-        Null before anything is known; a computation to which nothing comes any more is at the end of the
-        year 9999.
+        A watermark is null before anything is known. For a computation that receives nothing more
+        it is the end of the year 9999.
         """
         found = self.components.values()
         columns = {
@@ -122,18 +123,18 @@ class Checkpoint:
         return list({file.name: file for file in [*found, *head.retained]}.values())
 
     def catalogs(self) -> list[str]:
-        """Return the files that say which files its sources have read, where the manifest does not."""
+        """Return the catalogs, which list what its sources have read if the manifest does not."""
         return catalogs_of_head(self.head)
 
     def partitions(self, component: str) -> list[Partition]:
-        """Return the bins of a computation, in the order of hashes, with what holds each.
+        """Return the bins of a computation, in the order of hashes, with the files that hold each.
 
         Cost: reading the footers of the files that hold its state.
 
         Raises:
-            PipelineError: for a computation that is not there.
-            Expired: when the checkpoint is not kept any more.
-            Damaged: when a file is not what was written.
+            PipelineError: when there is no such computation.
+            Expired: when the checkpoint is no longer kept.
+            Damaged: when a file has changed since it was written.
         """
         of = self.component(component)
         with self.kept():
@@ -147,19 +148,20 @@ class Checkpoint:
 
         Args:
             component: its name.
-            section: one of ``Component.sections``; by default the one that holds its state. Per-record
-                state is in ``state`` (values as JSON text, or the bytes of a codec of the user's own),
-                timers in ``timers``, a table's rows in ``table:NAME``, and so on.
-            bins: only keys in these: names such as ``"0110/4"``.
-            ranges: only keys whose hash is in these.
-            key: only this one: as ``ctx.key`` would be, a value or a tuple of the parts.
+            section: one of ``Component.sections``; by default the one that holds its state.
+                Per-record state is in ``state``, with values as JSON text, or as bytes if the
+                user's own codec wrote them. Timers are in ``timers``, the rows of a table in
+                ``table:NAME``, and so on.
+            bins: only keys in these bins: names such as ``"0110/4"``.
+            ranges: only keys whose hash is in these ranges.
+            key: only this key, as ``ctx.key`` would be: a value, or a tuple of its parts.
 
-        Cost: reading what holds those hashes, from all files that do; one copy of it in memory.
+        Cost: reading those hashes from all files that hold them; one copy of the rows in memory.
 
         Raises:
-            PipelineError: for names and keys that there are not.
-            Expired: when the checkpoint is not kept any more.
-            Damaged: when something is not what was written.
+            PipelineError: for names and keys that do not exist.
+            Expired: when the checkpoint is no longer kept.
+            Damaged: when something has changed since it was written.
         """
         of = self.component(component)
         chosen = of.section(section)
@@ -175,40 +177,41 @@ class Checkpoint:
         return table if key is None else _of_key(table, of, key)
 
     def schema(self, component: str, section: str | None = None) -> pa.Schema:
-        """Return the columns that :meth:`read` gives of a section.
+        """Return the columns that :meth:`read` returns for a section.
 
-        Some of them may lack in what :meth:`read` gives of a part, where the shape of state has changed.
+        If the schema of the state has changed, :meth:`read` may leave some of them out when it
+        reads a part.
 
-        Cost: reading the footers of all files. Where no file has a row of a table, timer or buffer, the
-        key's columns are all that is known.
+        Cost: reading the footers of all files. If no file has a row of a table, timer or buffer,
+        only the key's columns are known.
         """
         of = self.component(component)
         chosen = of.section(section)
         return schema_of(of, chosen, self._stored_schema(component, chosen))
 
     def identity(self, component: str, section: str | None = None) -> list[str]:
-        """Return those of the columns that tell the rows of a section apart. Cost: as :meth:`schema`."""
+        """Return the columns that identify a row within a section. Cost: as :meth:`schema`."""
         of = self.component(component)
         chosen = of.section(section)
         return identity_of(of, chosen, self._stored_schema(component, chosen))
 
     def _stored_schema(self, component: str, section: str) -> pa.Schema | None:
-        """Return the columns that a section has in files; None where that is not needed, or none has it."""
+        """Return the columns of a section in files; None if not needed, or if no file has it."""
         if section in (WORKERS, CELLS, TIMERS):
             return None
         with self.kept():
             return _stored_schema(self.sources(component), section)
 
     def sources(self, component: str, ranges: Ranges | None = None) -> StateSources:
-        """Return the files that hold a computation's state of some hashes; by default of all.
+        """Return the files that hold a computation's state, for some hashes or by default all.
 
-        They are opened when something of them is needed.
+        They are opened when something in them is needed.
         """
         readers = StateReaders(self.store, self.layout, 0, self._files, opened=self._opened)
         return readers.sources(component, Ranges.everything() if ranges is None else ranges)
 
     def ranges(self, component: str, parts: int) -> list[Ranges]:
-        """Return the hashes of a computation's keys in parts of about as many bins."""
+        """Return the hashes of a computation's keys, in parts of about equally many bins."""
         bins = np.flatnonzero(self.component(component).place.bins_in(self.layout))
         pieces = np.array_split(bins, max(1, min(parts, len(bins))))
         return [self.layout.ranges_of_bins(piece) for piece in pieces]
@@ -227,7 +230,12 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Tell a file or manifest that is gone because the checkpoint is, from one that is missing."""
+        """Distinguish, for a file or manifest that is gone, an expired checkpoint from damage.
+
+        Raises:
+            Expired: when it is gone because the checkpoint is no longer kept.
+            Damaged: when it should be there.
+        """
         try:
             yield
         except (NotFound, Damaged) as error:
@@ -247,7 +255,7 @@ class Checkpoint:
 
 
 def newest_of(store: Store) -> Head | None:
-    """Return a pipeline as of the newest step that can be opened; None where none has run.
+    """Return a pipeline's head as of the newest step that can be opened; None if none has run.
 
     Raises:
         Damaged, NewerFormat: when no step can be opened at all.
@@ -268,7 +276,7 @@ def _as_times(micros: list[int]) -> pa.Array:
 
 
 def expired(step: int, newest: Head) -> Expired:
-    """Return the error that a step is not kept any more."""
+    """Return the error for a step that is no longer kept."""
     return Expired(
         f"the checkpoint of step {step} is not kept any more",
         place=f"step {step}",
@@ -286,7 +294,7 @@ def _of_key(table: pa.Table, of: Component, key: Any) -> pa.Table:
 
 
 def _stored_schema(sources: StateSources, section: str) -> pa.Schema | None:
-    """Return the columns that a section has in any of the files; None where none has it."""
+    """Return the columns that a section has in any of the files; None if no file has it."""
     kinds = (section, whole_section(section))
     readers = {reader.ref.name: reader for reader in sources.readers_in(Ranges.everything())}
     schemas = [reader.schema(sources.owner, kind) for reader in readers.values() for kind in kinds]

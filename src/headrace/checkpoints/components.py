@@ -1,4 +1,4 @@
-"""Components: the computations of a checkpoint, and what can be told of them without their code."""
+"""Components: the computations of a checkpoint, described without their code."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.computation import PER_WORKER
+from headrace.computation.declarations import PER_WORKER
+from headrace.computation.record_ids import IDS
 from headrace.errors import Damaged, PipelineError
 from headrace.eventtime.timestamps import to_micros
 from headrace.keyspace.groups import Group, Groups
 from headrace.keyspace.hashing import hash_key
-from headrace.ledger.manifest import Counts, Head
-from headrace.recordids import IDS
-from headrace.state.sections import (
+from headrace.ledger.head import Head
+from headrace.ledger.records import Counts
+from headrace.runfiles.sections import (
     CELLS,
     post_section,
     table_section,
@@ -25,7 +26,8 @@ from headrace.state.sections import (
     waiting_section,
 )
 
-#: The sections of a per-record computation's timers, which lie among its cells; of what it has in workers.
+#: The section with the timers of a per-record computation, which are stored among its cells; and
+#: the section with per-worker values.
 TIMERS = "timers"
 WORKERS = "workers"
 
@@ -37,16 +39,18 @@ class Component(msgspec.Struct, frozen=True):
     """A computation in a checkpoint.
 
     Attributes:
-        name: the computation; for the check of an injector's record ids ``INJECTOR.ids``.
+        name: the computation; ``INJECTOR.ids`` for the deduplication of an injector's record ids.
         parallelism: how many workers it had.
         key: the Arrow types of its key's parts.
-        state: what it declares: name → type, as kept in storage to recognise a change.
-        sections: what can be read of it.
-        group: with whom its state moves; None where no groups are named.
+        state: its declared states: name → type, in the form that storage keeps to recognise
+            changes.
+        sections: the sections that can be read.
+        group: the group with which its state moves; None where no groups are named.
         input_watermark, output_watermark: in microseconds since 1970 UTC.
         counts: what it has done so far.
-        removed: since which step it is not drawn any more, its state kept; None for one that works.
-        place: the part of the hash space that its keys lie in.
+        removed: the step since which it is removed from the pipeline, with its state kept; None if
+            it is part of the pipeline.
+        place: the part of the hash space in which its keys lie.
         expiring: whether some of its per-record state has a time to live.
     """
 
@@ -74,13 +78,13 @@ class Component(msgspec.Struct, frozen=True):
         return [arrow_type(text) for text in self.key]
 
     def hash_of(self, key: Any) -> int:
-        """Return where a key lies.
+        """Return the hash of a key, within the computation's group.
 
         Args:
             key: as ``ctx.key`` would be: a value, or a tuple of the parts.
 
         Raises:
-            PipelineError: for what is no key of this computation.
+            PipelineError: when it cannot be a key of this computation.
         """
         parts = key if isinstance(key, tuple) else (key,)
         if len(parts) != len(self.key):
@@ -96,12 +100,12 @@ class Component(msgspec.Struct, frozen=True):
             raise PipelineError(f"{key!r} is no key of {self.name!r}: {error}") from error
 
     def parse_key(self, texts: list[str]) -> Any:
-        """Return the key that some texts stand for, a text for each part.
+        """Return the key given by texts, one for each part.
 
         Numbers are decimal, bytes hexadecimal, dates and times ISO 8601, booleans true and false.
 
         Raises:
-            PipelineError: when they are no key of this computation.
+            PipelineError: when the texts do not make a key of this computation.
         """
         if len(texts) != len(self.key):
             raise PipelineError(
@@ -112,10 +116,10 @@ class Component(msgspec.Struct, frozen=True):
         return parts[0] if len(parts) == 1 else tuple(parts)
 
     def section(self, name: str | None) -> str:
-        """Return a section by its name; without one the only one that holds state.
+        """Return a section by its name. Without a name, return the only one that holds state.
 
         Raises:
-            PipelineError: when there is none of that name, or it must be named.
+            PipelineError: when there is no section of that name, or the name is needed.
         """
         remedy = f"it has: {', '.join(self.sections) or 'none'}"
         if name is not None:
@@ -137,7 +141,7 @@ _CELL_KINDS = ("value", "list", "map")
 
 
 def components_of(head: Head) -> dict[str, Component]:
-    """Return the computations of a pipeline as of a step, by name; also those whose state alone is kept."""
+    """Return the computations as of a step, by name. Removed ones with kept state are included."""
     groups = Groups(head.identity.get("groups", []))
     removed = head.identity.get("removed", {})
     found = {}
@@ -164,7 +168,7 @@ def components_of(head: Head) -> dict[str, Component]:
 
 
 def _sections(cells: dict[str, str]) -> Iterator[str]:
-    """Yield the sections that a computation with some cells can have."""
+    """Yield the sections that a computation with these states can have."""
     for name, described in cells.items():
         kind = described.partition(" ")[0]
         if described.startswith(PER_WORKER):
@@ -184,13 +188,13 @@ def _sections(cells: dict[str, str]) -> Iterator[str]:
 
 
 def arrow_type(text: str) -> pa.DataType:
-    """Return the type of a key's part by its name.
+    """Return the type of a part of a key, by its name.
 
     >>> arrow_type("timestamp[us, tz=UTC]") == pa.timestamp("us", tz="UTC")
     True
 
     Raises:
-        Damaged: for a name that no type has.
+        Damaged: when no type has that name.
     """
     zoned = _ZONED.fullmatch(text)
     try:
@@ -203,7 +207,7 @@ def arrow_type(text: str) -> pa.DataType:
 
 
 def _check_part(part: Any, kind: pa.DataType, name: str) -> None:
-    """Refuse what Arrow would not take for a part of a key, or hash as another type."""
+    """Refuse a part of a key that Arrow would not accept, or would hash as another type."""
     try:
         scalar = pa.scalar(part, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError) as error:

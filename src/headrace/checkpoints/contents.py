@@ -1,7 +1,7 @@
-"""What is stored, as columns that can be read without the user's code.
+"""Stored state as columns that can be read without the user's code.
 
-Values of per-record state are msgpack, which says of itself what it holds: they become JSON text. What a
-codec of the user's own wrote stays bytes.
+Values of per-record state are msgpack, which describes itself, so they become JSON text. Values
+that the user's own codec wrote stay bytes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.checkpoints.components import TIMERS, WORKERS, Component
-from headrace.computation import hold_cell
-from headrace.ledger.manifest import Head
-from headrace.recordids import IDS
-from headrace.state.sections import (
+from headrace.computation.declarations import hold_cell
+from headrace.computation.record_ids import IDS
+from headrace.ledger.head import Head
+from headrace.runfiles.sections import (
     CELL,
     CELLS,
     DUE,
@@ -38,7 +38,7 @@ _CODEC = "codec"
 _VERSION = re.compile(r" version \d+$")
 _PLAIN = (str, int, float, bool, type(None))
 
-#: Columns of a per-record computation's state, besides the key's.
+#: Columns of a per-record computation's state, after the key's columns.
 _STATE = [
     pa.field("state", pa.string(), nullable=False),
     pa.field("kind", pa.string(), nullable=False),
@@ -62,17 +62,17 @@ _WORKERS = [
 
 
 def stored_section(section: str) -> str:
-    """Return the section of files that a readable one is made of."""
+    """Return the section of files from which a readable section is made."""
     return CELLS if section == TIMERS else section
 
 
 def schema_of(component: Component, section: str, stored: pa.Schema | None) -> pa.Schema:
-    """Return the columns that a section is read as.
+    """Return the columns with which a section is read.
 
     Args:
         component: the computation.
         section: one of its sections.
-        stored: its columns in files; None where no file has any of it.
+        stored: the section's columns in files; None if no file has any of it.
     """
     if section == WORKERS:
         return pa.schema(_WORKERS)
@@ -88,7 +88,7 @@ def schema_of(component: Component, section: str, stored: pa.Schema | None) -> p
 
 
 def readable(component: Component, section: str, rows: pa.Table) -> pa.Table:
-    """Return the live rows of a section as columns for people and tools."""
+    """Return the live rows of a section, in columns for people and tools."""
     schema = schema_of(component, section, rows.schema)
     if section in (CELLS, TIMERS):
         return (_state if section == CELLS else _timers)(component, rows, schema)
@@ -98,7 +98,7 @@ def readable(component: Component, section: str, rows: pa.Table) -> pa.Table:
 
 
 def identity_of(component: Component, section: str, stored: pa.Schema | None) -> list[str]:
-    """Return the columns that make two readable rows of a section the same row, at different steps."""
+    """Return the columns that identify a row of a section. They are the same at every step."""
     if section == WORKERS:
         return ["worker", "state"]
     own = {CELLS: ["state", "kind", "sub"], TIMERS: ["timer", "tag"]}.get(section)
@@ -109,7 +109,7 @@ def identity_of(component: Component, section: str, stored: pa.Schema | None) ->
 
 
 def held_by_workers(component: Component, head: Head) -> pa.Table:
-    """Return what a computation holds once in each worker."""
+    """Return the per-worker values of a computation."""
     rows = [
         (worker, name, *_told(component.state.get(name, ""), data))
         for worker, held in sorted(head.per_worker.get(component.name, {}).items())
@@ -128,9 +128,9 @@ def _stored_keys(component: Component) -> list[str]:
 
 
 def _readable_names(component: Component, section: str, stored: list[str]) -> dict[str, str]:
-    """Return what the columns of a table, timer, buffer or memory of ids are called for readers.
+    """Return the readable names of the columns of a table, timer, buffer or memory of ids.
 
-    The prefix that tells what a column is goes, unless the name is taken then: as by a key's part, or by
+    The prefix of a stored name is dropped, unless the rest is taken: by a part of the key, or by
     the column of a newer version. A table's times of expiry are left out.
     """
     timed = section != IDS and not section.startswith(table_section(""))
@@ -146,13 +146,13 @@ def _readable_names(component: Component, section: str, stored: list[str]) -> di
 
 
 def _version_of(column: str) -> int:
-    """Return of which version of its table a column is, by its name in files."""
+    """Return the version of its table that a column belongs to, from its name in files."""
     version = column.partition(":")[0].partition("@")[2]
     return int(version) if version else 1
 
 
 def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return readable rows with the columns of a schema; null where files of their time had none."""
+    """Return rows with the columns of a schema; null in columns that older files do not have."""
     columns = [
         rows.column(field.name)
         if field.name in rows.column_names
@@ -223,7 +223,7 @@ def _with_keys(
     component: Component, rows: pa.Table, tell: Callable[[str, bytes, bytes], bool],
     told: list[tuple[Any, ...]], schema: pa.Schema,
 ) -> tuple[pa.Array, pa.Table]:  # fmt: skip
-    """Return which rows something is told of, and that, behind their keys."""
+    """Return the numbers of the rows that ``tell`` accepts, and these rows behind their keys."""
     cells = zip(*(rows.column(name).to_pylist() for name in (CELL, SUB, VALUE)), strict=True)
     chosen = pa.array([n for n, cell in enumerate(cells) if tell(*cell)], pa.int64())
     keys = [rows.column(name).take(chosen) for name in _stored_keys(component)]
@@ -239,14 +239,14 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def _sub_of(kind: str, sub: bytes) -> str | None:
-    """Return what tells the entries of one state apart: a map's key as JSON, or an element's position."""
+    """Return what identifies an entry of a state: a map's key as JSON, or an element's position."""
     if kind == "value":
         return None
     return str(int.from_bytes(sub, "big")) if kind == "list" else as_json(sub)
 
 
 def _told(described: str, data: bytes) -> tuple[str | None, bytes | None]:
-    """Return a stored value as JSON text, or as the bytes that a codec of the user's own wrote."""
+    """Return a stored value as JSON text, or as bytes if the user's own codec wrote it."""
     if _VERSION.sub("", described).split(" ")[-2:-1] == [_CODEC]:
         return None, data
     text = as_json(data)
@@ -254,7 +254,7 @@ def _told(described: str, data: bytes) -> tuple[str | None, bytes | None]:
 
 
 def as_json(data: bytes) -> str | None:
-    """Return msgpack as JSON text; None for what it does not hold.
+    """Return msgpack as JSON text; None for bytes that are not msgpack.
 
     >>> as_json(msgspec.msgpack.encode({(1, 2): "a"}))
     '[[[1,2],"a"]]'
@@ -267,9 +267,12 @@ def as_json(data: bytes) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a decoded value as JSON can show it: mappings without text keys as pairs, bytes as base64."""
+    """Return a value in a form that JSON can show.
+
+    Mappings with keys other than text become lists of pairs, bytes become base64.
+    """
     if isinstance(value, float) and value - value != 0:
-        return str(value)  # (JSON has no name for infinities, nor for what is no number)
+        return str(value)  # (JSON has no names for infinities and NaN)
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, Mapping):

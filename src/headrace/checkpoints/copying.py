@@ -1,11 +1,12 @@
-"""Copying one checkpoint to another store, where it is a pipeline of its own.
+"""Copying one checkpoint to another store, where it becomes a pipeline of its own.
 
-**The order of writes** makes a copy all or nothing. Manifest 0 comes first, marked as that of a copy: it
-takes the place, so that neither another copy nor a driver can begin there. Then the files, each verified
-as it is read and read back after it was written. Last comes one manifest, that of the step, with the sum
-of all that came before: it makes the copy a pipeline. Who opens an unfinished copy is told that it is one.
+**The order of writes** makes a copy all or nothing. Manifest 0 comes first, marked as that of a
+copy. It claims the place, so that neither another copy nor a driver can start there. The files
+follow, each verified as it is read, and read back after it was written. The last write is the
+manifest of the step, with the sum of all manifests before it. It makes the copy a pipeline. A
+reader that opens an unfinished copy gets an error that says so.
 
-A copy is another *lineage*: from its step on, what the two pipelines do is not the same, but both number
+A copy is another *lineage*. From its step on the two pipelines go different ways, but both number
 their steps on from there. See ``docs/how-to/back-up-and-verify.md``.
 """
 
@@ -18,12 +19,13 @@ import msgspec
 
 from headrace.checkpoints.verifying import Read, problems_of
 from headrace.errors import AlreadyExists, Damaged, PipelineError, StorageError
+from headrace.ledger.head import Head
 from headrace.ledger.intent import FOLDER as INTENTS
-from headrace.ledger.log import CLEANED_MARK, FILE_FOLDERS
-from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Head, Manifest, manifest_name
+from headrace.ledger.ledger import CLEANED_MARK, FILE_FOLDERS
+from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Manifest, manifest_name
+from headrace.runfiles.format import FileRef
 from headrace.sources.files.catalog import FOLDER as FILES_READ
 from headrace.sources.files.catalog import read_catalog, rows_in
-from headrace.state.runs import FileRef
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.probe import FOLDER as PROBES
@@ -41,12 +43,13 @@ _FOLDERS = (
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """What was copied.
+    """The result of a copy.
 
     Attributes:
         step: the step.
-        files: how many files of state, outputs, and of what sources of files have read.
-        nbytes: how long these are together.
+        files: how many files were copied: state, outputs, and catalogs of the files that sources
+            have read.
+        nbytes: the bytes in these files.
     """
 
     step: int
@@ -55,12 +58,12 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 def copy_files(files: list[FileRef], source: Store, to: Store) -> int:
-    """Copy files, each verified; return how many bytes.
+    """Copy files, verifying each; return the number of bytes.
 
     Raises:
-        NotFound: when a file is not there (any more).
-        Damaged: when one is not what was written.
-        StorageError: when the other store does not keep what it is given.
+        NotFound: when a file is not there, or no longer.
+        Damaged: when a file has changed since it was written.
+        StorageError: when the target does not keep what is written to it.
     """
     for file in files:
         data = source.read(file.name, 0, file.length)
@@ -75,12 +78,12 @@ def copy_files(files: list[FileRef], source: Store, to: Store) -> int:
 
 
 def copy_catalogs(names: list[str], source: Store, to: Store) -> int:
-    """Copy what says which files were read, each verified; return how many bytes.
+    """Copy the catalogs of the files that were read, verifying each; return the number of bytes.
 
     Raises:
-        NotFound: when a file is not there (any more).
-        Damaged: when one is not what was written.
-        StorageError: when the other store does not keep what it is given.
+        NotFound: when a file is not there, or no longer.
+        Damaged: when a file has changed since it was written.
+        StorageError: when the target does not keep what is written to it.
     """
     length = 0
     for name in names:
@@ -102,17 +105,18 @@ def _write(name: str, data: bytes, to: Store) -> None:
 
 
 def _reading(data: bytes) -> Read:
-    """Return what reads from bytes that are at hand."""
+    """Return a function that reads from bytes in memory."""
     return lambda _, offset, length: data[offset : offset + length]
 
 
 def check_place(source: Store, to: Store) -> None:
-    """Check that a directory that is copied to is not within the one that is copied, and empty.
+    """Check that a target directory is empty and not within the storage that is copied.
 
-    (Other storages have no folders beside names; there, what is ours is looked for: :func:`take_place`.)
+    Only local directories are checked here. Other storages have no folders beside names;
+    :func:`take_place` looks for names of Headrace there.
 
     Raises:
-        PipelineError: when it is.
+        PipelineError: when it is not empty, or within that storage.
     """
     if not isinstance(to, LocalStore):
         return
@@ -126,10 +130,10 @@ def check_place(source: Store, to: Store) -> None:
 
 
 def take_place(first: Manifest, step: int, to: Store) -> None:
-    """Make the target the place of a copy, unfinished so far.
+    """Claim the target for a copy, which is unfinished until :func:`finish`.
 
     Raises:
-        PipelineError: when there is something already.
+        PipelineError: when something is there already.
     """
     names = (name for folder in _FOLDERS for name in to.list(folder))
     there = next((name for name in names if not name.startswith(PROBES)), None)
@@ -142,7 +146,10 @@ def take_place(first: Manifest, step: int, to: Store) -> None:
 
 
 def _is_created(to: Store, name: str, data: bytes) -> bool:
-    """Create a name; say whether it is there with this content, by this very call or a copy of the same."""
+    """Create a name; return whether it now has this content.
+
+    It may have been created by this very call, or by another copy of the same step.
+    """
     try:
         to.create(name, data)
     except AlreadyExists:
@@ -159,7 +166,7 @@ def _no_place(to: Store, why: str) -> PipelineError:
 
 
 def finish(newest: Manifest, before: Head | None, to: Store) -> None:
-    """Make the target a pipeline.
+    """Make the target a pipeline, by creating the manifest of the step.
 
     Args:
         newest: the manifest of the step that was copied.
@@ -167,7 +174,7 @@ def finish(newest: Manifest, before: Head | None, to: Store) -> None:
         to: the target, with all files.
 
     Raises:
-        PipelineError: when it is another one by now.
+        PipelineError: when another manifest is there by now.
     """
     if newest.step > 1:
         with contextlib.suppress(AlreadyExists):

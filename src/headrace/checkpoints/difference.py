@@ -1,4 +1,4 @@
-"""What differs between two readings of the same rows at different steps."""
+"""The difference between two readings of the same rows, at different steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: The column that says what became of a row, and what the columns of its earlier content end with.
+#: The column that says how a row has changed; and the suffix of columns with its earlier content.
 CHANGE, BEFORE = "change", "_before"
 
 _Row = tuple[Any, ...]
@@ -21,7 +21,7 @@ def difference(before: pa.Table, after: pa.Table, identity: Sequence[str]) -> pa
         identity: the columns that make two rows the same row.
 
     Returns:
-        ``change``, the identity, and each other column twice: as it is, and as it was before.
+        ``change``, the identity, and each other column twice: its content after and before.
     """
     rest = [name for name in after.column_names if name not in identity]
     was, is_ = _by_identity(before, identity, rest), _by_identity(after, identity, rest)
@@ -57,7 +57,7 @@ def _tuples(rows: pa.Table, names: Sequence[str]) -> list[_Row]:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values; of times the microseconds, since not every time is a ``datetime``."""
+    """Return a column's values. Times become microseconds: not every one is a ``datetime``."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     values: list[Any] = column.to_pylist()
@@ -65,5 +65,5 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _same(old: _Row, new: _Row) -> bool:
-    """Say whether two contents are the same; what is no number is the same as what is none."""
+    """Return whether two contents are equal. NaN is equal to NaN."""
     return all(a == b or repr(a) == repr(b) == "nan" for a, b in zip(old, new, strict=True))

@@ -1,4 +1,4 @@
-"""Partitions: which stretches of which files hold a bin."""
+"""Partitions: the stretches of files that hold a bin."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 from headrace.keyspace.groups import Group, Groups
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.state.runs import Block, RunReader
-from headrace.state.sections import is_whole
-from headrace.state.sources import StateSources
+from headrace.runfiles.format import Block, RunReader
+from headrace.runfiles.merging import StateSources
+from headrace.runfiles.sections import is_whole
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """A stretch of a file that holds rows of a bin; perhaps of its neighbours, too.
+class FilePiece(msgspec.Struct, frozen=True):
+    """A stretch of a file with rows of a bin. It may hold rows of neighbouring bins, too.
 
     Attributes:
         file: its name in the store.
         section: the section of the file.
-        step: the step that the rows are of.
-        whole: whether they are all rows as of that step, rather than its changes.
-        offset, length: where it lies, in bytes.
+        step: the step that the rows belong to.
+        whole: whether these are all rows as of that step; otherwise only its changes.
+        offset, length: position of the stretch, in bytes.
         checksum: XXH3 of those bytes, 64 bits as hexadecimal digits.
-        rows: how many rows it has.
+        rows: the number of rows.
     """
 
     file: str
@@ -40,39 +40,39 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """A bin of a computation, and what holds it.
+    """A bin of a computation, with the stretches of files that hold it.
 
     Attributes:
-        bin: its name: the prefix of its hashes, and how long that is.
+        bin: its name: the prefix of its hashes, and the length of that prefix.
         worker: its owner.
-        first, last: its hashes.
-        pieces: what to read for it, of each section the oldest first.
+        first, last: its first and last hash.
+        pieces: the stretches to read; within each section the oldest first.
     """
 
     bin: str
     worker: int
     first: int
     last: int
-    pieces: list[Piece]
+    pieces: list[FilePiece]
 
     @property
     def nbytes(self) -> int:
-        """How much is read for it, when it is read alone."""
+        """How many bytes are read for the bin when it is read alone."""
         return sum(piece.length for piece in self.pieces)
 
 
 def partitions_of(
     sources: StateSources, layout: Layout, groups: Groups, place: Group
 ) -> list[Partition]:
-    """Return the bins of a computation with what holds them.
+    """Return the bins of a computation, with the stretches of files that hold them.
 
     Args:
-        sources: its files.
-        layout: bins and owners.
-        groups: of the pipeline.
+        sources: the computation's files.
+        layout: the bins and their owners.
+        groups: the pipeline's groups.
         place: the computation's group.
     """
-    held: dict[int, list[Piece]] = defaultdict(list)
+    held: dict[int, list[FilePiece]] = defaultdict(list)
     for reader, kind, step, wanted in _stretches(sources):
         section = reader.section(sources.owner, kind)
         for block in section.blocks if section is not None else ():
@@ -89,7 +89,7 @@ def partitions_of(
 
 
 def _stretches(sources: StateSources) -> Iterator[tuple[RunReader, str, int, Ranges]]:
-    """Yield (file, section, step, the hashes of which it says what nothing newer says whole)."""
+    """Yield (file, section, step, the hashes for which no newer slice replaces its rows)."""
     for part in sources.slices:
         for reader in part.readers:
             for kind in reader.kinds_of(sources.owner):
@@ -111,8 +111,8 @@ def _bins_touched(layout: Layout, ranges: Ranges) -> list[int]:
     )
 
 
-def _piece(reader: RunReader, kind: str, step: int, block: Block) -> Piece:
-    return Piece(
+def _piece(reader: RunReader, kind: str, step: int, block: Block) -> FilePiece:
+    return FilePiece(
         reader.ref.name, kind, step, is_whole(kind), block.offset, block.length,
         f"{block.checksum:016x}", block.rows,
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Verifying: whether every byte that a checkpoint needs is the byte that was written, and makes sense.
+"""Verifying: checks that every byte that a checkpoint needs is unchanged, and makes sense.
 
-Every manifest back to a base and every file that they name is read, whole. What is found is told, not
-raised: one damaged file must not hide another.
+Every manifest back to a base, and every file that they name, is read whole. Problems are returned
+as findings and not raised, because one damaged file must not hide another.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pyarrow as pa
 
-from headrace.checkpoints.files import catalogs_of_head
+from headrace.checkpoints.state_files import catalogs_of_head
 from headrace.errors import Damaged, NewerFormat, NotFound
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.owners import PastOwners
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.commands import CommandLog, command_name
+from headrace.ledger.head import Head
 from headrace.ledger.intent import intent_name
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head, Manifest, manifest_name
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.manifest import Manifest, manifest_name
+from headrace.runfiles.format import FileRef, RunReader, Section
+from headrace.runfiles.sections import is_whole
+from headrace.schema.reserved import HASH
 from headrace.sources.files.catalog import read_catalog, rows_in
-from headrace.state.runs import HASH, FileRef, RunReader, Section
-from headrace.state.sections import is_whole
 from headrace.storage.base import Store
 
 _RESTORE = "restore the file from a copy of the storage, or go on from another step"
@@ -31,12 +33,12 @@ Read = Callable[[str, int, int], bytes]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is not as it should be.
+    """Something that is wrong.
 
     Attributes:
         file: its name in the store.
-        step: of which checkpoint it was found.
-        what: what is wrong with it.
+        step: the checkpoint in which it was found.
+        what: what is wrong.
         remedy: what to do.
     """
 
@@ -47,7 +49,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Verifier:
-    """Looks through checkpoints of one store, each manifest and each file once.
+    """Verifies checkpoints of one store, each manifest and each file once.
 
     Args:
         store: the pipeline's storage.
@@ -57,17 +59,17 @@ class Verifier:
         self._store = store
         self._ledger = Ledger(store)
         self._manifests: dict[int, tuple[Manifest, str]] = {}
-        self._told: set[str] = set()  # files that were looked through, manifests that were told of
+        self._told: set[str] = set()  # files checked, manifests reported
 
     def step(self, step: int) -> Iterator[Finding]:
-        """Yield what is wrong with the checkpoint of a step, and was not told before."""
+        """Yield what is wrong with the checkpoint of a step, without what was yielded before."""
         broken = self._broken_link(step)
         for finding in (broken, self._wrong_first(step)):
             if finding is not None and finding.file not in self._told:
                 self._told.add(finding.file)
                 yield finding
         if broken is not None:
-            return  # which files there should be, nobody can tell
+            return  # which files there should be is unknown
         head = self._ledger.open(step)
         assert head is not None
         yield from self._state(head)
@@ -77,7 +79,7 @@ class Verifier:
         yield from self._catalogs(head)
 
     def pending(self, head: Head) -> Iterator[Finding]:
-        """Yield what is wrong with what the next step would begin with: its intent, and commands."""
+        """Yield what is wrong with what the next step starts from: its intent, and commands."""
         name = intent_name(head.done + 1)
         try:
             self._ledger.intent(head.done + 1)
@@ -91,7 +93,7 @@ class Verifier:
     # -- manifests ----------------------------------------------------------------------------
 
     def _broken_link(self, step: int) -> Finding | None:
-        """Return what is wrong first on the way from a step back to a base."""
+        """Return the first problem on the way from a step back to a base."""
         after: Manifest | None = None
         for at in range(step, -1, -1):
             found = self._manifest(at, step)
@@ -116,7 +118,7 @@ class Verifier:
         return Finding(manifest_name(0), step, what, _RESTORE)
 
     def _manifest(self, at: int, step: int) -> tuple[Manifest, str] | Finding:
-        """Return a manifest and its digest, read once; or why it cannot be read."""
+        """Return a manifest and its digest, which are read once; or why it cannot be read."""
         if at not in self._manifests:
             try:
                 self._manifests[at] = self._ledger.read(at)
@@ -127,14 +129,14 @@ class Verifier:
     # -- files --------------------------------------------------------------------------------
 
     def _state(self, head: Head) -> Iterator[Finding]:
-        """Look through the files of state, and whose rows are in them."""
+        """Check the files of state, and whose rows are in them."""
         layout = Layout.from_wire(head.layout)
         past = PastOwners(Ranges.everything(), layout, head.relocated)
         nothing = Ranges.of([])
 
         def owned(file: FileRef) -> Ranges:
             if file.layout != (head.lineage or layout.digest):
-                return Ranges.everything()  # who owned what then is not known any more
+                return Ranges.everything()  # the owners at that time are no longer known
             return past.held(file.worker, file.step) or nothing
 
         for part in head.slices.values():
@@ -144,7 +146,7 @@ class Verifier:
             yield from self._file(file, head.step, owned(file))
 
     def _catalogs(self, head: Head) -> Iterator[Finding]:
-        """Look through what says which files were read."""
+        """Check the catalogs of the files that were read."""
         for name in catalogs_of_head(head):
             if name not in self._told:
                 self._told.add(name)
@@ -156,12 +158,12 @@ class Verifier:
     def _file(
         self, file: FileRef, step: int, owned: Ranges | None = None, part: Ranges | None = None
     ) -> Iterator[Finding]:
-        """Look through a file once.
+        """Check a file, once.
 
         Args:
-            file: as the manifest names it.
-            step: of the checkpoint.
-            owned: the hashes that its worker owned; None where rows may be of any.
+            file: the file, as the manifest names it.
+            step: the step of the checkpoint.
+            owned: the hashes that its worker owned; None if it may hold any.
             part: the hashes of its slice.
         """
         if file.name in self._told:
@@ -172,7 +174,7 @@ class Verifier:
 
 
 def _wrong_link(manifest: Manifest, digest: str, after: Manifest | None) -> str:
-    """Return what is wrong between a manifest and the one after it, or its own base; "" for nothing."""
+    """Return what is wrong between a manifest and the next, or its own base; "" if nothing is."""
     if after is not None and after.predecessor != digest:
         return f"it is not the one that manifest {after.step} follows"
     if after is not None and after.pipeline != manifest.pipeline:
@@ -188,12 +190,12 @@ def _wrong_link(manifest: Manifest, digest: str, after: Manifest | None) -> str:
 def problems_of(
     read: Read, file: FileRef, owned: Ranges | None = None, part: Ranges | None = None
 ) -> Iterator[str]:
-    """Yield what is wrong with a file: length, checksums, Arrow, order of rows, whose rows they are.
+    """Yield what is wrong with a file: length, checksums, Arrow data, order of rows, whose rows.
 
     Args:
         read: ``(name, offset, length) -> bytes``.
-        file: as the manifest names it.
-        owned: the hashes that its worker owned; None where rows may be of any.
+        file: the file, as the manifest names it.
+        owned: the hashes that its worker owned; None if it may hold any.
         part: the hashes of its slice, for sections that are whole.
     """
     reader = RunReader(read, file)

@@ -1,10 +1,18 @@
-"""The command line. Data on standard output; progress and errors on standard error.
+"""The command line. Data goes to standard output, progress and errors to standard error.
 
-Exit codes: 0 done; 2 wrong usage; 4 the pipeline or its storage failed, with a typed error; 5 nothing
-is there to be looked at; 6 a command was refused; 7 it was not answered in time; 8 a checkpoint is damaged;
-130 interrupted (after the running step, with everything committed).
+Exit codes:
 
-A group of commands is a module, and lists what it has as ``COMMANDS``.
+- 0: done
+- 1: an error that is not typed, in user code or in Headrace
+- 2: wrong usage
+- 4: the pipeline or its storage failed, with a typed error
+- 5: there is nothing to look at
+- 6: a command was refused, or a migration that was followed was aborted
+- 7: a command was not answered in time
+- 8: a checkpoint is damaged
+- 130: interrupted; the running step ended first, and everything is committed
+
+Each module holds a group of commands, which it lists as ``COMMANDS``.
 """
 
 from __future__ import annotations
@@ -15,15 +23,15 @@ import sys
 import click
 
 from headrace.cli import (
-    asking,
     checkpoints,
+    commands,
     hosts,
-    looking,
-    moving,
+    migrations,
     nexmark,
     policy,
-    running,
-    states,
+    run,
+    state,
+    status,
     watermarks,
 )
 from headrace.cli.common import (
@@ -35,7 +43,7 @@ from headrace.cli.common import (
     UNANSWERED,
     hide_option,
 )
-from headrace.printable import MOST_MESSAGE, message
+from headrace.errors.printable import MOST_MESSAGE, message
 
 __all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNANSWERED", "main"]
 
@@ -51,14 +59,14 @@ def main() -> None:
 
 
 class _Printable(logging.Formatter):
-    """What is logged, fit for a terminal."""
+    """Formats log records so that they are safe for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return message(super().format(record), 4 * MOST_MESSAGE)
 
 
 _ROOMS = [
-    running, looking, watermarks, asking, moving, hosts, policy, checkpoints, states, nexmark
+    run, status, watermarks, commands, migrations, hosts, policy, checkpoints, state, nexmark
 ]  # fmt: skip
 for _room in _ROOMS:
     for _command in _room.COMMANDS:

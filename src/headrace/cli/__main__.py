@@ -1,4 +1,4 @@
-"""``python -m headrace.cli`` is ``headrace``."""
+"""Entry point: ``python -m headrace.cli`` is the same as ``headrace``."""
 
 from headrace.cli import main
 

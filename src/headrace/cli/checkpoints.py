@@ -1,4 +1,4 @@
-"""Commands about checkpoints: which there are, whether they are whole, copies, and what nobody needs."""
+"""Commands about checkpoints: list, verify and copy them, and delete what is not needed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
+from headrace.checkpoints.opening import pinned
 from headrace.cli.common import (
     DAMAGED,
     Duration,
@@ -23,22 +24,21 @@ from headrace.cli.common import (
 )
 from headrace.errors import Expired, StorageError
 from headrace.eventtime.timestamps import show_time
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.pins import Pins
-from headrace.opened import pinned
 from headrace.storage import open_store
 
 
 @click.group()
 def checkpoint() -> None:
-    """Steps whose state can be opened: list, verify, copy them, and clean up behind them."""
+    """Steps whose state can be opened: list, verify and copy them, and clean up."""
 
 
 @checkpoint.command("list")
 @storage_option
 @output_option
 def list_(storage: str, output: str) -> None:
-    """Show the steps that can be opened. Changes nothing, fences nobody."""
+    """Show the steps that can be opened. Changes nothing, fences no driver."""
     with typed_errors():
         found = checkpoints_of(storage)
         facts = [_facts_of(found, step) for step in found.versions()]
@@ -80,9 +80,9 @@ def _line(of: dict[str, Any]) -> str:
 @click.option("--step", type=click.IntRange(0), help="Only this one; by default all.")
 @output_option
 def verify(storage: str, step: int | None, output: str) -> None:
-    """Read every byte of the checkpoints, and check it. Changes nothing, fences nobody.
+    """Read every byte of the checkpoints, and check it. Changes nothing, fences no driver.
 
-    Ends with 8 when something is wrong.
+    The exit code is 8 if something is wrong.
     """
     with typed_errors():
         found = checkpoints_of(storage)
@@ -107,9 +107,9 @@ def verify(storage: str, step: int | None, output: str) -> None:
               help="Ask a running pipeline to keep the step meanwhile, so long at most.")  # fmt: skip
 @output_option
 def copy(storage: str, target: str, step: int | None, pin_for: int, output: str) -> None:
-    """Copy a checkpoint, verified, to where it is a pipeline of its own. Fences nobody.
+    """Copy a checkpoint and verify it. The copy is a pipeline of its own. Fences no driver.
 
-    It is pinned until it is copied.
+    The step is pinned until it is copied.
     """
     with typed_errors():
         found = checkpoints_of(storage)
@@ -123,10 +123,10 @@ def copy(storage: str, target: str, step: int | None, pin_for: int, output: str)
 
 
 def _kept(found: Checkpoints, step: int | None, pin_for: int) -> Checkpoint:
-    """Return a checkpoint with a pin of its own; without one where the storage cannot be written.
+    """Return a checkpoint with a pin of its own; without one if the storage is read-only.
 
     Raises:
-        Expired: when the step is not kept any more.
+        Expired: if the step is no longer retained.
     """
     while True:
         checkpoint = found.open(step)
@@ -134,7 +134,7 @@ def _kept(found: Checkpoints, step: int | None, pin_for: int) -> Checkpoint:
             return pinned(checkpoint, pin_for, "checkpoint copy") if pin_for else checkpoint
         except Expired:
             if step is not None:
-                raise  # (the newest one, meanwhile, is another)
+                raise  # by now, another step is the newest
         except StorageError:
             return checkpoint
 
@@ -144,9 +144,10 @@ def _kept(found: Checkpoints, step: int | None, pin_for: int) -> Checkpoint:
 @click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
 @output_option
 def clean(storage: str, dry_run: bool, output: str) -> None:
-    """Delete what nobody needs: what lost tries left, what is dead, pins that have expired.
+    """Delete what is not needed: leftovers of lost attempts, dead files, and expired pins.
 
-    A running pipeline does so by itself and is not harmed; this is for one that does not run.
+    A running pipeline does so by itself and is not harmed. This is for a pipeline that does not
+    run.
     """
     with typed_errors():
         gone = checkpoints_of(storage).clean(time.time_ns() // 1_000, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""What all commands share: options, exit codes, how errors and data are told."""
+"""The parts that commands share: options, exit codes, and how errors and data are printed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ import msgspec
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
-from headrace.control import Control
+from headrace.checkpoints.opening import pinned
+from headrace.control.control import Control
 from headrace.errors import HeadraceError, PipelineError
-from headrace.eventtime.timestamps import duration_micros
-from headrace.ledger.commands import Command
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import MANIFEST_FOLDER, Head
-from headrace.opened import pinned
-from headrace.printable import (
+from headrace.errors.printable import (
     MOST_MESSAGE,
     hide_values,
     json_printable,
     printable,
     without_secrets,
 )
-from headrace.raised import whole_traceback
+from headrace.errors.user_code import whole_traceback
+from headrace.eventtime.timestamps import duration_micros
+from headrace.ledger.commands import Command
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.manifest import MANIFEST_FOLDER
 from headrace.storage import LocalStore, Store, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +38,7 @@ FAILED, NOTHING_THERE, REFUSED, UNANSWERED, DAMAGED, INTERRUPTED = 4, 5, 6, 7, 8
 
 
 class NothingThere(Exception):
-    """There is nothing to be looked at."""
+    """There is nothing to look at."""
 
 
 class Duration(click.ParamType[int]):
@@ -46,7 +47,7 @@ class Duration(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """Return how long it is."""
+        """Return the duration in microseconds."""
         try:
             return duration_micros(value)
         except PipelineError as error:
@@ -68,7 +69,7 @@ at_step_option = click.option(
 
 
 def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
-    """Give a command several options, in this order."""
+    """Return a decorator that adds options to a command, in this order."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):
@@ -85,12 +86,12 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def say_json(facts: Any) -> None:
-    """Print data as a line of JSON, whole; a terminal obeys nothing in it."""
+    """Print data as one whole line of JSON. Control characters are escaped, for terminals."""
     click.echo(json_printable(msgspec.json.encode(facts).decode()))
 
 
 def tell(facts: Any, text: str, output: str) -> None:
-    """Print data as JSON, or as the text for people."""
+    """Print data as JSON, or as text for people."""
     if output == "json":
         say_json(facts)
     else:
@@ -102,7 +103,7 @@ def _hide(context: click.Context, option: click.Parameter, wanted: bool) -> None
         hide_values()
 
 
-#: Of commands that show rows, or whose errors may.
+#: For commands that show rows, or whose errors may show them.
 hide_option = click.option(
     "--hide-values", is_flag=True, expose_value=False, is_eager=True, callback=_hide,
     help="Show no values of records, keys and state, also in errors (HEADRACE_HIDE_VALUES=1).",
@@ -110,9 +111,9 @@ hide_option = click.option(
 
 
 def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: bool = False) -> int:
-    """Ask for something and tell the answer; return the migration's id, if there is one.
+    """Send a command and print the answer. Return the id of its migration; 0 if there is none.
 
-    Ends with an exit code if it is refused, or not answered.
+    Exits with a code if the command is refused, or not answered in time.
     """
     control = Control(open_store(storage))
     number = control.put(command)
@@ -135,10 +136,10 @@ def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: b
 
 
 def store_of(storage: str) -> Store:
-    """Return a storage that is there.
+    """Return an existing storage.
 
     Raises:
-        NothingThere: when it is not.
+        NothingThere: if it does not exist.
     """
     store = open_store(storage)
     if isinstance(store, LocalStore) and not (place := Path(store.location)).is_dir():
@@ -147,19 +148,19 @@ def store_of(storage: str) -> Store:
 
 
 def ledger_of(storage: str) -> Ledger:
-    """Return the ledger of a storage that is there.
+    """Return the ledger of an existing storage.
 
     Raises:
-        NothingThere: when it is not.
+        NothingThere: if it does not exist.
     """
     return Ledger(store_of(storage))
 
 
 def head_of(storage: str) -> Head:
-    """Return the pipeline of a storage as of its last committed step.
+    """Return the pipeline in a storage as of its last committed step.
 
     Raises:
-        NothingThere: when there is none.
+        NothingThere: if no pipeline has run there.
     """
     head = ledger_of(storage).open()
     if head is None:
@@ -168,15 +169,15 @@ def head_of(storage: str) -> Head:
 
 
 def no_pipeline(storage: str) -> NothingThere:
-    """Return what to raise for a storage on which nothing has run."""
+    """Return the error for a storage on which nothing has run."""
     return NothingThere(f"no pipeline has run on {storage}")
 
 
 def checkpoints_of(storage: str) -> Checkpoints:
-    """Return the checkpoints of a storage that a pipeline has run on.
+    """Return the checkpoints of a storage on which a pipeline has run.
 
     Raises:
-        NothingThere: when none has.
+        NothingThere: if none has.
     """
     store = store_of(storage)
     if not store.list(MANIFEST_FOLDER):
@@ -185,11 +186,11 @@ def checkpoints_of(storage: str) -> Checkpoints:
 
 
 def opened(storage: str, step: int | None, pin_for: int = 0) -> Checkpoint:
-    """Return a checkpoint, pinned for so many microseconds if that is asked for.
+    """Return a checkpoint, pinned for ``pin_for`` microseconds if that is not 0.
 
     Raises:
-        NothingThere: when no pipeline has run there.
-        HeadraceError: when it cannot be opened, or pinned.
+        NothingThere: if no pipeline has run there.
+        HeadraceError: if it cannot be opened or pinned.
     """
     checkpoint = checkpoints_of(storage).open(step)
     return pinned(checkpoint, pin_for, "headrace") if pin_for else checkpoint
@@ -197,7 +198,7 @@ def opened(storage: str, step: int | None, pin_for: int = 0) -> Checkpoint:
 
 @contextlib.contextmanager
 def typed_errors() -> Iterator[None]:
-    """Tell what goes wrong in a sentence, and end with its exit code."""
+    """Print errors as a sentence, and exit with their code."""
     try:
         yield
     except HeadraceError as error:
@@ -208,6 +209,6 @@ def typed_errors() -> Iterator[None]:
         sys.exit(NOTHING_THERE)
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
-    except Exception as error:  # (of the user's file, or a defect: whole, but fit for a terminal)
+    except Exception as error:  # user code, or a defect: print all of it, escaped
         say(whole_traceback(error).rstrip(), err=True)
         sys.exit(UNEXPECTED)

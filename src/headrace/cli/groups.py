@@ -1,4 +1,4 @@
-"""A layout group by group, as ``headrace layout`` shows it."""
+"""The layout group by group, as ``headrace layout`` shows it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headrace.keyspace.layout import Layout
 def group_facts(
     layout: Layout, groups: Groups, sizes: Sequence[int] | None
 ) -> list[dict[str, Any]]:
-    """Return who has what of each group; nothing where none are named.
+    """Return which workers own what of each group; nothing if the pipeline names no groups.
 
     Args:
         layout: bins and owners.
-        groups: of the pipeline.
-        sizes: bytes of state of each bin, where they are known.
+        groups: the groups of the pipeline.
+        sizes: bytes of state of each bin, if they are known.
     """
     found = []
     for name in groups.names:
@@ -44,7 +44,7 @@ def group_facts(
 
 
 def group_lines(facts: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the same as text, a line a group."""
+    """Yield the same as text, one line for each group."""
     for of in facts:
         who = ", ".join(
             f"worker {has['worker']} {has['bins']:,} ({has['share']:.1%})" for has in of["workers"]
@@ -53,7 +53,10 @@ def group_lines(facts: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def runs_of(layout: Layout, groups: Groups) -> Iterator[tuple[int, int, int, int]]:
-    """Yield runs of like bins of one group: (where it begins, depth in bits, how many bins, owner)."""
+    """Yield runs of similar bins of one group.
+
+    Each is (index of the first bin, depth in bits, number of bins, owner).
+    """
     starts = [groups.group(name).bin.start for name in groups.names]
     edges = np.searchsorted(layout.starts, np.array(starts, dtype=np.uint64)).tolist()
     at = 0

@@ -1,4 +1,4 @@
-"""Commands about the hosts on which workers live."""
+"""Commands about the hosts of workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headrace.cli.common import (
     tell,
     typed_errors,
 )
-from headrace.control import Control
+from headrace.control.control import Control
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Command
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.storage import open_store
 
 _hosts_argument = click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
@@ -33,7 +33,7 @@ _wait_option = click.option(
 @storage_option
 @output_option
 def hosts(storage: str, output: str) -> None:
-    """Show the hosts of a pipeline, and which worker lives where. Changes nothing."""
+    """Show the hosts of a pipeline, and which workers live on each. Changes nothing."""
     with typed_errors():
         facts = hosts_of(head_of(storage))
         lines = [_line(name, of) for name, of in facts.items()]
@@ -41,7 +41,7 @@ def hosts(storage: str, output: str) -> None:
 
 
 def hosts_of(head: Head) -> dict[str, dict[str, Any]]:
-    """Return what a head says of each host, as plain data."""
+    """Return what a head records of each host, as plain data."""
     places = head.places
     names = sorted({*places.there, *places.homes, *head.drained_hosts} - {""})
     return {
@@ -70,9 +70,9 @@ def _line(name: str, of: dict[str, Any]) -> str:
 def drain_hosts(
     hosts: tuple[str, ...], storage: str, dry_run: bool, seconds: float, output: str
 ) -> None:
-    """Let no worker live on HOSTs, so that they can be taken away; also after a restart.
+    """Keep workers off HOSTs, so that these can be taken away. This survives a restart.
 
-    "headrace hosts" shows when nobody lives there any more; "undrain-hosts" lets workers go back.
+    "headrace hosts" shows when no worker lives there any more. "undrain-hosts" lets workers return.
     """
     with typed_errors():
         head_of(storage)

@@ -1,4 +1,4 @@
-"""The command that puts a query of NEXMark under load."""
+"""The command that runs a NEXMark query under load."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import click
 import msgspec
 
 from headrace.cli.common import Duration, output_option, say, tell, typed_errors, with_options
-from headrace.cli.rows import aligned
 from headrace.cli.strategies import STRATEGIES, strategy_of
+from headrace.cli.tables import aligned
+from headrace.control.migrations import Strategy
 from headrace.errors import PipelineError
-from headrace.ledger.log import Ledger
-from headrace.migrating import Strategy
+from headrace.ledger.ledger import Ledger
 from headrace.nexmark.queries import NAMES, module_of
-from headrace.observe.lags import show_duration
+from headrace.observe.durations import show_duration
 from headrace.storage import Store, open_store
 
-#: What is to be deleted is deleted in so many attempts, with so many seconds between.
+#: Attempts to delete the scratch directory, and the seconds between two of them.
 _DELETIONS, _DELETES_AGAIN_S = 20, 0.25
-#: Where a larger share of events was left over at the end, the rate was too high.
+#: Largest share of events that may be left over at the end. With more, the rate was too high.
 _LEFT_OVER = 0.1
 _STANDARD_OUTPUT = Path("-")
 
@@ -77,12 +77,13 @@ _OPTIONS = [
 def nexmark(
     query: str, storage: str | None, plot: Path | None, file: Path | None, output: str, **how: Any
 ) -> None:
-    """Run a query of NEXMark while events come by the clock, and tell how late their answers were.
+    """Run a NEXMark query while events arrive by the clock, and report how late its answers were.
 
-    QUERY is one of q0 to q9 and q11 to q22. Latency counts from when an event was due until the step
-    that has it is committed and its answers are delivered, whatever has held it up. If --migrate says
-    how, every second bin of the first half of the workers moves to the other half at a third of the
-    duration, and back at two thirds: with two workers a quarter of all.
+    QUERY is one of q0 to q9 and q11 to q22. Latency counts from the time when an event was due
+    until its step is committed and the answers are delivered, whatever causes the delay. With
+    --migrate, every second bin of the first half of the workers moves to the other half after a
+    third of the duration, and back after two thirds. With two workers that is a quarter of all
+    bins.
     """
     if file == _STANDARD_OUTPUT:
         file, output = None, "json"
@@ -94,7 +95,7 @@ def nexmark(
 
 @contextmanager
 def _scratch() -> Iterator[str]:
-    """Give a directory that is deleted at the end, also where somebody ends the process."""
+    """Create a directory. Delete it at the end, even if the process is terminated."""
 
     def leave(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
@@ -105,7 +106,7 @@ def _scratch() -> Iterator[str]:
         yield folder
     finally:
         signal.signal(signal.SIGTERM, before)
-        for _ in range(_DELETIONS):  # a task that Spark has given up may still write
+        for _ in range(_DELETIONS):  # a task that Spark gave up may still write
             shutil.rmtree(folder, ignore_errors=True)
             if not os.path.exists(folder):
                 break
@@ -113,10 +114,10 @@ def _scratch() -> Iterator[str]:
 
 
 def _check_installed(names: list[str]) -> None:
-    """Refuse to begin where a package is not there that is needed in the end.
+    """Check that the packages that will be needed are installed.
 
     Raises:
-        PipelineError: then.
+        PipelineError: if one is missing.
     """
     for name in names:
         if importlib.util.find_spec(name) is None:
@@ -127,10 +128,10 @@ def _check_installed(names: list[str]) -> None:
 
 
 def _check_places(file: Path | None, plot: Path | None) -> None:
-    """Refuse to begin where what was seen could not be written in the end.
+    """Check that the results can be written at the end.
 
     Raises:
-        UsageError: then.
+        UsageError: if they cannot.
     """
     for option, path in (("--json", file), ("--plot", plot)):
         if path is not None and (why := _not_written(path)):
@@ -146,14 +147,14 @@ def _check_places(file: Path | None, plot: Path | None) -> None:
 
 
 def _not_written(path: Path) -> str:
-    """Return why a file cannot be written, if so, and leave it as it is.
+    """Return why a file cannot be written; empty if it can. The file is left as it is.
 
-    It is tried, as rights do not tell: by these the administrator may write everywhere. A pipe is not: who
-    reads it would take that for its end.
+    This is found out by trying, because permissions do not say: an administrator may write
+    everywhere. Pipes are not tried, because a reader would see the end of its input.
     """
     try:
         if not path.exists():
-            file = Path(os.path.realpath(path))  # a link stays
+            file = Path(os.path.realpath(path))  # keeps a symbolic link
             file.touch(exist_ok=False)
             file.unlink()
         elif path.is_file() or path.is_dir():
@@ -167,7 +168,7 @@ def _new(storage: str) -> Store:
     """Return a storage on which nothing has run.
 
     Raises:
-        PipelineError: when something has.
+        PipelineError: if a pipeline has run there.
     """
     store = open_store(storage)
     if Ledger(store).open() is not None:
@@ -180,14 +181,14 @@ def _run(
     duration: int, warm_up: int, cool_down: int, history: int, dilation: int,
     migrate: Strategy | None, prepare: bool, workers: int, bins: int, runner: Any, **knobs: int,
 ) -> None:  # fmt: skip
-    # What measures and draws needs more packages than what runs pipelines.
-    from headrace.nexmark.harness.load import Load, Query
-    from headrace.nexmark.harness.running import run
-    from headrace.nexmark.harness.told import latencies_of, share_left_over, told
+    # The harness and the plot need more packages than running a pipeline does.
+    from headrace.nexmark.harness.load import LoadTest, Query
+    from headrace.nexmark.harness.report import latencies_of, share_left_over, told
+    from headrace.nexmark.harness.run import run
     from headrace.nexmark.timeline import Timeline
     from headrace.observe.progress import ProgressLine
 
-    load = Load(
+    load = LoadTest(
         rate=rate, seconds=duration / 1e6, warm_s=warm_up / 1e6, cool_s=cool_down / 1e6, workers=workers,
         bins=bins, migrate=migrate, prepare=prepare,
     )  # fmt: skip

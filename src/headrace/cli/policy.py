@@ -1,6 +1,7 @@
-"""Policies from the command line: what is measured and wanted, and a controller in a process of its own.
+"""Policies on the command line: measurements, decisions, and a policy loop in a process of its own.
 
-That needs nothing but the pipeline's storage: it reads measurements there, and writes commands there.
+That loop needs nothing but the pipeline's storage. It reads measurements there, and writes commands
+there.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import click
 import msgspec
 
 from headrace.cli.common import REFUSED, head_of, output_option, storage_option, tell, typed_errors
-from headrace.cli.moving import MOVES
-from headrace.control import Control
-from headrace.controller import is_calm
+from headrace.cli.migrations import MOVES
+from headrace.control.control import Control
+from headrace.driver.policy_loop import is_calm
 from headrace.errors import ChangeRefused
 from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Latency
-from headrace.observe.lags import show_duration
+from headrace.observe.durations import show_duration
 from headrace.policies import NAMES, How, Policy, command_for, name_of, named
 from headrace.storage import open_store
 
@@ -40,14 +41,14 @@ set_option = click.option(
 
 @click.group()
 def policy() -> None:
-    """What the layout follows: what is measured, what a policy wants of it."""
+    """Show measurements and decisions, or let a policy change the layout."""
 
 
 @policy.command()
 @storage_option
 @output_option
 def show(storage: str, output: str) -> None:
-    """Show what was measured last, and what the policy of the run wanted. Changes nothing."""
+    """Show the latest measurements, and the decision of the run's policy. Changes nothing."""
     with typed_errors():
         head_of(storage)
         seen = Control(open_store(storage)).measurements()
@@ -71,7 +72,10 @@ def run(
     name: str | None, options: dict[str, str], storage: str, every: float, once: bool,
     dry_run: bool, seconds: float, output: str, strategy: Any, prepare: bool, objective: int,
 ) -> None:  # fmt: skip
-    """Let a policy steer a pipeline that runs elsewhere, by what is measured there. Ctrl-C ends it."""
+    """Let a policy steer a pipeline that another process runs, by its measurements.
+
+    Ctrl-C ends it.
+    """
     if name is None:
         raise click.UsageError("Missing option '--policy'.")
     with typed_errors():
@@ -105,16 +109,16 @@ def _look(
     control: Control, chosen: Policy, how: How, seen: Published, dry_run: bool, seconds: float,
     output: str,
 ) -> None:  # fmt: skip
-    """Say what a policy wants, and ask for it."""
+    """Print what a policy decides, and send the command."""
     head = control.head()
     facts: dict[str, Any] = {"policy": name_of(chosen), "step": seen.step}
     if not is_calm(head):
-        tell({**facts, "wish": None}, f"step {seen.step}: something moves, or is paused", output)
+        tell({**facts, "decided": None}, f"step {seen.step}: something moves, or is paused", output)
         return
-    wish = chosen.wish(seen.measurements)
-    command = command_for(chosen, wish, how)
-    facts |= {"wish": str(wish), "wants": command is not None, "dry_run": dry_run}
-    text = f"step {seen.step}: {wish}"
+    decided = chosen.decide(seen.measurements)
+    command = command_for(chosen, decided, how)
+    facts |= {"decided": str(decided), "wants": command is not None, "dry_run": dry_run}
+    text = f"step {seen.step}: {decided}"
     if command is None or dry_run:
         tell(facts, text, output)
         return
@@ -126,7 +130,7 @@ def _look(
 
 
 def facts_of(seen: Published) -> dict[str, Any]:
-    """Return measurements as plain data; of bins only how many there are."""
+    """Return measurements as plain data. Of the bins, only their number is included."""
     facts: dict[str, Any] = msgspec.to_builtins(seen)
     for name in ("layout", "sizes", "records", "busy_us"):
         facts.pop(name, None)
@@ -155,7 +159,7 @@ def _text(seen: Published) -> str:
     )
     if seen.decision is not None:
         dry = " (dry run)" if seen.decision.dry_run else ""
-        lines.append(f"  policy {seen.decision.policy}{dry}: {seen.decision.wish}")
+        lines.append(f"  policy {seen.decision.policy}{dry}: {seen.decision.decided}")
     return "\n".join(lines)
 
 
@@ -163,7 +167,7 @@ def checked(name: str | None, options: dict[str, str]) -> Policy | None:
     """Return the policy of ``headrace run``, if one was asked for.
 
     Raises:
-        ChangeRefused: for options without a policy.
+        ChangeRefused: if options are given without a policy.
     """
     if name is None and options:
         raise ChangeRefused("--set is for a policy", remedy="name one with --policy")

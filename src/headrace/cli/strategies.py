@@ -1,4 +1,4 @@
-"""How state moves, as the command line says it."""
+"""Strategies of migrations on the command line."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from headrace.migrating import Strategy
+from headrace.control.migrations import Strategy
 from headrace.migration.rounds import all_at_once, batched, fluid
 
 STRATEGIES = "all-at-once, fluid (a bin a round), batched (each worker once a round), or batched:N."
 
 
 def strategy_of(_: Any, __: Any, text: str | None) -> Strategy | None:
-    """Return the strategy that an option names; None where it is not given.
+    """Return the strategy that an option names; None if it is not given.
 
     Raises:
-        click.BadParameter: for one that there is not.
+        click.BadParameter: if there is no such strategy.
     """
     if text is None:
         return None

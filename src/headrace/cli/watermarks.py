@@ -1,4 +1,4 @@
-"""Commands that look into low watermarks: who holds one, and which bins."""
+"""Commands about low watermarks: what holds one, and the watermark of each bin."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headrace.cli.common import (
     tell,
     typed_errors,
 )
-from headrace.cli.rows import rows_option, tell_rows
-from headrace.observe.binmarks import bin_marks
+from headrace.cli.tables import rows_option, tell_rows
+from headrace.observe.bin_watermarks import bin_marks
 from headrace.observe.why import explain, why
 from headrace.storage import open_store
 
 
 @click.group()
 def watermark() -> None:
-    """Look into low watermarks."""
+    """Look at low watermarks."""
 
 
 @watermark.command("list")
@@ -42,8 +42,10 @@ def watermark_list(storage: str, at_step: int | None, output: str) -> None:
 @storage_option
 @output_option
 def watermark_why(name: str, storage: str, output: str) -> None:
-    """Show who holds the watermark of NAME (a computation, a stream or an injector), since when, and what
-    to do. Looks at the last committed step. Changes nothing.
+    """Show what holds the watermark of NAME, since when, and what to do.
+
+    NAME is a computation, a stream or an injector. Looks at the last committed step. Changes
+    nothing.
     """
     with typed_errors():
         way = why(head_of(storage), name, time.time_ns() // 1_000)
@@ -57,13 +59,13 @@ def watermark_why(name: str, storage: str, output: str) -> None:
               help="How many bins to show, those with the oldest work first.")  # fmt: skip
 @output_option
 def watermark_bins(name: str, storage: str, most: int, output: str) -> None:
-    """Show the watermark of computation NAME bin by bin: which have the oldest work still to do.
+    """Show the watermark of computation NAME bin by bin, the oldest pending work first.
 
     Reads the state of the last checkpoint. Changes nothing.
     """
     with typed_errors():
         head = head_of(storage)
-        if head.is_behind:  # marks and state must be of one step
+        if head.is_behind:  # watermarks and state must be of the same step
             head = ledger_of(storage).open(head.checkpoint) or head
         found = bin_marks(open_store(storage), head, name, most)
         lines = [

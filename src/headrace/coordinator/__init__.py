@@ -1,1 +1,1 @@
-"""The coordinator: what to do next, as a function of what has happened. No I/O of its own."""
+"""The coordinator: decides what to do next, as a function of what has happened. It does no I/O."""

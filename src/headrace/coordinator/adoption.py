@@ -1,38 +1,65 @@
-"""Adoption: which attempts of a try make up the step, or that none can.
+"""Adoption: deciding which task attempts make up a step, or that none can.
 
-Spark retries, speculates and re-runs tasks; several attempts of one (layer, worker) may have run, and
-consumers may have read different ones. A try is adopted only if, over all reports, each (layer,
-worker) maps to exactly one attempt, and that attempt's report is at hand.
+Spark retries, speculates and re-runs tasks. So several attempts of one (layer, worker) may have
+run, and their consumers may have read different ones. An attempt of the step is adopted only if,
+over all reports, each (layer, worker) maps to exactly one task attempt whose report has arrived.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import msgspec
 
-from headrace.digest import add_digests
+from headrace.computation.per_worker import NOTHING
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.eventtime.watermark import Seen, lowest, merged_seen
-from headrace.ledger.manifest import Counts, HeldBy, Slice
-from headrace.state.perworker import NOTHING
-from headrace.state.runs import FileRef
-from headrace.step.plan import Failure, Plan, TaskReport
+from headrace.eventtime.watermark import PartitionSeen, lowest, merged_seen
+from headrace.keyspace.digests import add_digests
+from headrace.ledger.records import Counts, HeldBy, Slice
+from headrace.protocol.plan import Failure, NodeReport, StepPlan, TaskReport
+from headrace.runfiles.format import FileRef
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Why a try cannot be adopted; it is abandoned, and the step runs again."""
+    """Why an attempt cannot be adopted. It is discarded, and the step runs again."""
 
     why: str
 
 
 class Adopted(msgspec.Struct, frozen=True):
-    """What the adopted attempts add up to; of phases the sums, and those of the slowest tasks.
+    """The sum of the reports of the adopted task attempts.
 
-    ``inline_outputs`` has copies of small outputs, ``unstaged`` those that are nowhere else; ``unread``
-    says whether somebody still has to read ahead; ``reached`` says
-    up to when computations had work due; ``tasks`` are the reports of those that applied a layer.
+    Attributes:
+        seen: what the records that were read amount to, by injector and partition.
+        read_rows, read_digests: number and digest of the records read, by injector.
+        skipped: the number of records that sources could not read, by injector.
+        watermarks: (input, output) of each computation after the step.
+        percentiles: the percentile watermark of what each computation produces.
+        oldest: the lowest event time of work that is still to be done, or a bound below it, by
+            computation.
+        next_wall_timer: the lowest pending wall timer, or a bound below it.
+        runs: the files of state changes.
+        outputs, retained: the files of staged and of retained productions.
+        backlog: computations that left due timers or posts for the next steps.
+        slice: the slice that was written whole, if any.
+        state_digests: the digest of what each computation changed.
+        stream_digests: (rows, digest) of the productions on each stream.
+        counts: what each computation did.
+        inline_outputs: copies of small staged productions, by stream.
+        phases: seconds by phase, summed over all tasks.
+        longest_phases: the same, of the slowest task of each layer only.
+        soft_state: how many tasks found their soft state in each condition.
+        unstaged: small productions that are in no file, by stream.
+        unread: whether some worker still has something to read ahead.
+        per_worker: what computations hold in workers, where that has changed.
+        tasks: the reports of the tasks that applied a layer.
+        reached: by computation, the watermark at which all event timers, posts and ordered records
+            of the step were due.
     """
 
-    seen: dict[str, dict[str, Seen]]
+    seen: dict[str, dict[str, PartitionSeen]]
     read_rows: dict[str, int]
     read_digests: dict[str, int]
     skipped: dict[str, int]
@@ -59,13 +86,13 @@ class Adopted(msgspec.Struct, frozen=True):
     reached: dict[str, int] = {}
 
 
-def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Conflict | Failure:
-    """Return what a try's reports add up to, or why it cannot be adopted.
+def adopt(plan: StepPlan, layers: int, reports: list[TaskReport]) -> Adopted | Conflict | Failure:
+    """Return the sum of an attempt's reports, or why the attempt cannot be adopted.
 
     Args:
-        plan: the step.
-        layers: how many layers of computations the pipeline has.
-        reports: all that came back, in any order, repeated or not.
+        plan: the plan of the step.
+        layers: the number of layers of computations.
+        reports: all reports that came back, in any order, with or without repetitions.
     """
     attempts: dict[tuple[int, int], set[str]] = {}
     by_task: dict[tuple[int, int, str], TaskReport] = {}
@@ -92,82 +119,98 @@ def adopt(plan: Plan, layers: int, reports: list[TaskReport]) -> Adopted | Confl
     return _sum(plan, ordered)
 
 
-def _sum(plan: Plan, reports: list[TaskReport]) -> Adopted:
+def _sum(plan: StepPlan, reports: list[TaskReport]) -> Adopted:
     applied = [report for report in reports if report.layer > 0]
-    nodes = {name for report in applied for name in report.nodes}
-    of_node = {name: [r.nodes[name] for r in applied if name in r.nodes] for name in nodes}
-    streams: dict[str, tuple[int, int]] = {}
-    phases: dict[str, float] = {}
-    inline: dict[str, list[bytes]] = {}
-    unstaged: dict[str, list[bytes]] = {}
-    soft: dict[str, int] = {}
-    for report in reports:
-        for name, produced in report.streams.items():
-            rows, digest = streams.get(name, (0, 0))
-            streams[name] = (rows + produced.rows, add_digests(digest, produced.digest))
-        for name, seconds in report.phases.items():
-            phases[name] = phases.get(name, 0.0) + seconds
-        for name, data in report.inline_outputs.items():
-            inline.setdefault(name, []).append(data)
-        for name, data in report.unstaged.items():
-            unstaged.setdefault(name, []).append(data)
-        how = report.notes.get("soft_state")
-        if how:
-            soft[how] = soft.get(how, 0) + 1
     return Adopted(
         seen=merged_seen(report.seen for report in reports),
         read_rows=_sums(reports, "read_rows"),
         read_digests=_sums(reports, "read_digests"),
         skipped=_sums(reports, "skipped"),
-        watermarks={
+        runs=[report.run for report in applied if report.run],
+        outputs=[report.outputs for report in applied if report.outputs],
+        retained=[report.retained for report in applied if report.retained],
+        slice=_slice(plan, applied),
+        stream_digests=_stream_digests(reports),
+        inline_outputs=_joined(report.inline_outputs for report in reports),
+        unstaged=_joined(report.unstaged for report in reports),
+        phases=_added(report.phases for report in reports),
+        longest_phases=_longest(reports),
+        soft_state=_soft_state(reports),
+        unread=any(report.unread for report in applied),
+        per_worker=_per_worker(applied),
+        tasks=applied,
+        **_of_computations(applied),
+    )
+
+
+def _of_computations(applied: list[TaskReport]) -> dict[str, Any]:
+    """Return what the tasks report of each computation, combined."""
+    names = {name for report in applied for name in report.nodes}
+    of = {name: [r.nodes[name] for r in applied if name in r.nodes] for name in names}
+    wall_timers = (report.next_wall_timer for found in of.values() for report in found)
+    return {
+        "watermarks": {
             name: (
                 lowest(report.input_watermark for report in found),
                 lowest(report.output_watermark for report in found),
             )
-            for name, found in of_node.items()
+            for name, found in of.items()
         },
-        percentiles={
-            name: lowest(report.percentile for report in found) for name, found in of_node.items()
+        "percentiles": {name: lowest(r.percentile for r in found) for name, found in of.items()},
+        "oldest": {name: lowest(r.oldest for r in found) for name, found in of.items()},
+        "reached": {name: max(r.reached for r in found) for name, found in of.items()},
+        "next_wall_timer": min(wall_timers, default=MAX_TIME),
+        "backlog": sorted(name for name, found in of.items() if any(r.backlog for r in found)),
+        "state_digests": {
+            name: sum(r.state_digest for r in found) & (2**64 - 1) for name, found in of.items()
         },
-        oldest={name: lowest(report.oldest for report in found) for name, found in of_node.items()},
-        reached={name: max(report.reached for report in found) for name, found in of_node.items()},
-        next_wall_timer=min(
-            (report.next_wall_timer for found in of_node.values() for report in found),
-            default=MAX_TIME,
-        ),
-        runs=[report.run for report in applied if report.run],
-        outputs=[report.outputs for report in applied if report.outputs],
-        retained=[report.retained for report in applied if report.retained],
-        backlog=sorted(
-            name for name, found in of_node.items() if any(report.backlog for report in found)
-        ),
-        slice=_slice(plan, applied),
-        state_digests={
-            name: sum(report.state_digest for report in found) & (2**64 - 1)
-            for name, found in of_node.items()
-        },
-        stream_digests=streams,
-        counts={
-            name: Counts(
-                sum(report.records for report in found),
-                sum(report.late for report in found),
-                sum(report.skipped for report in found),
-                sum(report.timers for report in found),
-                sum(report.produced for report in found),
-                sum(report.duplicates for report in found),
-                sum(report.expired for report in found),
-            )
-            for name, found in of_node.items()
-        },
-        inline_outputs=inline,
-        phases=phases,
-        longest_phases=_longest(reports),
-        soft_state=soft,
-        unstaged=unstaged,
-        unread=any(report.unread for report in applied),
-        per_worker=_per_worker(applied),
-        tasks=applied,
+        "counts": {name: _counts(found) for name, found in of.items()},
+    }
+
+
+def _counts(found: list[NodeReport]) -> Counts:
+    return Counts(
+        sum(report.records for report in found),
+        sum(report.late for report in found),
+        sum(report.skipped for report in found),
+        sum(report.timers for report in found),
+        sum(report.produced for report in found),
+        sum(report.duplicates for report in found),
+        sum(report.expired for report in found),
     )
+
+
+def _stream_digests(reports: list[TaskReport]) -> dict[str, tuple[int, int]]:
+    """Return the number of rows and the digest of each stream's productions."""
+    found: dict[str, tuple[int, int]] = {}
+    for report in reports:
+        for name, produced in report.streams.items():
+            rows, digest = found.get(name, (0, 0))
+            found[name] = (rows + produced.rows, add_digests(digest, produced.digest))
+    return found
+
+
+def _joined(parts: Iterable[Mapping[str, bytes]]) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {}
+    for by_name in parts:
+        for name, data in by_name.items():
+            found.setdefault(name, []).append(data)
+    return found
+
+
+def _added(many: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return sums by name."""
+    found: dict[str, float] = {}
+    for by_name in many:
+        for name, number in by_name.items():
+            found[name] = found.get(name, 0.0) + number
+    return found
+
+
+def _soft_state(reports: list[TaskReport]) -> dict[str, int]:
+    """Return how many tasks found their soft state in each condition."""
+    conditions = (report.notes.get("soft_state") for report in reports)
+    return dict(Counter(condition for condition in conditions if condition))
 
 
 def _per_worker(applied: list[TaskReport]) -> list[HeldBy]:
@@ -186,23 +229,20 @@ def _per_worker(applied: list[TaskReport]) -> list[HeldBy]:
 
 
 def _longest(reports: list[TaskReport]) -> dict[str, float]:
-    """Return the phases of the slowest task of each layer: what a step waits for, if all run at once.
+    """Return the phases of the slowest task of each layer, summed over the layers.
 
-    (Not the largest of each phase: those may be of different tasks, and add up to more than the try.)
+    A step waits for these if all tasks of a layer run at once. The maximum of each phase would not
+    do: maxima may be of different tasks, and add up to more than the attempt took.
     """
     slowest: dict[int, tuple[float, dict[str, float]]] = {}
     for report in reports:
         took = sum(report.phases.values())
         if took > slowest.get(report.layer, (-1.0, {}))[0]:
             slowest[report.layer] = took, report.phases
-    found: dict[str, float] = {}
-    for _, phases in slowest.values():
-        for name, seconds in phases.items():
-            found[name] = found.get(name, 0.0) + seconds
-    return found
+    return _added(phases for _, phases in slowest.values())
 
 
-def _slice(plan: Plan, applied: list[TaskReport]) -> Slice | None:
+def _slice(plan: StepPlan, applied: list[TaskReport]) -> Slice | None:
     if plan.slice is None:
         return None
     files = [report.run for report in applied if report.run is not None and report.in_slice]

@@ -1,9 +1,8 @@
-"""Catching up with what is there now: what a run has read of it, and when it is done.
+"""Runs that catch up: they read what is available now, and end.
 
-A run that catches up reads what the sources have when it begins to, and ends; nothing is declared about
-what comes later. An injector that was asked and had nothing more is not asked again in this run, so that
-input which comes faster than it is read does not keep the run going. (Spark calls such a run a query with
-``availableNow``.)
+Such a run says nothing about what comes later. An injector that was asked and had nothing more is
+not asked again in this run. So input that arrives faster than it is read does not keep the run
+going. Spark calls such a run a query with ``availableNow``.
 """
 
 from __future__ import annotations
@@ -13,30 +12,31 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from headrace.coordinator.messages import Offered, Poll
-from headrace.sources.base import Limit, Offer
+from headrace.pipeline.source import Limit, Offer
 
 
 class AvailableNow:
-    """How far a run is that catches up.
+    """The progress of a run that catches up.
 
     Attributes:
-        read: the injectors of which all that was there has been read.
+        read: the injectors of which everything available has been read.
     """
 
     def __init__(self) -> None:
         self.read: set[str] = set()
-        self._held: set[str] = set()  # those of which a limit on skew holds something back
+        self._held: set[str] = set()  # injectors of which a limit on skew holds something back
         self._without_skew = False
 
     def paused(self, partitions: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
-        """Return which partitions a poll leaves out, of those that are far ahead of others.
+        """Return the partitions that a poll leaves out because they are far ahead of others.
 
-        None, once there is nothing else to read: what they wait for does not come in this run.
+        Once nothing else is left to read, none is left out: what they wait for does not come in
+        this run.
         """
         return {} if self._without_skew else partitions
 
     def limits(self, limits: Mapping[str, Limit]) -> dict[str, Limit]:
-        """Return how much may be taken, of those injectors that are still to be read."""
+        """Return how much may be taken, for the injectors that are still to be read."""
         return {
             name: msgspec.structs.replace(limit, open_ended=True)
             for name, limit in limits.items()
@@ -44,7 +44,7 @@ class AvailableNow:
         }
 
     def heard(self, poll: Poll, event: Offered) -> dict[str, Offer]:
-        """Note what was offered; return it, without the ends that it declares."""
+        """Note what was offered. Return the offers, without the ends that they declare."""
         self._held = set(poll.limits) - set(poll.positions)
         found: dict[str, Offer] = {}
         for name in poll.positions:
@@ -62,10 +62,10 @@ class AvailableNow:
         return found
 
     def lift_skew(self) -> bool:
-        """Let what is held back for its skew be read, if there is any; say whether there is."""
+        """Let partitions be read that a limit on skew holds back. Return whether there are any."""
         self._without_skew = bool(self._held)
         return self._without_skew
 
     def is_done(self, injectors: Collection[str]) -> bool:
-        """Say whether all that was there of some injectors has been read."""
+        """Return whether everything available of these injectors has been read."""
         return self.read.issuperset(injectors)

@@ -1,27 +1,29 @@
-"""Backlogs: due timers that are left for the next steps, since a step fires a bounded number of a key.
+"""Backlog: due timers and posts that are left for the next steps.
 
-While there is one, steps take no new input, and only those computations work that it is theirs to fire,
-with all that read them: so each key sees its timers before the records that come after them. Which ones
-work is a function of the committed state, so that any driver finds the same.
+A step fires a bounded number of timers of each key. While some are left, steps take no new input,
+and only those computations run that have work left, with all computations that read them. So each
+key sees its timers before the records that come after them. Which computations run is a function of
+the committed state, so any driver finds the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from headrace.coordinator.shape import Shape
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.ledger.retained import producer_of
 
 
-def at_work_on_backlog(head: Head, shape: Shape, at_work: Collection[str]) -> list[str]:
-    """Return the computations that work while due timers are left; none if none are.
+def at_work_on_backlog(head: Head, shape: PipelineFacts, at_work: Collection[str]) -> list[str]:
+    """Return the computations that run while due timers are left; none if none are left.
 
-    Those furthest down the pipeline come first: what they have left is before what they are still sent.
+    Those furthest down the pipeline come first, because what they have left is earlier than what
+    they will receive.
 
     Args:
-        at_work: the computations that work in such a step, if nothing is left.
+        at_work: the computations that would run in such a step if nothing were left.
     """
     left = [name for name in shape.nodes if name in head.backlog and name in at_work]
     readers = {name: _fed_by(shape, name) for name in left}
@@ -30,8 +32,8 @@ def at_work_on_backlog(head: Head, shape: Shape, at_work: Collection[str]) -> li
     return [name for name in shape.nodes if name in found and name in at_work]
 
 
-def has_backlog(head: Head, shape: Shape, *, catching_up: bool) -> bool:
-    """Say whether due timers are left, of those that catch up or of the others."""
+def has_backlog(head: Head, shape: PipelineFacts, *, catching_up: bool) -> bool:
+    """Return whether due timers are left, of computations in the backfill or of the others."""
     behind = set(head.resting)
     return any(name in shape.nodes and (name in behind) is catching_up for name in head.backlog)
 
@@ -40,15 +42,15 @@ def backlog_after(
     head: Head, left: Collection[str], rested: Sequence[str],
     watermarks: Mapping[str, tuple[int, int]],
 ) -> dict[str, int] | None:  # fmt: skip
-    """Return what is left after a step, with how many portions each has fired since its input ended.
+    """Return the backlog after a step; None if it is as before.
 
-    None where that is as before.
+    The backlog says how many portions each computation has fired since its input ended.
 
     Args:
-        head: what was before.
-        left: the computations that have left something.
-        rested: those that did not work.
-        watermarks: (input, output) of each after the step.
+        head: the head before the step.
+        left: the computations that left something.
+        rested: those that did not run.
+        watermarks: (input, output) of each computation after the step.
     """
     after = {name: portions for name, portions in head.backlog.items() if name in rested}
     for name in left:
@@ -57,8 +59,8 @@ def backlog_after(
     return None if after == head.backlog else after
 
 
-def _fed_by(shape: Shape, name: str) -> set[str]:
-    """Return the computations that a computation's productions come to, on any way."""
+def _fed_by(shape: PipelineFacts, name: str) -> set[str]:
+    """Return the computations that a computation's productions reach, directly or not."""
     found = {name}
     for other in shape.nodes:  # producers come before consumers
         if any(producer_of(stream) in found for stream in shape.produced.get(other, [])):

@@ -1,6 +1,7 @@
 """Clean-up: what no later step needs, and when it may be deleted.
 
-Nothing goes before the boundary below which it lies is durable (see the ledger's protocol).
+Nothing is deleted before the boundary above it is durable. See the protocol in
+:mod:`headrace.ledger.ledger`.
 """
 
 from __future__ import annotations
@@ -9,22 +10,23 @@ from collections import deque
 
 from headrace.coordinator.messages import Clean
 from headrace.coordinator.settings import Settings
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 
-#: A share of the backlog goes after each step, so that it stays bounded however much a step leaves behind.
+#: After each step, at least one in this many of the waiting names is deleted, so that their number
+#: stays bounded.
 _SHARE = 16
 
 
 class CleanUp:
-    """What is dead and still there: files, manifests and intents.
+    """The files, manifests and intents that are dead but still exist.
 
     Args:
-        settings: how much is kept, and how much goes after one step.
-        intents: whether there are intents that go.
+        settings: how much is kept, and how much is deleted after each step.
+        intents: whether intents are written and have to be deleted.
 
     Attributes:
-        cleaned: the files that died up to this step are gone.
-        pinned: the lowest step that a reader has pinned, when that was looked for last; None for none.
+        cleaned: files that died up to this step have been deleted.
+        pinned: the lowest step that a reader had pinned at the last look; None if there was none.
     """
 
     def __init__(self, settings: Settings, *, intents: bool) -> None:
@@ -32,24 +34,24 @@ class CleanUp:
         self._settings = settings
         self._intents = intents
         self._doomed: deque[str] = deque()  # dead files that are still to be deleted
-        self._doomed_upto = 0  # those that died up to this step are doomed, or gone
+        self._doomed_upto = 0  # files that died up to this step are in the queue, or deleted
         self._manifests_from = 1
         self._intents_from = 1
         self.pinned: int | None = None
-        self._looked_for = 0  # the boundary for which pins were looked for
+        self._looked_for = 0  # the boundary for which pins were last looked for
 
     def open(self, head: Head) -> None:
-        """Begin where an earlier driver may have left off."""
+        """Start where an earlier driver may have stopped."""
         back = 2 * self._settings.base_every
         self._manifests_from = max(1, head.boundary - back)
         self._intents_from = max(1, head.settled - back)
 
     def wants_pins(self, head: Head, now_us: int) -> bool:
-        """Say whether it is time to look for pins: there is another base to which the boundary may go.
+        """Return whether to look for pins: there is another base to which the boundary could go.
 
         Args:
-            head: as of the newest step.
-            now_us: the clock reading of the step that comes next.
+            head: the pipeline as of the newest step.
+            now_us: the clock reading of the next step.
         """
         may_be = next_boundary(head, self._settings, now_us=now_us)
         if may_be <= max(self._looked_for, head.boundary):
@@ -58,7 +60,7 @@ class CleanUp:
         return True
 
     def after(self, head: Head) -> Clean | None:
-        """Return a bounded number of what is dead since the (durable) boundary or before."""
+        """Return a bounded part of what died up to the durable boundary; None if nothing did."""
         self._doom(head)
         most = max(self._settings.clean_per_step, len(self._doomed) // _SHARE)
         names = [self._doomed.popleft() for _ in range(min(most, len(self._doomed)))]
@@ -82,17 +84,17 @@ class CleanUp:
 def next_boundary(
     head: Head, settings: Settings, pinned: int | None = None, *, now_us: int | None = None
 ) -> int:
-    """Return the newest base that leaves enough steps readable; older manifests may go.
+    """Return the newest base that leaves enough steps readable. Manifests below it may be deleted.
 
-    A step stays while its number, its age, or a pin wants it; and the last checkpoint, since the steps
-    after it are computed again from there.
+    A step is kept because of its number, its age, or a pin. The last checkpoint is kept, too, since
+    the steps after it are computed again from there.
 
     Args:
-        head: as of the newest step.
+        head: the pipeline as of the newest step.
         settings: how many steps are kept, and for how long.
-        pinned: the lowest step that a reader has pinned; None for none.
-        now_us: the clock reading of the step that comes next. What is old must be so by the newest step's,
-            too: a clock that is ahead for one step lets nothing go.
+        pinned: the lowest step that a reader has pinned; None if there is none.
+        now_us: the clock reading of the next step. A step must be old by the newest step's reading,
+            too. So a clock that is ahead for one step deletes nothing.
     """
     newest_us = head.clock_now or head.clock_us
     now_us = newest_us if now_us is None else min(now_us, newest_us)
@@ -107,10 +109,10 @@ def next_boundary(
 
 
 def _is_old(head: Head, base: int, retain_us: int, now_us: int) -> bool:
-    """Say whether all steps before a base are older than what is kept, by the steps' clock readings.
+    """Return whether all steps before a base are older than what is kept, by their clock readings.
 
-    A reading that turned out to be in the future counts as the one at which that was known. (Of a base that
-    an older version made it is not known; it goes with the next one.)
+    A reading that turned out to be in the future counts as the reading at which that was known. A
+    base that an older version made has no reading; it goes with the next base.
     """
     if not retain_us:
         return True

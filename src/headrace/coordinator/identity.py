@@ -1,11 +1,16 @@
-"""The identity of a pipeline's storage: what its durable data depends on, and what became of it.
+"""The identity of a pipeline: everything that its durable data depends on.
 
-Plain data in the head. What is drawn: ``computations`` (also those that were removed; with the ``shapes``
-of their state, see :mod:`headrace.coordinator.reshaping`), ``injectors``, ``streams``, ``retained`` (stream
-→ since which step its productions are kept). And, where there are such,
-``groups`` (their names, in order; each computation then says its own), ``removed`` (name →
-since which step it is not drawn, its state kept) and ``void`` (name → the step up to
-which files may hold rows of a computation of that name whose state was given up).
+It is plain data in the head, with these parts:
+
+* ``computations``: also those that were removed. Each has the ``shapes`` of its state; see
+  :mod:`headrace.coordinator.state_compatibility`.
+* ``injectors`` and ``streams``.
+* ``retained``: for each retained stream, the step since which its productions are kept.
+* ``groups``: their names, in order, if there are any. Each computation then names its own.
+* ``removed``: for each computation that was removed and whose state is kept, the step of the
+  removal.
+* ``void``: for each computation whose state was given up, the step up to which files may hold its
+  rows.
 """
 
 from __future__ import annotations
@@ -14,10 +19,10 @@ from collections.abc import Collection
 from typing import Any
 
 from headrace.coordinator.inputs import source_problems
-from headrace.coordinator.reshaping import merged_shapes, problems_of, undeclared_shapes
+from headrace.coordinator.state_compatibility import merged_shapes, problems_of, undeclared_shapes
 from headrace.errors import SchemaChanged
 from headrace.keyspace.groups import Groups
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 
 Identity = dict[str, Any]
 
@@ -26,15 +31,15 @@ def merged_identity(
     stored: Identity, wanted: Identity, *, step: int = 0, removed: Collection[str] = (),
     forgotten: Collection[str] = (), floor: int = -1,
 ) -> Identity:  # fmt: skip
-    """Return what the storage is to remember: new things added, stored cells kept.
+    """Return the identity to store: new parts are added, and stored cells are kept.
 
     Args:
-        stored: what it remembers, checked against ``wanted``.
-        wanted: the identity of the drawing that is to run.
-        step: of the claim with which it begins.
-        removed: computations that are not drawn, on purpose.
+        stored: the stored identity, checked against ``wanted``.
+        wanted: the identity of the graph that is to run.
+        step: the step of the claim with which it starts.
+        removed: computations that were removed on purpose.
         forgotten: computations whose state is given up.
-        floor: up to this step no file of changes is needed any more.
+        floor: files of changes up to this step are no longer needed.
     """
     computations = {
         name: facts
@@ -68,7 +73,7 @@ def merged_identity(
 
 
 def as_noted(identity: Identity, stored: Identity) -> Identity:
-    """Return an identity without what older versions did not note: shapes, and kinds of sources."""
+    """Return an identity without shapes and kinds of sources that older versions did not store."""
     noted = stored.get("computations", {})
     computations = {
         name: {
@@ -91,24 +96,25 @@ def as_noted(identity: Identity, stored: Identity) -> Identity:
 
 
 def groups_of(identity: Identity) -> Groups:
-    """Return the groups that it knows of."""
+    """Return the groups in an identity."""
     return Groups(identity.get("groups", []))
 
 
 def removed_of(head: Head | None) -> dict[str, int]:
-    """Return the computations that were removed and whose state is kept: name → since which step."""
+    """Return the step of removal of each computation that was removed with its state kept."""
     found: dict[str, int] = {} if head is None else head.identity.get("removed", {})
     return found
 
 
 def flows_otherwise(stored: Identity, wanted: Identity) -> bool:
-    """Say whether watermarks may move though nothing comes: for who is new, or is fed otherwise.
+    """Return whether watermarks may move although no record comes.
 
-    If they moved with the next step only, then what is late would follow from when there happens to be one.
+    They may if a computation is new, or if its inputs or its watermark rules are others. If they
+    moved only with the next step, which records are late would depend on when that step happens.
 
     Args:
-        stored: what the storage remembers.
-        wanted: the identity of the drawing that is to run.
+        stored: the stored identity.
+        wanted: the identity of the graph that is to run.
     """
     known = stored.get("computations", {})
     if stored.get("injectors", {}) != wanted.get("injectors", {}):
@@ -124,13 +130,13 @@ def check_identity(
     stored: Identity, wanted: Identity, *, removed: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> None:  # fmt: skip
-    """Check that durable state can be read by this pipeline.
+    """Check that this pipeline can read the durable state.
 
     Args:
-        stored: what the storage remembers.
-        wanted: the identity of the drawing that is to run.
-        removed: computations that are not drawn, on purpose.
-        forgotten: computations whose state is given up, so that nothing need be as it was.
+        stored: the stored identity.
+        wanted: the identity of the graph that is to run.
+        removed: computations that were removed on purpose.
+        forgotten: computations whose state is given up, so that anything about it may change.
 
     Raises:
         SchemaChanged: naming every difference.
@@ -168,7 +174,7 @@ def check_identity(
 
 
 def _groups_problems(stored: Identity, wanted: Identity) -> list[str]:
-    """Return why keys would not lie where they lay: groups that went, changed places, or need more bits."""
+    """Return why keys would get other hashes: groups were removed, reordered, or need more bits."""
     before, now = groups_of(stored), groups_of(wanted)
     names = ", ".join(before.names) or "none"
     if not stored or (now.bits == before.bits and now.names[: len(before.names)] == before.names):
@@ -179,7 +185,7 @@ def _groups_problems(stored: Identity, wanted: Identity) -> list[str]:
 
 
 def _group_problems(stored: Identity, wanted: Identity, name: str) -> list[str]:
-    """Return why a computation cannot be in its group: what is kept of it lies in another one."""
+    """Return why a computation cannot be in its group: its stored state lies in another group."""
     facts, now = (of["computations"][name] for of in (stored, wanted))
     was, is_ = facts.get("group"), now.get("group")
     same = groups_of(stored).group(was).number == groups_of(wanted).group(is_).number

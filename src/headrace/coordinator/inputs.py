@@ -1,4 +1,4 @@
-"""What becomes of injectors between two runs: none goes and none changes its kind silently. Pure."""
+"""Checks that no injector is lost or changes its kind of source between two runs, unnoticed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from headrace.errors import PipelineError
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 
 Identity = dict[str, Any]
 
@@ -16,13 +16,13 @@ def check_injectors_are_there(
 ) -> None:
     """Check that each computation that goes on still reads the injectors that it read.
 
-    One whose injector has another name now would read everything again, and count it twice.
+    If an injector got another name, its reader would read everything again, and count it twice.
 
     Args:
         head: the committed state.
-        wanted: the identity of the drawing that is to run.
+        wanted: the identity of the graph that is to run.
         forgotten: computations whose state is given up.
-        given_up: injectors that are gone on purpose.
+        given_up: injectors that were removed on purpose.
 
     Raises:
         PipelineError: naming an injector that is gone, and those that it may have become.
@@ -50,9 +50,9 @@ def _is_gone(name: str, computation: str, new: list[str]) -> PipelineError:
 
 
 def source_problems(stored: Identity, wanted: Identity) -> list[tuple[str, str]]:
-    """Return which injectors have another kind of source now, each with its remedy.
+    """Return which injectors have another kind of source now, each with a remedy.
 
-    How far one kind of source was read says nothing to another.
+    A position in one kind of source means nothing to another.
     """
     before, now = stored.get("injectors", {}), wanted.get("injectors", {})
     kinds = {

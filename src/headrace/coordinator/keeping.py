@@ -1,20 +1,23 @@
-"""What of retained streams is still kept: a function of the committed state and of what is asked for."""
+"""Retention: how much of the retained streams is kept.
+
+It is a function of the committed state and of what the pipeline asks for.
+"""
 
 from __future__ import annotations
 
-from headrace.coordinator.catching_up import streams_again
-from headrace.coordinator.shape import Shape
-from headrace.ledger.manifest import Head
+from headrace.coordinator.backfill import streams_again
+from headrace.coordinator.pipeline_facts import PipelineFacts
+from headrace.ledger.head import Head
 
 
-def kept_from(head: Head, shape: Shape, *, now_us: int) -> dict[str, int]:
-    """Return the first step that is kept from now on, of each stream of which some is to go.
+def kept_from(head: Head, shape: PipelineFacts, *, now_us: int) -> dict[str, int]:
+    """Return the first step that is kept from now on, for each stream that loses something.
 
     Args:
-        head: as of the newest step.
-        shape: the pipeline.
-        now_us: the clock reading of the step that comes next. What is old must be so by the newest
-            step's, too: a clock that is ahead for one step lets nothing go.
+        head: the pipeline as of the newest step.
+        shape: facts about the pipeline.
+        now_us: the clock reading of the next step. A production must be old by the newest step's
+            reading, too. So a clock that is ahead for one step drops nothing.
     """
     if not shape.kept:
         return {}
@@ -34,8 +37,8 @@ def kept_from(head: Head, shape: Shape, *, now_us: int) -> dict[str, int]:
     return found
 
 
-def _still_to_be_read(head: Head, shape: Shape, stream: str) -> int:
-    """Return the first step of a stream that a computation which catches up has still to read."""
+def _still_to_be_read(head: Head, shape: PipelineFacts, stream: str) -> int:
+    """Return the first step of a stream that a backfill still has to read."""
     at = head.catch_up
     if at is None or at.retained is None or stream not in streams_again(shape, at.names):
         return head.step + 1

@@ -1,22 +1,31 @@
-"""The coordinator's decisions: one method an event, instructions out.
+"""The coordinator: a state machine that decides what the driver does next.
 
 ::
 
-    Opened ──► Commit(claim) ──► Committed ──► Release… ──► Poll ──► Offered ─┬─► Run ──► TryEnded
-                                     ▲                        ▲               │             │
-                                     │                        └── Wait ◄──────┘        Commit(step)
-                                     └────────────────────────────────────────────────────┘
+    LedgerOpened
+         │
+    Commit(claim) ──► ManifestCommitted ──► Release… ──► Poll ──► Offered ─┬─► Run ──► AttemptEnded
+                              ▲                           ▲                │                 │
+                              │                           └──── Wait ◄─────┘           Commit(step)
+                              └──────────────────────────────────────────────────────────────┘
 
-After a claim, ``Recall`` comes before ``Poll``: an earlier driver may have shown results of the step that
-comes next, so that this very step must be run. Where there are weak sinks, ``HandOut`` (and for
-those that are late, ``Checkpoint``) comes before ``Commit``. When the outbox is full, ``AwaitSinks`` comes
-before ``Poll``, and so it does at the end: a stop, too, delivers what was committed. Steps since the last
-checkpoint are computed again before anything else: ``Regain`` and ``Run`` for each, and no ``Commit``. A
-handover is a stop that waits for the claim of the next one (``AwaitClaim``), and goes on if that does not
-come.
+Events go in, instructions come out, with one method for each event. The diagram shows the ordinary
+course. It is extended in these cases:
 
-It reads no clock, draws no number and touches no store: times come with events, the nonces from a
-source that is passed in. So a run is a function of its events, and can be replayed.
+* After a claim, ``LoadIntent`` comes before ``Poll``. An earlier driver may have shown results of
+  the next step, so that exactly this step must be run.
+* With weak sinks, ``DeliverBeforeCommit`` comes before ``Commit``. If a sink does not acknowledge
+  in time, ``WriteOutputs`` follows.
+* When the outbox is full, ``AwaitSinks`` comes before ``Poll``. It also comes at the end of a run,
+  because a stop delivers what was committed.
+* Steps since the last checkpoint are computed again before anything else. Each takes
+  ``PrepareReplay`` and ``Run``, and no ``Commit``.
+* A handover is a stop that waits for the claim of the next driver (``AwaitClaim``). If no claim
+  comes, the run goes on.
+
+The coordinator reads no clock, draws no random number and touches no store. Times come with events,
+and nonces from a source that is passed in. So a run is a function of its events and can be
+replayed.
 """
 
 from __future__ import annotations
@@ -28,16 +37,15 @@ import msgspec
 
 from headrace.coordinator.adoption import Adopted, Conflict, adopt
 from headrace.coordinator.available import AvailableNow
-from headrace.coordinator.backlog import has_backlog
-from headrace.coordinator.catching_up import (
+from headrace.coordinator.backfill import (
     known_then,
     offers_as_they_were,
     retained_after,
     what_to_read_again,
 )
+from headrace.coordinator.backlog import has_backlog
+from headrace.coordinator.batch_size import BatchSize
 from headrace.coordinator.clean_up import CleanUp
-from headrace.coordinator.course import Course
-from headrace.coordinator.injectors import Heard, known, limits, named_in, paused_partitions
 from headrace.coordinator.manifests import (
     claim_manifest,
     layout_begun_with,
@@ -45,77 +53,85 @@ from headrace.coordinator.manifests import (
     step_manifest,
 )
 from headrace.coordinator.messages import (
+    AttemptEnded,
+    AttemptFailed,
     AwaitClaim,
     Awaited,
     AwaitSinks,
+    BackfillOffered,
     ChangeAsked,
-    Checkpoint,
-    Checkpointed,
     Commanded,
     Commit,
-    Committed,
+    DeliverBeforeCommit,
+    DeliveredBeforeCommit,
     Event,
-    HandedOut,
-    HandOut,
     Instruction,
+    IntentLoaded,
+    LayoutCommand,
+    LedgerOpened,
+    LoadIntent,
     LookForPins,
+    ManifestCommitted,
     Offered,
-    OfferedAgain,
-    Opened,
+    OutputsStaged,
+    OutputsWritten,
     PinsFound,
     Poll,
-    PollAgain,
-    Recall,
-    Recalled,
-    Regain,
-    Regained,
+    PollBackfill,
+    PrepareReplay,
     Release,
     Released,
+    ReplayPrepared,
     Run,
-    Stage,
-    Staged,
-    Steer,
+    StageOutputs,
     Stop,
     StopAsked,
     Sweep,
-    TryBroke,
-    TryEnded,
     Wait,
     Woken,
+    WriteOutputs,
 )
-from headrace.coordinator.outbox import Outbox
-from headrace.coordinator.pace import Pace
+from headrace.coordinator.migrations.layout_state import LayoutState
+from headrace.coordinator.migrations.steering import MigrationController, wants_steps
+from headrace.coordinator.migrations.step_times import StepStats
+from headrace.coordinator.outbox import SinkOutbox
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep, plan_step
+from headrace.coordinator.polling import Heard, known, limits, named_in, paused_partitions
+from headrace.coordinator.replay import Replay, UncheckpointedSteps, check_same
 from headrace.coordinator.results import Results
 from headrace.coordinator.settings import Settings, check_settings
-from headrace.coordinator.shape import Shape
-from headrace.coordinator.steering import Steering, wants_steps
-from headrace.coordinator.step_times import Told
-from headrace.coordinator.stretch import Replay, Stretch, check_same
 from headrace.errors import CodeChanged, ReplayDiffers, StateLost, TryAbandoned
 from headrace.eventtime.watermark import Frontiers, news
 from headrace.ledger.commands import Answer
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import HANDED_OVER
 from headrace.ledger.intent import Intent
-from headrace.ledger.lease import HANDED_OVER
-from headrace.ledger.manifest import CatchUp, Head, Manifest
-from headrace.sources.base import Limit, Offer, Part
-from headrace.state.runs import FileRef
-from headrace.step.failures import error_of
-from headrace.step.plan import Failure
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import CatchUp
+from headrace.pipeline.source import Limit, Offer, Part
+from headrace.protocol.failures import error_of
+from headrace.protocol.plan import Failure
+from headrace.runfiles.format import FileRef
 
-#: While computations are catching up, so many steps are theirs for each that may be of new input.
+#: During a backfill, the number of backfill steps for each step that may take new input.
 _STEPS_OF_CATCHING_UP = 2
 
-#: Why a run ends that is to begin anew with another drawing.
+#: Why a run ends: it starts over with another topology.
 CHANGED = "changed"
-#: Why a run ends that has read what was there.
+#: Why a run ends: all input that was available has been read.
 CAUGHT_UP = "caught up"
 
 
 class _Pending(msgspec.Struct):
-    """The step under way; what came of it, once its try is adopted.
+    """The step under way, with its results once its attempt is adopted.
 
-    ``recorded`` is its manifest, if it is one that was committed before and is computed again.
+    Attributes:
+        planned: the step.
+        manifest: its manifest, once it is adopted.
+        adopted: its results, once it is adopted.
+        recorded: the manifest that it was committed with, if it is a committed step that is
+            computed again.
     """
 
     planned: PlannedStep
@@ -125,22 +141,25 @@ class _Pending(msgspec.Struct):
 
 
 class Coordinator:
-    """The state between events.
+    """The decisions of one driver, and the state that it keeps between events.
 
     Args:
-        shape: the pipeline.
+        shape: facts about the pipeline.
         settings: how to run it.
-        nonce: returns a fresh, unguessable-enough name at each call.
+        nonce: returns a fresh name at each call, which others are unlikely to guess.
         drain: whether to stop when all input has ended.
-        steering: what is remembered of steps for those who move state.
+        steering: remembers how long steps take and which load they had, to plan migrations.
 
     Attributes:
-        begins_with: the layout that is in force when the claim is committed; known once it was opened.
+        shape, settings: as passed.
+        head: the pipeline as of the newest manifest; None before the claim is committed.
+        begins_with: the layout that is in force once the claim is committed; until the ledger is
+            opened, that of ``shape``.
     """
 
     def __init__(
-        self, shape: Shape, settings: Settings, nonce: Callable[[], str], *, drain: bool,
-        steering: Steering | None = None,
+        self, shape: PipelineFacts, settings: Settings, nonce: Callable[[], str], *, drain: bool,
+        steering: MigrationController | None = None,
     ) -> None:  # fmt: skip
         check_settings(settings)
         self.shape = shape
@@ -148,73 +167,75 @@ class Coordinator:
         self.head: Head | None = None
         self._nonce = nonce
         self._drain = drain
-        self._available: AvailableNow | None = None  # if it is to end when that has been read
-        self._read_us: int | None = None  # since when there is nothing more to read
+        self._available: AvailableNow | None = None  # if the run ends once it has caught up
+        self._read_us: int | None = None  # the time since which nothing more is left to read
         self._polled = Poll({}, {})
         self._stopping = False
         self._pending: _Pending | None = None
         self._ending: str | None = None
-        self._pace = Pace(settings.target_us, settings.limit.rows)
-        self._caught_up_steps = 0  # in a row
+        self._pace = BatchSize(settings.target_us, settings.limit.rows)
+        self._caught_up_steps = 0  # consecutive steps of a backfill
         self._changing = False
-        self._heir: Commanded | None = None  # who is handed over to
-        self._most: Mapping[str, Limit] = {}  # how much the poll lets sources bring
-        self._listening_us = 0  # since when sources are asked for what they have
-        self._back_us = 0  # when the clock was last seen to have gone back
+        self._heir: Commanded | None = None  # the command of the driver that takes over
+        self._most: Mapping[str, Limit] = {}  # what the poll lets each source offer
+        self._listening_us = 0  # the time since which sources are asked
+        self._back_us = 0  # when the clock was last seen to go back
         self._paused: Mapping[str, frozenset[str]] = {}  # partitions that the poll leaves out
-        self._named: dict[str, Mapping[str, Part]] = {}  # partitions that sources have named last
+        self._named: dict[str, Mapping[str, Part]] = {}  # partitions that sources named last
         self.begins_with = shape.layout
-        self._outbox = Outbox(shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes)
+        self._outbox = SinkOutbox(
+            shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes
+        )
         self._awaiting: Literal["nothing", "room", "all"] = "nothing"
-        self._steering = steering or Steering()
-        self._recalled = False  # whether it is known what an earlier driver has begun
+        self._steering = steering or MigrationController()
+        self._recalled = False  # whether an intent of an earlier driver was looked for
         self._clean_up = CleanUp(settings, intents=bool(shape.weak))
-        self._stretch = Stretch(settings)
+        self._stretch = UncheckpointedSteps(settings)
         self._replay: Replay | None = None
-        self._lost = 0  # so often the stretch was lost since the last commit
-        self._deferred: Steer | Commanded | None = None  # until the next checkpoint
+        self._lost = 0  # how often uncheckpointed state was lost since the last commit
+        self._deferred: LayoutCommand | Commanded | None = None  # handled after the next checkpoint
         self._now_us = 0
         self._results = Results()
         self._furthest = -1  # the newest step that was computed again
 
     @property
     def waits(self) -> bool:
-        """Whether what ``AwaitSinks`` was for is still to come."""
+        """Whether ``AwaitSinks`` still has something to wait for."""
         if self._awaiting == "room":
             return bool(self._outbox.waits_for(self._head.unreleased))
         return self._awaiting == "all" and bool(self._outbox.undelivered(self._head.unreleased))
 
     def lagging(self, sinks: Iterable[str]) -> list[str]:
-        """Return those of some sinks that have not acknowledged all that they were given."""
+        """Return those of the given sinks that have not acknowledged all they were given."""
         return self._outbox.lagging(sinks)
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Return what to do after an event. Instructions are carried out in order."""
+        """Return the instructions that follow from an event, in the order to carry them out."""
         match event:
-            case Opened():
+            case LedgerOpened():
                 return self._opened(event)
-            case Committed():
+            case ManifestCommitted():
                 return self._committed(event)
-            case Recalled() | Offered() | OfferedAgain() | Regained():
+            case IntentLoaded() | Offered() | BackfillOffered() | ReplayPrepared():
                 return self._found(event)
-            case TryEnded():
+            case AttemptEnded():
                 return self._try_ended(event)
-            case TryBroke():
+            case AttemptFailed():
                 return self._try_broke(event)
-            case HandedOut():
+            case DeliveredBeforeCommit():
                 return self._handed_out(event.late)
-            case Checkpointed() | Staged():
+            case OutputsWritten() | OutputsStaged():
                 return self._written(event)
             case Released() | PinsFound():
                 return self._remember(event)
             case Woken() | Awaited():
                 return self._woken() if isinstance(event, Woken) else self._awaited(event)
-            case StopAsked() | Commanded() | Steer() | ChangeAsked():
+            case StopAsked() | Commanded() | LayoutCommand() | ChangeAsked():
                 return self._asked(event)
 
     # -- opening ------------------------------------------------------------------------------
 
-    def _opened(self, event: Opened) -> list[Instruction]:
+    def _opened(self, event: LedgerOpened) -> list[Instruction]:
         head = event.head
         self._listening_us = self._now_us = event.now_us
         self._stretch.open(event.checkpoint, event.light, event.now_us)
@@ -228,7 +249,7 @@ class Coordinator:
 
     # -- after a commit -----------------------------------------------------------------------
 
-    def _committed(self, event: Committed) -> list[Instruction]:
+    def _committed(self, event: ManifestCommitted) -> list[Instruction]:
         head = event.head
         if event.after_us is not None:
             self._steering.committed(event.after_us)
@@ -253,8 +274,11 @@ class Coordinator:
             todo.append(clean)
         return [*todo, *self._go_on()]
 
-    def _note_step(self, event: Committed) -> Adopted | None:
-        """Note what was committed; return what came of it, if it was computed."""
+    def _note_step(self, event: ManifestCommitted) -> Adopted | None:
+        """Note the committed manifest.
+
+        Return the step's results, or None if nothing was computed.
+        """
         pending, self._pending, self._lost = self._pending, None, 0
         adopted = None if pending is None else pending.adopted
         self._stretch.committed(event.head, event.manifest, adopted)
@@ -263,14 +287,21 @@ class Coordinator:
         return adopted
 
     def _at_hand(self, head: Head) -> Mapping[int, list[FileRef]]:
-        """Return the steps whose outputs are there: in files, or with the step that has just ended."""
+        """Return the steps whose outputs are in files or at hand, so that they can be delivered.
+
+        A step that is still to be computed again comes later, with all steps after it.
+        """
         missing = None if self._replay is None else self._replay.next
         if missing is None:
             return head.unreleased
         return {step: files for step, files in head.unreleased.items() if step < missing.step}
 
     def _go_on(self) -> list[Instruction]:
-        """Begin the next step, if the outbox has room for it; but first what is to be computed again."""
+        """Start the next step, unless something else comes first.
+
+        Before it come, in this order: a replay, a deferred command, the end of the run, a handover,
+        and waiting for room in the outbox.
+        """
         if self._replay is not None:
             return self._compute_again()
         if self._deferred is not None:
@@ -288,7 +319,8 @@ class Coordinator:
         if self._outbox.waits_for(self._head.unreleased):
             self._awaiting = "room"
             return [AwaitSinks()]
-        # (what an earlier driver has begun is run by the one that is not paused any more)
+        # While paused, no intent is looked for. The step that an earlier driver started is run
+        # after the pause.
         return [self._poll() if self._recalled or self._head.paused else self._recall()]
 
     def _remember(self, event: Released | PinsFound) -> list[Instruction]:
@@ -309,24 +341,32 @@ class Coordinator:
 
     # -- what comes next ----------------------------------------------------------------------
 
-    def _found(self, event: Recalled | Offered | OfferedAgain | Regained) -> list[Instruction]:
-        """Begin a step, if what was found is one."""
+    def _found(
+        self, event: IntentLoaded | Offered | BackfillOffered | ReplayPrepared
+    ) -> list[Instruction]:
+        """Start a step, if the event brings one."""
         match event:
-            case Recalled():
+            case IntentLoaded():
                 return self._recalled_by(event)
             case Offered():
                 return self._offered(event)
-            case OfferedAgain():
+            case BackfillOffered():
                 return self._offered_again(event)
-            case Regained():
+            case ReplayPrepared():
                 return self._regained(event)
 
-    def _recall(self) -> Recall:
-        """Ask for the intent of the next step. Only after the claim: see the ledger's protocol."""
-        return Recall(self._head.done + 1, self.shape.starts(self._head))
+    def _recall(self) -> LoadIntent:
+        """Ask for the intent of the next step.
 
-    def _recalled_by(self, event: Recalled) -> list[Instruction]:
-        """Run what another driver intends, if it does: it may have shown the results."""
+        This is safe only after the claim. See the protocol in :mod:`headrace.ledger.ledger`.
+        """
+        return LoadIntent(self._head.done + 1, self.shape.starts(self._head))
+
+    def _recalled_by(self, event: IntentLoaded) -> list[Instruction]:
+        """Run the step that an earlier driver intended, if it left an intent.
+
+        Its results may have been shown.
+        """
         if self._stopping:
             return self._end("stopped")
         if event.intent is not None and not event.ready:
@@ -335,17 +375,19 @@ class Coordinator:
         if event.intent is None:
             return [self._poll()]
         intent = event.intent
-        # (what was to be read again for a computation that is gone is computed by nobody)
+        # An intended backfill step is not run if its computations have been removed since.
         read_by_nobody = intent.replays and self._head.catch_up is None
         if not event.same_code and not read_by_nobody:
             if not self.settings.recompute_shown:
                 return [Stop("failed", _code_changed(intent, self.shape))]
-            # (the number of this very step: none of its rows were shown under it)
+            # Under the number of this very step, no row has been shown.
             intent = msgspec.structs.replace(intent, step=self._head.step + 1)
-        outrun = self._pending
-        return self._begin(intent, try_=0 if outrun is None else outrun.planned.plan.try_ + 1)
+        superseded = self._pending
+        return self._begin(
+            intent, try_=0 if superseded is None else superseded.planned.plan.try_ + 1
+        )
 
-    def _poll(self) -> Poll | PollAgain:
+    def _poll(self) -> Poll | PollBackfill:
         head, shape = self._head, self.shape
         if head.paused:
             return Poll({}, {})
@@ -372,11 +414,12 @@ class Coordinator:
         if self._stopping:
             return self._end("stopped")
         if self._head.paused:
-            self._listening_us = event.now_us  # who brings nothing was not asked
+            # A source that offers nothing may not have been asked.
+            self._listening_us = event.now_us
             return [Wait(event.now_us + self.settings.poll_us), self._poll()]
         head = self._head
         if has_backlog(head, self.shape, catching_up=False):
-            self._listening_us = event.now_us  # (nobody was asked)
+            self._listening_us = event.now_us  # no source was asked
             return self._begin_without_input(event)
         offers = {name: offer for name, offer in event.offers.items() if offer is not None}
         if self._available is not None:
@@ -393,17 +436,21 @@ class Coordinator:
         return self._idle(event.now_us)
 
     def _tell_time(self, now_us: int) -> None:
-        """Learn what time it is; where it is earlier than it was, a clock is right again, or wrong now."""
+        """Note what time it is.
+
+        If the time is earlier than before, the clock is wrong now or has been corrected.
+        """
         if now_us < self._now_us:
             self._back_us = now_us
             self._listening_us = min(self._listening_us, now_us)
         self._now_us = now_us
 
     def _is_due(self, now_us: int) -> bool:
-        """Say whether a wall timer is due.
+        """Return whether a wall timer is due.
 
-        Of a run that is over once its input has been read, only those count that were due by then: one
-        that is set again and again would keep it going.
+        A run that ends once its input has been read counts only timers that were due by then.
+        Otherwise a timer that is set again and again would keep the run going. While a hold is
+        pending, all timers count.
         """
         if self._all_is_read:
             self._read_us = now_us if self._read_us is None else self._read_us
@@ -415,14 +462,14 @@ class Coordinator:
 
     @property
     def _all_is_read(self) -> bool:
-        """Whether a run that is to end then has read all that there is to read."""
+        """Whether the run ends once its input has been read, and all of it has been."""
         left = set(self.shape.injectors) - set(self._head.ended)
         if self._available is not None:
             return self._available.is_done(left)
         return self._drain and not left
 
     def _idle(self, now_us: int) -> list[Instruction]:
-        """Wait for input or a timer, unless there will be none."""
+        """Wait for input or for a timer. End the run if neither will come."""
         head = self._head
         if head.catch_up is not None:
             return [self._poll()]
@@ -436,12 +483,15 @@ class Coordinator:
         return [Wait(until), self._poll()]
 
     def _held(self) -> bool:
-        """Say whether a hold keeps an output watermark from the end: its timer is still to fire."""
+        """Return whether a hold keeps an output watermark from the end.
+
+        Its timer is still to fire.
+        """
         marks = (self._head.watermark_of(name) for name in self.shape.nodes)
         return any(after_out < after_in for after_in, after_out in marks)
 
-    def _offered_again(self, event: OfferedAgain) -> list[Instruction]:
-        """Let those that are behind work on what the others had long ago; or say that they have arrived."""
+    def _offered_again(self, event: BackfillOffered) -> list[Instruction]:
+        """Start the next step of a backfill, or note that the backfill is complete."""
         if self._stopping:
             return self._end("stopped")
         head = self._head
@@ -456,7 +506,10 @@ class Coordinator:
     # -- a step -------------------------------------------------------------------------------
 
     def _intent(
-        self, event: Offered | OfferedAgain, offers: dict[str, Offer], facts: dict[str, Frontiers]
+        self,
+        event: Offered | BackfillOffered,
+        offers: dict[str, Offer],
+        facts: dict[str, Frontiers],
     ) -> Intent:
         return Intent(
             order=self._head.done + 1,
@@ -465,21 +518,21 @@ class Coordinator:
             clock_us=event.now_us,
             offers=offers,
             known=facts,
-            replays=isinstance(event, OfferedAgain),
+            replays=isinstance(event, BackfillOffered),
             code=self.shape.code,
         )
 
     def _begin(
         self, intent: Intent, *, try_: int = 0, checkpoint: bool = False
     ) -> list[Instruction]:
-        """Run what somebody intends: this driver, or one before it."""
+        """Run the step of an intent, which may be this driver's own or that of an earlier one."""
         light = not (checkpoint or self._stretch.is_due(self._head, intent.clock_us))
         planned = plan_step(
             self._head, self.shape, self.settings, intent, light=light, soft=self._stretch.links
         )
         planned = msgspec.structs.replace(planned, plan=self._steering.measured(planned.plan))
         self._pending = _Pending(planned.as_try(try_))
-        # (not sooner: readers may pin a step for as long as there is nothing to do)
+        # Pins are looked for no sooner, since readers may pin a step while the pipeline is idle.
         look = [LookForPins()] if self._clean_up.wants_pins(self._head, intent.clock_us) else []
         return [*look, self._run_of(self._pending.planned)]
 
@@ -487,8 +540,8 @@ class Coordinator:
         weak = bool(self.shape.weak)
         return Run(planned.plan, planned.divisions, planned.intent if weak else None)
 
-    def _try_ended(self, event: TryEnded) -> list[Instruction]:
-        if event.outrun:
+    def _try_ended(self, event: AttemptEnded) -> list[Instruction]:
+        if event.superseded:
             return [self._recall()]
         pending = self._pending
         assert pending is not None
@@ -511,7 +564,7 @@ class Coordinator:
         moved = self._steering.after_step(
             self._head,
             plan.clock_us,
-            Told(
+            StepStats(
                 event.took_us,
                 usual=not plan.replays,
                 prepared=bool(plan.ahead) and not result.unread,
@@ -522,7 +575,7 @@ class Coordinator:
         return self._hand_out(pending.manifest, result) or self._stage(pending)
 
     def _failed(self, failure: Failure) -> list[Instruction]:
-        """Stop; unless what is missing can be computed again."""
+        """Stop with the error, unless lost state can be computed again."""
         self._lost += 1
         if failure.kind != StateLost.__name__ or self._lost >= self.settings.max_tries:
             return [Stop("failed", error_of(failure))]
@@ -530,11 +583,11 @@ class Coordinator:
         self._replay = self._stretch.replay()
         return self._compute_again()
 
-    def _try_broke(self, event: TryBroke) -> list[Instruction]:
-        return [self._recall()] if event.outrun else self._again(event.why)
+    def _try_broke(self, event: AttemptFailed) -> list[Instruction]:
+        return [self._recall()] if event.superseded else self._again(event.why)
 
     def _again(self, why: str) -> list[Instruction]:
-        """Abandon the try and run the same step, with the same division, again."""
+        """Discard the attempt, and run the same step with the same division again."""
         pending = self._pending
         assert pending is not None
         plan = pending.planned.plan
@@ -550,7 +603,7 @@ class Coordinator:
         return [self._run_of(pending.planned)]
 
     def _set_pace(self, intent: Intent, took_us: int) -> None:
-        """Let live injectors take what a step of the right length can do."""
+        """Adjust how much live injectors may offer, so that steps take about the target time."""
         offered = [
             offer.rows
             for name, offer in intent.offers.items()
@@ -558,10 +611,10 @@ class Coordinator:
         ]
         self._pace.note(max(offered, default=0), took_us)
 
-    # -- computing again ----------------------------------------------------------------------
+    # -- replay -------------------------------------------------------------------------------
 
     def _compute_again(self) -> list[Instruction]:
-        """Bring back what was changed since the last checkpoint, step by step."""
+        """Compute the steps since the last checkpoint again, one at a time."""
         assert self._replay is not None
         recorded = self._replay.next
         if recorded is None:
@@ -569,16 +622,16 @@ class Coordinator:
             given = self._outbox.give_all(self._head.unreleased)
             return [*(Release(step, sinks) for step, sinks in given), *self._go_on()]
         assert recorded.intent is not None
-        return [Regain(recorded.intent, self.shape.starts(self._replay.head(self._head)))]
+        return [PrepareReplay(recorded.intent, self.shape.starts(self._replay.head(self._head)))]
 
-    def _regained(self, event: Regained) -> list[Instruction]:
-        """Compute a step again, once its input can be had."""
+    def _regained(self, event: ReplayPrepared) -> list[Instruction]:
+        """Compute a step again, once its input is available."""
         assert self._replay is not None
         recorded = self._replay.next
         assert recorded is not None and recorded.intent is not None
         self._tell_time(event.now_us)
         if not event.ready and self._stopping:
-            return [Stop("stopped")]  # (what is left to be computed again, is so at the next start)
+            return [Stop("stopped")]  # the next run starts with the rest of the replay
         if not event.ready:
             return [Wait(event.now_us + self.settings.poll_us), *self._compute_again()]
         planned = plan_step(
@@ -589,7 +642,7 @@ class Coordinator:
         return [Run(planned.plan, planned.divisions)]
 
     def _computed_again(self, recorded: Manifest, result: Adopted) -> list[Instruction]:
-        """Compare a step with what was recorded, let sinks have what they lack of it, and go on."""
+        """Compare a step with its manifest, give sinks what they still lack of it, and go on."""
         assert self._replay is not None
         try:
             check_same(recorded, result)
@@ -608,16 +661,21 @@ class Coordinator:
         return [*given, *self._go_on()]
 
     def _hand_out(self, manifest: Manifest, adopted: Adopted) -> list[Instruction]:
-        """Give weak sinks what they get of an adopted step, if there is anything."""
+        """Give weak sinks the results of an adopted step.
+
+        Return no instruction if they have none.
+        """
         streams = {sink: self.shape.sinks[sink] for sink in self.shape.weak}
         sinks = [sink for sink, name in streams.items() if adopted.stream_digests.get(name)]
         if not sinks:
             return []
         awaited = [sink for sink in sinks if streams[sink] in adopted.unstaged]
-        # One that is behind already is not waited for again: its outputs are staged at once.
+        # If a sink lags already, the step does not wait for it. Its outputs are staged at once.
         patience = 0 if self._outbox.lagging(awaited) else self.settings.straggler_us
         self._outbox.give(sinks, manifest.step)
-        return [HandOut(manifest.step, manifest.origin, adopted, sinks, awaited, patience)]
+        return [
+            DeliverBeforeCommit(manifest.step, manifest.origin, adopted, sinks, awaited, patience)
+        ]
 
     def _handed_out(self, late: list[str]) -> list[Instruction]:
         pending = self._pending
@@ -625,15 +683,15 @@ class Coordinator:
         if not late:
             return self._stage(pending)
         streams = sorted({self.shape.sinks[sink] for sink in late})
-        return [Checkpoint(pending.planned.plan, pending.adopted, streams)]
+        return [WriteOutputs(pending.planned.plan, pending.adopted, streams)]
 
-    def _written(self, event: Checkpointed | Staged) -> list[Instruction]:
-        if isinstance(event, Staged):
+    def _written(self, event: OutputsWritten | OutputsStaged) -> list[Instruction]:
+        if isinstance(event, OutputsStaged):
             return self._staged(event)
         return self._checkpointed(event.file)
 
     def _checkpointed(self, file: FileRef) -> list[Instruction]:
-        """Keep in the outbox what a weak sink has not acknowledged, and go on."""
+        """Name the file with what a weak sink has not acknowledged, and go on."""
         pending = self._pending
         assert pending is not None and pending.manifest is not None
         outputs = [*pending.manifest.outputs, file]
@@ -641,15 +699,18 @@ class Coordinator:
         return self._stage(pending)
 
     def _stage(self, pending: _Pending) -> list[Instruction]:
-        """Commit a step; before a checkpoint all is in files that a replay would not make again."""
+        """Commit a step.
+
+        Before a checkpoint, stage results that no later replay would make again.
+        """
         assert pending.manifest is not None
         if not pending.manifest.light:
             left = self._results.left(self._outbox.undelivered(self._head.unreleased))
             if left:
-                return [Stage(pending.planned.plan, left)]
+                return [StageOutputs(pending.planned.plan, left)]
         return [self._commit(pending)]
 
-    def _staged(self, event: Staged) -> list[Instruction]:
+    def _staged(self, event: OutputsStaged) -> list[Instruction]:
         pending = self._pending
         assert pending is not None and pending.manifest is not None
         self._results.staged()
@@ -661,9 +722,11 @@ class Coordinator:
         head = self._head
         return Commit(head, self._outbox.noted(head, pending.manifest), pending.adopted)
 
-    # -- what is asked ------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------
 
-    def _asked(self, event: StopAsked | Commanded | Steer | ChangeAsked) -> list[Instruction]:
+    def _asked(
+        self, event: StopAsked | Commanded | LayoutCommand | ChangeAsked
+    ) -> list[Instruction]:
         if isinstance(event, StopAsked):
             self._stopping |= event.at_once
             self._drain = not event.catch_up
@@ -674,38 +737,38 @@ class Coordinator:
             return []
         if isinstance(event, Commanded):
             return self._commanded(event)
-        if isinstance(event, Steer):
+        if isinstance(event, LayoutCommand):
             return self._defer(event) or self._steered(event)
         self._changing = True
         return self._end(CHANGED)
 
-    def _defer(self, event: Steer | Commanded) -> list[Instruction]:
-        """Let it be until the next checkpoint, if there is something that is not in storage.
+    def _defer(self, event: LayoutCommand | Commanded) -> list[Instruction]:
+        """Defer a command until the next checkpoint, if some state is not in storage yet.
 
-        Also while it is paused: a pause that was agreed on for a step may begin with a note.
+        This holds while paused, too: a pause that was agreed on for a step may start with a note.
         """
         if not self._head.is_behind:
             return []
         self._deferred = event
-        if isinstance(event, Steer):
+        if isinstance(event, LayoutCommand):
             self._tell_time(event.now_us)
         return self._begin_checkpoint()
 
     def _begin_checkpoint(self) -> list[Instruction]:
-        """Begin a step without input, that brings to storage what is not there."""
+        """Start a step without input that writes all state to storage."""
         return self._begin_without_input(Offered({}, self._now_us), checkpoint=True)
 
     def _begin_without_input(
         self, event: Offered, *, checkpoint: bool = False
     ) -> list[Instruction]:
-        """Begin a step that takes nothing of what there is to read."""
-        # (no source was asked, so no partition is idle)
+        """Start a step that takes no input."""
+        # No source was asked, so no partition is considered idle.
         heard = Heard(event.now_us, event.now_us, self._paused, named=self._named)
         facts = known(self._head, self.shape, {}, heard)
         return self._begin(self._intent(event, {}, facts), checkpoint=checkpoint)
 
     def _commanded(self, event: Commanded) -> list[Instruction]:
-        """Note an answer durably, before anything follows from it."""
+        """Commit the answer to a command before anything follows from it."""
         answer = event.answer
         if answer.applied and event.kind == "hand_over":
             return self._hand_over(event)
@@ -718,7 +781,7 @@ class Coordinator:
             and not self._head.paused
         ):
             return self._defer(event)
-        # (the step that was agreed on may have been the checkpoint that this has waited for)
+        # The agreed step may have been the very checkpoint for which this command was deferred.
         halt = event.halt
         at_once = answer.applied and (
             halt is None or halt.kind == "none" or halt.step <= self._head.step
@@ -729,7 +792,10 @@ class Coordinator:
         return [self._note([answer], paused=paused, told=event)]
 
     def _hand_over(self, event: Commanded) -> list[Instruction]:
-        """Bring all to storage and to sinks; then answer, by the manifest that the claim is to follow."""
+        """Write all state to storage and deliver everything.
+
+        Then answer with the manifest that the claim follows.
+        """
         self._heir = event
         if self._head.is_behind:
             return self._begin_checkpoint()
@@ -740,14 +806,17 @@ class Coordinator:
         return [msgspec.structs.replace(self._note([answer]), hands_over=True)]
 
     def _awaited(self, event: Awaited) -> list[Instruction]:
-        """End if the pipeline was claimed; otherwise go on, in the same epoch: nothing has come between."""
+        """End if the pipeline was claimed.
+
+        Otherwise go on in the same epoch, since nothing was committed between.
+        """
         heir, self._heir = self._heir, None
         if heir is None or not event.claimed:
             return self._go_on()
         return [Stop(f"{HANDED_OVER} to {heir.to}, step {self._head.step}")]
 
-    def _steered(self, event: Steer) -> list[Instruction]:
-        """Note what becomes of the layout, and the answer to who has asked for it."""
+    def _steered(self, event: LayoutCommand) -> list[Instruction]:
+        """Commit a change of the layout state, with the answer if a command asked for it."""
         head = self._head
         if event.asked is None:
             course = self._steering.next_turn(head, event.now_us)
@@ -756,7 +825,7 @@ class Coordinator:
         return [self._note([decided.answer], course=decided.course)]
 
     def _end(self, why: str) -> list[Instruction]:
-        """Stop; but first deliver what was committed, and note that durably."""
+        """Stop, once everything committed is delivered and that is noted durably."""
         head = self._head
         if head.is_behind and (why == CHANGED or not (head.paused or head.stops_here)):
             return self._begin_checkpoint()
@@ -770,10 +839,10 @@ class Coordinator:
 
     def _note(
         self, answers: Sequence[Answer] = (), *, paused: bool | None = None,
-        catch_up: CatchUp | None = None, course: Course | None = None,
+        catch_up: CatchUp | None = None, course: LayoutState | None = None,
         told: Commanded | None = None, caught_up: bool = False,
     ) -> Commit:  # fmt: skip
-        """Commit a step in which nothing is computed, for what it says."""
+        """Commit a manifest without a computed step, for what it says."""
         head = self._head
         note = note_manifest(
             head, self.shape, answers=answers, paused=paused, catch_up=catch_up, course=course,
@@ -784,8 +853,8 @@ class Coordinator:
         return Commit(head, self._outbox.noted(head, note))
 
 
-def _code_changed(intent: Intent, shape: Shape) -> CodeChanged:
-    """Return the error about a step that other code has begun to show."""
+def _code_changed(intent: Intent, shape: PipelineFacts) -> CodeChanged:
+    """Return the error for a step that other code has started to show."""
     weak = ", ".join(repr(name) for name in shape.weak) or "weak sinks that are not drawn any more"
     return CodeChanged(
         f"the step that comes next was begun by other code, which may have shown its results to {weak} "

@@ -1,7 +1,7 @@
-"""What is committed: the manifest of a claim, of a note, and of a step that was computed.
+"""Building manifests: of a claim, of a note, and of a step that was computed.
 
-Each is on top of a head, and says only what differs from it. What sinks have received is added by the
-outbox.
+Each manifest is built on a head and holds only what differs from it. What sinks have received is
+added by the outbox (:mod:`headrace.coordinator.outbox`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.backfill import to_catch_up
 from headrace.coordinator.backlog import backlog_after
-from headrace.coordinator.beginning import asked_of, layout_to_begin_with
-from headrace.coordinator.catching_up import to_catch_up
 from headrace.coordinator.clean_up import next_boundary
-from headrace.coordinator.course import Course, course_of
 from headrace.coordinator.identity import (
     as_noted,
     check_identity,
@@ -23,30 +21,35 @@ from headrace.coordinator.identity import (
     merged_identity,
     removed_of,
 )
+from headrace.coordinator.initial_layout import asked_of, layout_to_begin_with
 from headrace.coordinator.keeping import kept_from
-from headrace.coordinator.messages import Opened
-from headrace.coordinator.migrating import give_up
+from headrace.coordinator.messages import LedgerOpened
+from headrace.coordinator.migrations.layout_state import LayoutState, course_of
+from headrace.coordinator.migrations.lifecycle import give_up
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep
 from headrace.coordinator.reopening import catching_up_after, reopening
 from headrace.coordinator.settings import Settings
-from headrace.coordinator.shape import Shape
 from headrace.errors import SchemaChanged, ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, changes, check_number_of_partitions
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.commands import Answer
-from headrace.ledger.manifest import CatchUp, Division, Halt, Head, Manifest, fold
-from headrace.sources.base import Position
+from headrace.ledger.folding import fold
+from headrace.ledger.head import Head
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import CatchUp, Division, ScheduledStop
+from headrace.pipeline.source import Position
 
 _OTHER_LAYOUT = "the pipeline was started with another layout"
 
 
-def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
-    """Return the manifest by which a driver begins: the empty step that bears its epoch.
+def claim_manifest(event: LedgerOpened, shape: PipelineFacts, *, nonce: str) -> Manifest:
+    """Return the manifest by which a driver claims an epoch. It is a step without input.
 
     Raises:
-        SchemaChanged: for state that this drawing could not read.
-        PipelineError: for a drawing that this storage does not allow.
+        SchemaChanged: for state that the new graph could not read.
+        PipelineError: for a graph that this storage does not allow.
     """
     head = event.head
     if head is not None and head.is_behind:
@@ -78,7 +81,7 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
         claim=True,
         clock_us=event.now_us,
         seed=0,
-        # (a step is due at once: watermarks and timers stand where the old drawing left them)
+        # The next step is due at once: watermarks and timers stand where the old graph left them.
         next_wall_timer=MIN_TIME if stirred else MAX_TIME,
         layout=layout,
         asked=asked_of(head, shape),
@@ -103,8 +106,8 @@ def claim_manifest(event: Opened, shape: Shape, *, nonce: str) -> Manifest:
     )  # fmt: skip
 
 
-def _check_as_drawn(head: Head, shape: Shape) -> None:
-    """Check that steps can be computed again as they were: by the drawing that computed them."""
+def _check_as_drawn(head: Head, shape: PipelineFacts) -> None:
+    """Check that steps can be computed again, which takes the graph that computed them."""
     drawn = merged_identity(head.identity, shape.identity, removed=removed_of(head))
     if as_noted(drawn, head.identity) != head.identity:
         raise SchemaChanged(
@@ -122,35 +125,37 @@ def layout_begun_with(head: Head | None, claim: Manifest) -> LayoutWire:
     return head.layout_now.at(claim.step).wire
 
 
-def give_up_all(head: Head, now_us: int, course: Course | None = None) -> Course:
-    """Return the course when a claim begins with a layout of its own.
+def give_up_all(head: Head, now_us: int, course: LayoutState | None = None) -> LayoutState:
+    """Return the layout state after a claim with another layout: every migration is aborted.
 
-    What was asked for since the run before is about that one.
+    This includes migrations that were asked for since the last run, since they were meant for the
+    old layout.
     """
     before = [migration.id for migration in head.migrations]
     return give_up(course or course_of(head, now_us), before, _OTHER_LAYOUT)
 
 
 def note_manifest(
-    head: Head, shape: Shape, *, answers: Sequence[Answer] = (), paused: bool | None = None,
-    catch_up: CatchUp | None = None, course: Course | None = None,
-    drained_hosts: list[str] | None = None, halt: Halt | None = None, caught_up: bool = False,
+    head: Head, shape: PipelineFacts, *, answers: Sequence[Answer] = (), paused: bool | None = None,
+    catch_up: CatchUp | None = None, course: LayoutState | None = None,
+    drained_hosts: list[str] | None = None, halt: ScheduledStop | None = None, caught_up: bool = False,
     nonce: str, cleaned: int,
 ) -> Manifest:  # fmt: skip
-    """Return the manifest of a step in which nothing is computed.
+    """Return the manifest of a note: a step in which nothing is computed.
 
     Args:
-        head: what it is on top of.
-        shape: the pipeline.
-        answers: to commands.
-        paused: whether it is paused from now on; None for as it was.
-        catch_up: who is to catch up from now on; None for as it was.
-        course: what becomes of the layout; None for as it was.
-        drained_hosts: where no worker is to live from now on; None for as it was.
-        halt: what is to be done after a later step; None for as it was.
-        caught_up: whether the run ends here, since all that was there has been read.
-        nonce: tells this manifest from any other.
-        cleaned: those files are gone that died up to this step.
+        head: the head that it follows.
+        shape: facts about the pipeline.
+        answers: answers to commands.
+        paused: whether the pipeline is paused from now on; None to leave it as it was.
+        catch_up: the backfill from now on; None to leave it as it was.
+        course: the layout state from now on; None to leave it as it was.
+        drained_hosts: hosts on which no worker may run from now on; None to leave them as they
+            were.
+        halt: what happens after a later step; None to leave it as it was.
+        caught_up: whether the run ends here, since everything available has been read.
+        nonce: distinguishes this manifest from any other.
+        cleaned: files that died up to this step have been deleted.
     """
     return Manifest(
         pipeline=shape.name,
@@ -177,23 +182,23 @@ def note_manifest(
 
 
 def step_manifest(
-    planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, settings: Settings, *,
+    planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts, settings: Settings, *,
     nonce: str, cleaned: int, pinned: int | None = None,
 ) -> Manifest:  # fmt: skip
     """Return the manifest of a step that was computed.
 
     Args:
         planned: the step.
-        adopted: what came of it.
-        head: what it was planned on.
-        shape: the pipeline.
+        adopted: its results.
+        head: the head that it was planned on.
+        shape: facts about the pipeline.
         settings: how it is run.
-        nonce: tells this manifest from any other.
-        cleaned: those files are gone that died up to this step.
-        pinned: the lowest step that a reader has pinned; None for none.
+        nonce: distinguishes this manifest from any other.
+        cleaned: files that died up to this step have been deleted.
+        pinned: the lowest step that a reader has pinned; None if there is none.
 
     Raises:
-        InvariantBroken: when a watermark went back, or passed what is still to be worked on.
+        InvariantBroken: when a watermark went back, or passed work that is still to be done.
     """
     if planned.plan.replays:
         made = _of_catching_up(planned, adopted, head, shape, nonce)
@@ -211,7 +216,7 @@ def step_manifest(
 
 
 def _of_step(
-    planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, nonce: str
+    planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts, nonce: str
 ) -> Manifest:
     plan = planned.plan
     after = plan.injectors_after(adopted.seen, shape.rules)
@@ -262,7 +267,10 @@ def _of_step(
 
 
 def _reached(adopted: Adopted, head: Head) -> dict[str, int]:
-    """Return up to when computations whose input has ended have worked it off, where that has changed."""
+    """Return, for computations whose input has ended, the event time that they have reached.
+
+    Only changes are returned.
+    """
     found = {
         name: max(head.reached_by(name), adopted.reached.get(name, MIN_TIME))
         for name, (after_in, _) in adopted.watermarks.items()
@@ -272,9 +280,9 @@ def _reached(adopted: Adopted, head: Head) -> dict[str, int]:
 
 
 def _of_catching_up(
-    planned: PlannedStep, adopted: Adopted, head: Head, shape: Shape, nonce: str
+    planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts, nonce: str
 ) -> Manifest:
-    """Return the manifest of a step of catching up: it moves only those that are behind."""
+    """Return the manifest of a backfill step, which moves only the computations of the backfill."""
     then = head.as_of_catch_up()
     made = _of_step(planned, adopted, then, shape, nonce)
     retained = planned.plan.retained
@@ -289,7 +297,7 @@ def _of_catching_up(
 def _divisions(
     planned: PlannedStep, adopted: Adopted, starts: Mapping[str, Position]
 ) -> dict[str, Division]:
-    """Return what a step took of each injector; of one that only ended, nothing."""
+    """Return what the step took of each injector. It is empty for one that only ended."""
     ended = {name: (starts[name], starts[name]) for name in planned.finals}
     return {
         name: Division(
@@ -305,7 +313,7 @@ def _divisions(
 
 
 def _check_watermarks(adopted: Adopted, after: Mapping[str, Frontiers], head: Head) -> None:
-    """Invariant 7: watermarks never go back, and never pass what is still to be worked on."""
+    """Check invariant 7: watermarks never go back, and never pass work that is still to be done."""
     for name, of in after.items():
         ensure(of.low >= head.frontiers_of(name).low, f"the watermark of {name!r} went back")
     for name, (after_in, after_out) in adopted.watermarks.items():

@@ -1,49 +1,60 @@
-"""What the coordinator is told, and what it asks for. Plain data; the driver's shell does the doing."""
+"""Events, which the driver reports, and instructions, which it carries out. All are plain data."""
 
 from __future__ import annotations
 
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
-from headrace.coordinator.course import Course
+from headrace.coordinator.migrations.layout_state import LayoutState
 from headrace.coordinator.results import Result
 from headrace.errors import HeadraceError
 from headrace.ledger.commands import Answer, Asked, Kind
+from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import Halt, Head, Manifest, Origin
-from headrace.sources.base import Limit, Offer, Position
-from headrace.state.runs import FileRef
-from headrace.step.plan import Plan, TaskReport
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import Origin, ScheduledStop
+from headrace.pipeline.source import Limit, Offer, Position
+from headrace.protocol.plan import StepPlan, TaskReport
+from headrace.runfiles.format import FileRef
 
 # -- events -----------------------------------------------------------------------------------
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """The ledger was read: the newest head, or None for a new store; and the commands after it.
+class LedgerOpened(msgspec.Struct, frozen=True):
+    """The ledger was read: its newest head, and the commands that nobody has answered yet.
 
     Attributes:
-        answers: to the commands that are answered by beginning.
-        paused: whether it begins paused; None for as it was.
-        drained_hosts: where no worker is to live; None for as it was.
-        halt: what is to be done after a later step; None for as it was.
-        course: the course of the layout after the commands; None for as it was.
+        head: the newest head; None for a new store.
+        now_us: the time of day.
+        answers: answers to the commands that the claim answers.
+        paused: whether the run starts paused; None to leave it as it was.
+        drained_hosts: hosts on which no worker may run; None to leave them as they were.
+        halt: what happens after a later step; None to leave it as it was.
+        course: the layout state after the commands; None to leave it as it was.
         checkpoint: the head of the last checkpoint, if steps were committed since.
-        light: the manifests since.
+        light: the manifests since the last checkpoint.
     """
 
     head: Head | None
     now_us: int
     answers: list[Answer] = []
     paused: bool | None = None
-    course: Course | None = None
+    course: LayoutState | None = None
     drained_hosts: list[str] | None = None
     checkpoint: Head | None = None
     light: list[Manifest] = []
-    halt: Halt | None = None
+    halt: ScheduledStop | None = None
 
 
-class Committed(msgspec.Struct, frozen=True):
-    """A manifest is committed; of a step, so long after its try had ended."""
+class ManifestCommitted(msgspec.Struct, frozen=True):
+    """A manifest was committed.
+
+    Attributes:
+        head: the pipeline as of the manifest.
+        manifest: the manifest.
+        after_us: how long after the end of its attempt the step was committed; None if nothing was
+            computed.
+    """
 
     head: Head
     manifest: Manifest
@@ -51,20 +62,25 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """What each injector that has not ended has next; None where nothing is there yet."""
+    """The sources were polled.
+
+    Attributes:
+        offers: what each injector that was polled has next; None where nothing is there yet.
+        now_us: the time of day.
+    """
 
     offers: dict[str, Offer | None]
     now_us: int
 
 
-class Recalled(msgspec.Struct, frozen=True):
-    """The intent that another driver has left for the next step, if there is one.
+class IntentLoaded(msgspec.Struct, frozen=True):
+    """The driver looked for an intent that another driver left for the next step.
 
     Attributes:
-        intent: what it had begun to read.
-        ready: whether the sources can give that again by now.
+        intent: the intent; None if there is none.
+        ready: whether the sources can give its input again by now.
         now_us: the time of day.
-        same_code: whether this is the code that the step was begun with.
+        same_code: whether this code is the code that started the step.
     """
 
     intent: Intent | None
@@ -73,54 +89,82 @@ class Recalled(msgspec.Struct, frozen=True):
     same_code: bool = True
 
 
-class OfferedAgain(msgspec.Struct, frozen=True):
-    """What injectors that are read again have next, before where the pipeline is; None for nothing."""
+class BackfillOffered(msgspec.Struct, frozen=True):
+    """The sources were polled for a backfill.
+
+    Attributes:
+        offers: what each injector has next, before the position of the pipeline; None where nothing
+            is left.
+        now_us: the time of day.
+    """
 
     offers: dict[str, Offer | None]
     now_us: int
 
 
-class Regained(msgspec.Struct, frozen=True):
-    """Whether sources can give again by now what a recorded step has read."""
+class ReplayPrepared(msgspec.Struct, frozen=True):
+    """The sources were asked to give the input of a recorded step again.
+
+    Attributes:
+        ready: whether they can by now.
+        now_us: the time of day.
+    """
 
     ready: bool
     now_us: int
 
 
-class TryEnded(msgspec.Struct, frozen=True):
-    """A try ran to its end; these reports came back, after so long.
+class AttemptEnded(msgspec.Struct, frozen=True):
+    """An attempt ran to its end.
 
-    If ``outrun``, the intent of another driver was there first, and the try is of no use. ``workers`` says
-    for how many workers the runner is ready by now, if more are to come.
+    Attributes:
+        reports: the reports that came back.
+        took_us: how long it took.
+        superseded: whether the intent of another driver was there first, so that the attempt is
+            useless.
+        workers: how many workers the runner is ready for, if more are to come.
     """
 
     reports: list[TaskReport]
     took_us: int = 0
-    outrun: bool = False
+    superseded: bool = False
     workers: int = 0
 
 
-class TryBroke(msgspec.Struct, frozen=True):
-    """A try broke off: the engine failed, not the user's code."""
+class AttemptFailed(msgspec.Struct, frozen=True):
+    """An attempt broke off because the engine failed, not the user's code.
+
+    Attributes:
+        why: the reason.
+        superseded: whether the intent of another driver was there first.
+    """
 
     why: str
-    outrun: bool = False
+    superseded: bool = False
 
 
-class HandedOut(msgspec.Struct, frozen=True):
-    """Weak sinks were given a step's results; these had their patience and did not acknowledge."""
+class DeliveredBeforeCommit(msgspec.Struct, frozen=True):
+    """Weak sinks were given the results of a step.
+
+    Attributes:
+        late: the sinks that did not acknowledge in time.
+    """
 
     late: list[str]
 
 
-class Checkpointed(msgspec.Struct, frozen=True):
-    """Results that no task had staged are in this file now."""
+class OutputsWritten(msgspec.Struct, frozen=True):
+    """Results that no task had staged were written to a file."""
 
     file: FileRef
 
 
-class Staged(msgspec.Struct, frozen=True):
-    """What was in no file is in these, with what else these steps have produced."""
+class OutputsStaged(msgspec.Struct, frozen=True):
+    """Results of uncheckpointed steps that were in no file were staged.
+
+    Attributes:
+        files: by step, the files with those results, and any other output files of the step.
+    """
 
     files: dict[int, list[FileRef]]
 
@@ -133,21 +177,25 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class PinsFound(msgspec.Struct, frozen=True):
-    """The lowest step that a reader has pinned; None for none."""
+    """The driver looked for pins.
+
+    Attributes:
+        lowest: the lowest step that a reader has pinned; None if there is none.
+    """
 
     lowest: int | None
 
 
 class Woken(msgspec.Struct, frozen=True):
-    """Sinks have received what had to be waited for, or somebody asked for something."""
+    """A wait for sinks is over: they have received enough, or something was asked for."""
 
 
 class StopAsked(msgspec.Struct, frozen=True):
-    """Somebody wants the pipeline to stop after the running step, or later.
+    """The pipeline is to stop, by default after the running step.
 
     Attributes:
-        drain: at the end of the input.
-        catch_up: when it has read what is there now.
+        drain: stop at the end of the input instead.
+        catch_up: stop when everything available now has been read.
     """
 
     drain: bool = False
@@ -163,25 +211,26 @@ class Commanded(msgspec.Struct, frozen=True):
     """A command was found between two steps, and decided.
 
     Attributes:
-        answer: what becomes of it.
+        answer: the answer to it.
         kind: what it asked for, if that could be read.
-        drained_hosts: where no worker is to live from now on; None for as it was.
-        halt: what is to be done after a later step; None for as it was.
-        to: who is handed over to, in words.
+        drained_hosts: hosts on which no worker may run from now on; None to leave them as they
+            were.
+        halt: what happens after a later step; None to leave it as it was.
+        to: the driver that takes over, in words.
     """
 
     answer: Answer
     kind: Kind | None
     drained_hosts: list[str] | None = None
-    halt: Halt | None = None
+    halt: ScheduledStop | None = None
     to: str = ""
 
 
-class Steer(msgspec.Struct, frozen=True):
-    """A command that is about the layout was found between two steps; or a migration's turn has come.
+class LayoutCommand(msgspec.Struct, frozen=True):
+    """A command about the layout was found between two steps, or a queued migration can start.
 
     Attributes:
-        asked: the command; None for the turn of one that is queued.
+        asked: the command; None to start the queued migration.
         now_us: the time of day.
     """
 
@@ -190,33 +239,37 @@ class Steer(msgspec.Struct, frozen=True):
 
 
 class Awaited(msgspec.Struct, frozen=True):
-    """The pipeline was handed over, or not: whether somebody has claimed it in time."""
+    """The driver has handed over, and waited for the claim of the next one.
+
+    Attributes:
+        claimed: whether a claim came in time.
+    """
 
     claimed: bool
 
 
 class ChangeAsked(msgspec.Struct, frozen=True):
-    """The pipeline is to begin anew with another drawing, for which all is ready."""
+    """Everything is ready for a topology change. The run starts over with the new graph."""
 
 
 Event = (
-    Opened
-    | Committed
-    | Recalled
+    LedgerOpened
+    | ManifestCommitted
+    | IntentLoaded
     | Offered
-    | OfferedAgain
-    | Regained
-    | TryEnded
-    | TryBroke
-    | HandedOut
-    | Checkpointed
-    | Staged
+    | BackfillOffered
+    | ReplayPrepared
+    | AttemptEnded
+    | AttemptFailed
+    | DeliveredBeforeCommit
+    | OutputsWritten
+    | OutputsStaged
     | Released
     | PinsFound
     | Woken
     | StopAsked
     | Commanded
-    | Steer
+    | LayoutCommand
     | Awaited
     | ChangeAsked
 )
@@ -225,7 +278,14 @@ Event = (
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Commit a manifest on top of a head. If it ``hands_over``, another process reads the sources then."""
+    """Commit a manifest on top of a head.
+
+    Attributes:
+        head: the head; None for a new store.
+        manifest: the manifest.
+        adopted: the results of the step; None if nothing was computed.
+        hands_over: whether another process may read the sources after this commit.
+    """
 
     head: Head | None
     manifest: Manifest
@@ -234,28 +294,49 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """Ask the sources what comes after these positions, at most so much, and read the clock."""
+    """Ask the sources what comes after their positions, and read the clock.
+
+    Attributes:
+        positions: where each source was read up to, by injector.
+        limits: how much each may offer, by injector.
+    """
 
     positions: dict[str, Position]
     limits: dict[str, Limit]
 
 
-class Recall(msgspec.Struct, frozen=True):
-    """Look whether another driver has left an intent for the step after these positions."""
+class LoadIntent(msgspec.Struct, frozen=True):
+    """Look for an intent that another driver left for the next step.
+
+    Attributes:
+        order: the order of that step: how many steps have computed something, plus one.
+        positions: where the step starts, by injector.
+    """
 
     order: int
     positions: dict[str, Position]
 
 
-class Regain(msgspec.Struct, frozen=True):
-    """See that sources can give again what a recorded step has read after these positions."""
+class PrepareReplay(msgspec.Struct, frozen=True):
+    """Let sources get ready to give the input of a recorded step again.
+
+    Attributes:
+        intent: the intent of the step.
+        positions: where the step starts, by injector.
+    """
 
     intent: Intent
     positions: dict[str, Position]
 
 
-class PollAgain(msgspec.Struct, frozen=True):
-    """Ask sources to be read again what comes after these positions, up to where the pipeline is."""
+class PollBackfill(msgspec.Struct, frozen=True):
+    """Ask sources what a backfill reads next.
+
+    Attributes:
+        positions: where the backfill was read up to, by injector.
+        until: the position of the pipeline, by injector, at which the backfill ends.
+        limit: how much each may offer.
+    """
 
     positions: dict[str, Position]
     until: dict[str, Position]
@@ -263,25 +344,28 @@ class PollAgain(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Run a try. The shell adds the splits of (start, end) to the plan first.
+    """Run an attempt of a step.
 
-    ``intent`` is made durable meanwhile; None where no weak sink is going to see the results.
+    Attributes:
+        plan: the plan. The driver first adds the splits to it.
+        divisions: (start, end) of what the step reads, by injector.
+        intent: made durable while the attempt runs; None if no weak sink will see the results.
     """
 
-    plan: Plan
+    plan: StepPlan
     divisions: dict[str, tuple[Position, Position]]
     intent: Intent | None = None
 
 
-class HandOut(msgspec.Struct, frozen=True):
-    """Give an adopted step to its weak sinks, before its commit.
+class DeliverBeforeCommit(msgspec.Struct, frozen=True):
+    """Give the results of an adopted step to its weak sinks, before its commit.
 
     Attributes:
         step: the step.
-        origin: what the sinks are told of it.
-        adopted: its results.
+        origin: where the results come from, as the sinks learn it.
+        adopted: the results.
         sinks: the sinks.
-        await_: those of them that must acknowledge now, because nothing of theirs is staged.
+        await_: those of them that must acknowledge now, because their results are in no file.
         patience_us: how long they have for it.
     """
 
@@ -293,29 +377,37 @@ class HandOut(msgspec.Struct, frozen=True):
     patience_us: int
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
-    """Write the results on these streams, which no task has staged, as an output file of the step."""
+class WriteOutputs(msgspec.Struct, frozen=True):
+    """Write an output file of the step, with results on these streams that no task has staged."""
 
-    plan: Plan
+    plan: StepPlan
     adopted: Adopted
     streams: list[str]
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """Write the results of light steps that some sink has not received, before a checkpoint is."""
+class StageOutputs(msgspec.Struct, frozen=True):
+    """Stage results of uncheckpointed steps that some sink has not received.
 
-    plan: Plan
+    This happens before a checkpoint is committed, since no replay makes these results again after
+    it.
+
+    Attributes:
+        plan: the plan of the checkpoint, whose manifest will name the files.
+        results: the results, by step.
+    """
+
+    plan: StepPlan
     results: dict[int, Result]
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Deliver a committed step's productions to the sinks that have not got them yet.
+    """Deliver the productions of a committed step to sinks that were not given them yet.
 
     Attributes:
-        step, sinks: which step, to whom.
-        adopted: has those that are in no file, and copies of others; None where all are in files.
-        again: whether the step was computed again, so that it is all in ``adopted``. (Which productions are
-            in files depends on the layout, and that may have changed.)
+        step, sinks: the step, and the sinks.
+        adopted: the results that are in no file, and copies of others; None if all are in files.
+        again: whether the step was computed again, so that all results are in ``adopted``. Which
+            productions are in files depends on the layout, and that may have changed.
     """
 
     step: int
@@ -325,17 +417,27 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class AwaitSinks(msgspec.Struct, frozen=True):
-    """Wait while the coordinator says that it must (``waits``), or until somebody asks for something."""
+    """Wait for sinks while ``Coordinator.waits`` is true, or until something is asked for."""
 
 
 class AwaitClaim(msgspec.Struct, frozen=True):
-    """Wait for the claim of who is handed over to, at most so long; nothing is under way."""
+    """Wait for the claim of the driver that takes over, at most this long.
+
+    Nothing is under way meanwhile.
+    """
 
     within_us: int
 
 
 class Clean(msgspec.Struct, frozen=True):
-    """Delete dead files, then manifests below the boundary (ascending), then intents below it."""
+    """Delete dead files, then manifests below the boundary, then their intents.
+
+    Attributes:
+        names: the files.
+        manifests_from, manifests_to: the manifests to delete, in ascending order; the second is not
+            included.
+        intents_from, intents_to: the same for intents.
+    """
 
     names: list[str]
     manifests_from: int
@@ -345,21 +447,26 @@ class Clean(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Delete what lost tries and stale drivers have left."""
+    """Delete what failed attempts and fenced drivers have left."""
 
 
 class LookForPins(msgspec.Struct, frozen=True):
-    """Find out which steps are pinned by readers, before older ones are let go."""
+    """Find out which steps readers have pinned, before older ones are deleted."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Wait until something may have changed, at most until a time."""
+    """Wait until a time, or until something may have changed."""
 
     until_us: int
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The run is over."""
+    """End the run.
+
+    Attributes:
+        why: the reason.
+        error: the error to raise; None for a regular end.
+    """
 
     why: str
     error: HeadraceError | None = None
@@ -367,14 +474,14 @@ class Stop(msgspec.Struct, frozen=True):
 
 Instruction = (
     Commit
-    | Recall
+    | LoadIntent
     | Poll
-    | PollAgain
-    | Regain
+    | PollBackfill
+    | PrepareReplay
     | Run
-    | HandOut
-    | Checkpoint
-    | Stage
+    | DeliverBeforeCommit
+    | WriteOutputs
+    | StageOutputs
     | Release
     | AwaitSinks
     | AwaitClaim

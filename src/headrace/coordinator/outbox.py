@@ -1,6 +1,6 @@
 """The outbox: committed outputs that some sink has not received yet, and when it is full.
 
-What is in it is counted from what is durable: a restart finds the same.
+Its content follows from what is durable, so a restart finds the same.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.errors import PipelineError
-from headrace.ledger.manifest import Head, Manifest
-from headrace.state.runs import FileRef
+from headrace.ledger.head import Head
+from headrace.ledger.manifest import Manifest
+from headrace.runfiles.format import FileRef
 
 Unreleased = Mapping[int, list[FileRef]]
 
 
-class Outbox:
-    """What each sink has received, and what it was given.
+class SinkOutbox:
+    """Tracks what each sink was given, and what it has received.
 
     Args:
-        sinks: the sinks' names.
-        steps: how many steps it holds, at most.
-        size: how many bytes it holds, at most, unless one step alone is larger.
+        sinks: the names of the sinks.
+        steps: the most steps that it holds.
+        size: the most bytes that it holds, unless one step alone is larger.
     """
 
     def __init__(self, sinks: Iterable[str], *, steps: int, size: int) -> None:
@@ -37,7 +38,10 @@ class Outbox:
         self._given = dict(self._received)
 
     def open(self, head: Head) -> None:
-        """Take over what a head says of the sinks; one that it does not know gets all that is there."""
+        """Start from what a head says of the sinks.
+
+        A sink that it does not know gets everything that is left.
+        """
         for sink in self._received:
             received = max(head.released, head.delivered.get(sink, -1))
             self._received[sink] = self._given[sink] = received
@@ -48,7 +52,10 @@ class Outbox:
             self._given[sink] = max(self._given[sink], step)
 
     def give_all(self, unreleased: Unreleased) -> list[tuple[int, list[str]]]:
-        """Return each committed step with the sinks that were not given it; they are from now on."""
+        """Return each committed step with the sinks that were not given it.
+
+        They count as given from now on.
+        """
         found = []
         for step in sorted(unreleased):
             sinks = [sink for sink, given in self._given.items() if given < step]
@@ -62,7 +69,7 @@ class Outbox:
         self._received[sink] = max(self._received[sink], step)
 
     def lagging(self, sinks: Iterable[str]) -> list[str]:
-        """Return those of some sinks that have not received all that they were given."""
+        """Return those of the given sinks that have not received all they were given."""
         return [sink for sink in sinks if self._received[sink] < self._given[sink]]
 
     def released(self, unreleased: Unreleased) -> int:
@@ -75,7 +82,7 @@ class Outbox:
         return sorted(step for step in unreleased if step > released)
 
     def waits_for(self, unreleased: Unreleased) -> list[str]:
-        """Return the sinks that keep it full, sorted; none while a further step may be begun."""
+        """Return the sinks that keep the outbox full, sorted; none while another step may start."""
         steps = self.undelivered(unreleased)
         size = sum(file.length for step in steps for file in unreleased[step])
         if len(steps) < self._steps and (len(steps) < 2 or size < self._size):
@@ -83,7 +90,7 @@ class Outbox:
         return sorted(sink for sink, received in self._received.items() if received < steps[0])
 
     def noted(self, head: Head, manifest: Manifest) -> Manifest:
-        """Return a manifest that keeps this: what was delivered before it, and who is waited for after."""
+        """Return the manifest with what sinks have received, and which of them it waits for."""
         own = {manifest.step: manifest.outputs} if manifest.has_outputs else {}
         unreleased = {**head.unreleased, **own}
         return msgspec.structs.replace(

@@ -1,7 +1,7 @@
-"""Planning: from what is to be read to the step that the runner gets.
+"""Planning: turns an intent into the plan of a step, for the runner.
 
-A plan is a function of the intent, the committed state and the code. So any driver that finds the intent
-plans the same step.
+A plan is a function of the intent, the committed state and the code. So any driver that finds the
+intent plans the same step.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.coordinator.catching_up import resting, retained_after
+from headrace.coordinator.backfill import resting, retained_after
+from headrace.coordinator.carried_state import carried
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.settings import Settings
-from headrace.coordinator.shape import Shape
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
 from headrace.keyspace.ranges import Ranges
+from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
-from headrace.ledger.manifest import Chain, Head, Link
+from headrace.ledger.records import Chain, Link
 from headrace.ledger.retained import Retained
-from headrace.sources.base import Offer, Position
-from headrace.step.committed import carried
-from headrace.step.plan import ChainPlan, Exchange, InjectorPlan, Plan, ReadAhead, SlicePlan
+from headrace.pipeline.source import Offer, Position
+from headrace.protocol.plan import ChainPlan, Exchange, InjectorPlan, ReadAhead, SlicePlan, StepPlan
 
-#: How many of the newest live changes of layout a plan names, for soft state that missed some steps.
+#: How many of the newest live layout changes a plan names, for soft state that missed some steps.
 RECENT_RELOCATIONS = 16
 _NO_MOVES = np.zeros((0, 4), dtype=np.uint64)
 _HASH_BITS, _ONE = np.uint64(HASH_BITS), np.uint64(1)
@@ -36,37 +37,37 @@ class PlannedStep(msgspec.Struct, frozen=True):
     """A step that is to be run.
 
     Attributes:
-        plan: what the runner is to do; the splits are still to come.
-        divisions: what it takes of each injector that has something.
-        finals: the injectors whose input ends with it.
-        intent: the same as another driver would have to know it.
+        plan: what the runner executes; the splits are added later.
+        divisions: (start, end) of what the step reads, by injector that has something.
+        finals: the injectors whose input ends with the step.
+        intent: what another driver would have to know in order to run the same step.
     """
 
-    plan: Plan
+    plan: StepPlan
     divisions: dict[str, tuple[Position, Position]]
     finals: set[str]
     intent: Intent
 
     def as_try(self, number: int) -> PlannedStep:
-        """Return the same step, with the same division, as another try of it."""
+        """Return another attempt of the same step, with the same division."""
         plan = msgspec.structs.replace(self.plan, try_=number)
         return msgspec.structs.replace(self, plan=plan)
 
 
 def plan_step(
-    head: Head, shape: Shape, settings: Settings, intent: Intent, *, light: bool = False,
+    head: Head, shape: PipelineFacts, settings: Settings, intent: Intent, *, light: bool = False,
     soft: Mapping[str, list[Link]] | None = None, ledger: int | None = None,
 ) -> PlannedStep:  # fmt: skip
-    """Return the step that an intent is of, as its first try.
+    """Return the step of an intent, as its first attempt.
 
     Args:
         head: the committed state.
-        shape: the pipeline.
+        shape: facts about the pipeline.
         settings: how it is run.
         intent: what the step reads, and its clock reading.
-        light: whether what it changes is left in soft files.
-        soft: those that steps since the last checkpoint have left, by ``"layer/worker"``.
-        ledger: the newest committed step, if that is not the one before.
+        light: whether the step is uncheckpointed, so that its changes stay in soft files.
+        soft: the soft files since the last checkpoint, as links by ``"layer/worker"``.
+        ledger: the newest committed step, if that is not the step before.
     """
     offers = _offers(head, shape, intent)
     retained = None
@@ -84,7 +85,7 @@ def plan_step(
     step = head.step + 1
     in_force = head.layout_now.at(step)
     layout = in_force.wire
-    plan = Plan(
+    plan = StepPlan(
         step=step,
         epoch=head.epoch,
         try_=0,
@@ -133,8 +134,8 @@ def _last_retained(head: Head) -> int | None:
     return None if head.catch_up is None else head.catch_up.retained
 
 
-def _orphans(head: Head, shape: Shape, workers: int) -> dict[str, list[int]]:
-    """Return the workers that are no more and whose per-worker state is still theirs, by computation."""
+def _orphans(head: Head, shape: PipelineFacts, workers: int) -> dict[str, list[int]]:
+    """Return the workers that no longer exist but still have per-worker state, by computation."""
     found = {
         name: sorted(worker for worker in head.per_worker[name] if worker >= workers)
         for name in head.per_worker.keys() & set(shape.nodes)
@@ -142,20 +143,20 @@ def _orphans(head: Head, shape: Shape, workers: int) -> dict[str, list[int]]:
     return {name: gone for name, gone in found.items() if gone}
 
 
-def _offers(head: Head, shape: Shape, intent: Intent) -> dict[str, Offer]:
-    """Return what of an intent there still is somebody to read."""
-    if intent.replays and head.catch_up is None:  # who was to read that is not there any more
+def _offers(head: Head, shape: PipelineFacts, intent: Intent) -> dict[str, Offer]:
+    """Return the offers of an intent that some computation still reads."""
+    if intent.replays and head.catch_up is None:  # the backfill has been removed
         return {}
     return {name: offer for name, offer in intent.offers.items() if name in shape.injectors}
 
 
 def _size(offers: dict[str, Offer], retained: Retained | None) -> int:
-    """Return how many bytes a step reads, about."""
+    """Return about how many bytes a step reads."""
     files = [] if retained is None else retained.files
     return sum(offer.bytes for offer in offers.values()) + sum(file.length for file in files)
 
 
-def _exchange(settings: Settings, shape: Shape, size: int) -> Exchange:
+def _exchange(settings: Settings, shape: PipelineFacts, size: int) -> Exchange:
     if settings.exchange != "auto":
         return settings.exchange
     return "driver" if size <= settings.driver_exchange_bytes else shape.wide_exchange
@@ -164,10 +165,10 @@ def _exchange(settings: Settings, shape: Shape, size: int) -> Exchange:
 def _chains(
     head: Head, layout: LayoutWire, layers: int, soft: Mapping[str, list[Link]]
 ) -> dict[str, ChainPlan]:
-    """Return what every task's soft state must have followed, by ``"layer/worker"``.
+    """Return what the soft state of every task must stand for, by ``"layer/worker"``.
 
-    Those of workers that have gone are named, too: who was prepared for their bins needs the tail that
-    they wrote.
+    Chains of workers that no longer exist are included. A worker that has read their bins ahead
+    needs the tail that they wrote.
     """
     chains = {
         f"{layer}/{worker}": head.chain_of(layer, worker)
@@ -185,9 +186,11 @@ def _chain_plan(chain: Chain, soft: list[Link]) -> ChainPlan:
 def _seed(
     pipeline: str, starts: dict[str, Any], divisions: dict[str, Any], now_us: int | None
 ) -> int:
-    """Return the step's seed: a function of what it reads, so the same after any number of crashes.
+    """Return the step's seed.
 
-    A step that reads nothing is there for the clock's sake, and takes its seed from that.
+    It depends on what the step reads, so it is the same after any number of crashes.
+
+    A step that reads nothing runs because of the clock, and takes its seed from the clock reading.
     """
     text = msgspec.json.encode([pipeline, starts, divisions, now_us], order="sorted")
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
@@ -197,10 +200,11 @@ def _seed(
 
 
 def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[ReadAhead]:
-    """Return what workers are to read of all rounds that are to come, if these are to be prepared.
+    """Return what workers read ahead for all coming rounds, if the migration is prepared.
 
-    While the migration is paused they read no more, and keep what is there up to date.
-    (Of all at once, since files are opened once then; a round of a few bins needs nearly as many.)
+    All rounds are read ahead at once, because files are then opened once, and a round of a few bins
+    needs nearly as many files. While the migration is paused, workers read nothing new, and keep
+    what they have up to date.
     """
     current = head.migration
     if current is None or not current.prepare or current.state == "aborting":
@@ -223,11 +227,13 @@ def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[Re
 # -- slices -----------------------------------------------------------------------------------
 
 
-def _next_slice(head: Head, shape: Shape, settings: Settings, step: int) -> SlicePlan | None:
-    """Return the slice that was written longest ago, or never.
+def _next_slice(
+    head: Head, shape: PipelineFacts, settings: Settings, step: int
+) -> SlicePlan | None:
+    """Return the slice that was written longest ago, or never; None if no slice is due.
 
-    The order of the first round goes to and fro over the hash space, so that no worker writes all of
-    its slices in a row.
+    In the first round, slices alternate over the hash space, so that no worker writes all of its
+    slices in a row.
     """
     slices = head.slices
     newest = max((part.as_of for part in slices.values()), default=head.checkpoint)
@@ -242,8 +248,8 @@ def _next_slice(head: Head, shape: Shape, settings: Settings, step: int) -> Slic
     return SlicePlan(number, of, _undeclared(head, shape), carried(head, number))
 
 
-def _undeclared(head: Head, shape: Shape) -> list[str]:
-    """Return the computations of which storage has state that this run's code does not declare."""
+def _undeclared(head: Head, shape: PipelineFacts) -> list[str]:
+    """Return the computations with stored state that this run's code does not declare."""
     declared = shape.identity["computations"]
     return [
         name for name, facts in head.identity["computations"].items()
@@ -252,5 +258,5 @@ def _undeclared(head: Head, shape: Shape) -> list[str]:
 
 
 def _reversed_bits(number: int, bits: int) -> int:
-    """Return a number with its bits in reverse."""
+    """Return a number with its bits in reverse order."""
     return int(f"{number:0{bits}b}"[::-1], 2) if bits else 0

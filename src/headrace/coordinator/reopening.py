@@ -1,15 +1,15 @@
-"""Input that had ended, and goes on: what a claim takes back of the end, and what it does not.
+"""Reopening: what a claim takes back when input that had ended goes on.
 
-The end of an injector's input moves watermarks to the end of time, and all event timers fire. A reopening
-takes back that nothing more will come. It does not take back what followed: a timer that has fired stays
-fired, and a window that was produced stays produced. So event time goes on where the work has got to:
+The end of an injector's input moves watermarks to the end of time, and all event timers fire.
+Reopening takes back the statement that nothing more will come. It does not take back what followed:
+a timer that has fired stays fired, and a window that was produced stays produced. So event time
+continues where the work has got to:
 
-- The injector's watermark stands where its records had brought it before the end.
-- The watermark of each computation that it feeds stands there, too, but not before the latest event
-  timer that the end has fired. Records behind it are late, as usual.
+- The injector's watermark goes back to where its records had brought it before the end.
+- The watermark of each computation that it feeds goes back there, too, but not before the latest
+  event timer that the end has fired. Records behind it are late, as usual.
 
-The same is true of computations that had read only input that has ended, and are drawn with a new
-injector.
+The same holds for computations that had read only input that has ended, and get a new injector.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from headrace.coordinator.shape import Shape
+from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.errors import InputGoesOn, PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
 from headrace.eventtime.watermark import Frontiers, changes
-from headrace.ledger.manifest import CatchUp, Head
+from headrace.ledger.head import Head
+from headrace.ledger.records import CatchUp
 
 
 class Reopening(msgspec.Struct, frozen=True):
-    """What a claim says of ends that it takes back; empty where there are none.
+    """What a claim says of the ends that it takes back; empty if there are none.
 
     Attributes:
-        reopened: injectors whose input had ended, and goes on.
+        reopened: injectors whose input had ended and goes on.
         frontiers: what is known of them.
-        watermarks, percentiles: of all computations, where any of them goes on.
+        watermarks, percentiles: of all computations, if any of them goes on.
     """
 
     reopened: list[str] = []
@@ -40,8 +41,8 @@ class Reopening(msgspec.Struct, frozen=True):
     percentiles: dict[str, int] = {}
 
 
-def reopening(head: Head | None, shape: Shape) -> Reopening:
-    """Return what a claim takes back: the ends that it is asked to, and what new injectors undo."""
+def reopening(head: Head | None, shape: PipelineFacts) -> Reopening:
+    """Return which ends a claim takes back, on request or because of new injectors."""
     if head is None:
         return Reopening()
     names = [name for name in shape.injectors if name in shape.reopened and name in head.ended]
@@ -71,7 +72,7 @@ def reopening(head: Head | None, shape: Shape) -> Reopening:
 
 
 def catching_up_after(at: CatchUp | None, reopened: Collection[str]) -> CatchUp | None:
-    """Return how far those are that are catching up, without ends that are taken back."""
+    """Return the progress of a backfill without the ends that are taken back."""
     if at is None or not set(at.ended) & set(reopened):
         return at
     ended = [name for name in at.ended if name not in reopened]
@@ -85,22 +86,25 @@ def catching_up_after(at: CatchUp | None, reopened: Collection[str]) -> CatchUp 
 def _without_end(of: Frontiers) -> Frontiers:
     """Return what is known of an injector without its end.
 
-    (A partition that has ended stays so, until the source says that it goes on.)
+    A partition that has ended stays ended until the source says that it goes on.
     """
     return msgspec.structs.replace(of, low=of.reached, percentile=of.reached, reached=MIN_TIME)
 
 
 def _goes_on(head: Head, node: str) -> tuple[int, int]:
-    """Return the watermarks that a computation goes on with. What it holds back stays held."""
+    """Return the watermarks with which a computation goes on.
+
+    An output watermark that is held stays held.
+    """
     at, before_out = head.reached_by(node), head.watermark_of(node)[1]
     return (at, at) if before_out >= MAX_TIME else (max(at, before_out), before_out)
 
 
 def check_names(reopen: Collection[str], injectors: Collection[str]) -> None:
-    """Check that what is to be reopened is drawn.
+    """Check that injectors to be reopened are in the pipeline.
 
     Raises:
-        PipelineError: when it is not.
+        PipelineError: when one is not.
     """
     unknown = sorted(set(reopen) - set(injectors))
     if unknown:
@@ -113,11 +117,11 @@ def check_names(reopen: Collection[str], injectors: Collection[str]) -> None:
 def input_goes_on(
     head: Head, readers: Mapping[str, Collection[str]], more: Mapping[str, str]
 ) -> InputGoesOn:
-    """Return the error that input which had ended has more.
+    """Return the error for input that had ended and has more.
 
     Args:
         head: the committed state.
-        readers: the computations that an injector's records come to.
+        readers: the computations that an injector's records reach, by injector.
         more: what has come, by injector.
     """
     told = "; ".join(f"injector {name!r}: {what}" for name, what in more.items())

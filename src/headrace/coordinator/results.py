@@ -1,8 +1,11 @@
-"""Results of light steps that are in no file: the driver has them until all sinks have received them.
+"""Results of uncheckpointed steps that are in no file.
 
-A crash after the next checkpoint would not compute them again. So what is not received by then is
-staged, before that checkpoint is committed: in files that bear the checkpoint's step, since it is its
-manifest that names them. (A file of step *t* that manifest *t* does not name may be swept away.)
+The driver keeps them until all sinks have received them.
+
+After the next checkpoint, a crash would not compute them again. So before that checkpoint is
+committed, results that some sink has not received are staged. Their files bear the checkpoint's
+step, since its manifest names them: a file of step *t* that manifest *t* does not name may be swept
+away.
 """
 
 from __future__ import annotations
@@ -12,17 +15,18 @@ from collections.abc import Collection
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
-from headrace.state.runs import FileRef
+from headrace.runfiles.format import FileRef
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a step has produced, partly in no file that a manifest names.
+    """The results of a step, of which some are in no file that a manifest names.
 
     Attributes:
-        adopted: its results.
-        files: those that hold the rest, and are named.
-        again: whether it was computed again: then all of it is to be staged, for no file of it is named.
-            (Which productions were small enough to be in no file depends on the layout, and may be others.)
+        adopted: the results.
+        files: the files that hold the rest, and are named.
+        again: whether the step was computed again. Then no file of it is named, and all results
+            have to be staged. Which productions are small enough to be in no file depends on the
+            layout, and that may have changed.
     """
 
     adopted: Adopted
@@ -42,17 +46,20 @@ class Results:
             self._kept[step] = Result(adopted, adopted.outputs)
 
     def keep_again(self, step: int, adopted: Adopted) -> None:
-        """Keep the results of a step that was computed again, whose manifest does not name all of them.
+        """Keep the results of a step that was computed again.
 
-        Who has them from when it computed the step goes on with those: its sinks may be about to read them.
+        Its manifest does not name all of them.
+
+        A driver that still has the results from the first time keeps those, since its sinks may be
+        about to read them.
         """
         self._kept.setdefault(step, Result(adopted, [], again=True))
 
     def left(self, undelivered: Collection[int]) -> dict[int, Result]:
-        """Return those of some steps; the others have been received, and are forgotten."""
+        """Return the results of undelivered steps. Others have been received, and are dropped."""
         self._kept = {step: of for step, of in self._kept.items() if step in undelivered}
         return dict(self._kept)
 
     def staged(self) -> None:
-        """Forget all: they are in files now."""
+        """Drop all results: they are in files now."""
         self._kept.clear()

@@ -6,62 +6,67 @@ from typing import Literal
 
 import msgspec
 
-from headrace.bounds import MOST_WORKERS
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import DurationLike, duration_micros
-from headrace.sources.base import Limit
-from headrace.step.plan import Exchange
+from headrace.pipeline.source import Limit
+from headrace.protocol.plan import Exchange
+from headrace.storage.bounds import MOST_WORKERS
 
 _MOST_SLICES = 4_096
-#: So many steps there are between two checkpoints, at most.
+#: Maximum number of uncheckpointed steps between two checkpoints.
 MOST_LIGHT_STEPS = 255
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How a run behaves; none of it changes what is computed.
+    """How a run behaves. No setting changes what is computed.
 
     Attributes:
-        limit: how much a step takes from each injector, at most.
-        target_us: how long a step should take: live injectors are given fewer rows when it takes longer.
-            Where it takes more than half of that whatever it reads, it may take twice as long as it does
-            then.
-        exchange: who carries records between layers; ``auto`` picks by the size of the step.
-        driver_exchange_bytes: up to this much input, ``auto`` lets the driver carry.
-        cached_bytes: about how much of a computation's state a worker keeps in memory; the bins that
-            were not needed for longest are let go, and read again from storage when they are.
-        max_tries: how often a step is tried when the engine fails.
+        limit: the most that a step takes from each injector.
+        target_us: how long a step should take. If steps take longer, live injectors are given fewer
+            rows. If a step takes more than half of this whatever it reads, it may last twice as
+            long as that fixed time.
+        exchange: how records travel between layers; ``auto`` chooses by the size of the step.
+        driver_exchange_bytes: up to this much input, ``auto`` lets records travel through the
+            driver.
+        cached_bytes: about how much of a computation's state a worker keeps in memory. The bins
+            that were not needed for longest are evicted, and read again from storage when they are
+            needed.
+        max_tries: how many attempts a step gets when the engine fails.
         poll_us: how long to wait when there is nothing to do.
-        base_every: a base in the ledger every so many steps.
-        slices: in how many slices (a power of two) the state of a new pipeline is written whole, one at
-            a time, so that no step pays for all.
-        slice_every: a slice is written whole every so many steps.
-        retain_steps: how many newest steps stay readable, at least.
-        retain_us: for how long steps stay readable, at least, by their clock readings; 0 lets their number
-            alone decide. What is kept costs storage, and a little of each step.
-        sweep_every: leftovers are looked for every so many steps.
-        clean_per_step: how many files are deleted after one step, unless the backlog is large.
-        outbox_steps: how many committed steps may wait for a slow sink; then the input waits, too.
-        outbox_bytes: how many bytes of outputs may, unless one step alone has more.
-        straggler_us: how long a step waits for a weak sink to acknowledge what is staged nowhere; then it
-            stages that itself, and goes on.
-        measure_us: between two steps whose loads are measured is so much time, at least.
-        handover_us: how long a driver that was asked to hand over waits for the claim; then it goes on.
-        ahead_bytes: about how many bytes a worker may read ahead in a step, of state that moves to it.
-        checkpoint_steps: how many steps there are from one checkpoint to the next, at most. With 1 each
-            step brings what it changes to storage. With more, the others are *light*: they record what they
-            read and what came of it, and whoever takes over computes them again.
-        checkpoint_us: how much time there is from one checkpoint to the next, at most; 0 for any.
-        recompute_shown: whether a step that other code has begun to show to weak sinks is computed by this
-            code, under a new id. By default that is refused (:class:`headrace.errors.CodeChanged`): weak
-            sinks keep what they have seen under the old id, which no committed step has.
-        task_timeout_us: how long the tasks of a step may take; 0 for any time. One that takes longer is
-            ended, with its Python process, and the pipeline stops (:class:`headrace.errors.TaskTimeout`).
-        sink_timeout_us: how long a sink may be at one delivery; 0 for any time. Then the pipeline stops
-            (:class:`headrace.errors.SinkTimeout`).
-        source_timeout_us: how long sources may take to say what they have; 0 for any time. Then the
-            pipeline stops (:class:`headrace.errors.SourceTimeout`).
-        most_workers: how many workers the pipeline can have, at most, whoever asks for more. Each costs
-            a task in every layer of every step.
+        base_every: number of steps from one base in the ledger to the next.
+        slices: number of slices (a power of two) in which the state of a new pipeline is written
+            whole, one at a time, so that no step pays for all.
+        slice_every: number of steps from one slice to the next.
+        retain_steps: how many of the newest steps stay readable, at least.
+        retain_us: for how long steps stay readable, at least, by their clock readings; with 0 only
+            their number counts. What is kept costs storage, and a little time in each step.
+        sweep_every: number of steps from one search for leftover files to the next.
+        clean_per_step: how many files are deleted after a step, unless many are waiting.
+        outbox_steps: how many committed steps may wait for a slow sink before the input waits, too.
+        outbox_bytes: how many bytes of outputs may wait, unless one step alone has more.
+        straggler_us: how long a step waits for a weak sink to acknowledge results that are in no
+            file. Then the step stages them and goes on.
+        measure_us: the least time between two steps whose loads are measured.
+        handover_us: how long a driver that hands over waits for the claim before it goes on.
+        ahead_bytes: about how many bytes a worker may read ahead in a step, of state that moves to
+            it.
+        checkpoint_steps: the most steps from one checkpoint to the next. With 1, each step writes
+            its changes to storage. With more, the others are *uncheckpointed*: they record what
+            they read and which results they had, and after a crash they are computed again.
+        checkpoint_us: the most time from one checkpoint to the next; 0 for no limit.
+        recompute_shown: whether a step that other code has started to show to weak sinks is
+            computed by this code, under a new id. By default that is refused
+            (:class:`headrace.errors.CodeChanged`): weak sinks keep what they have seen under the
+            old id, which no committed step has.
+        task_timeout_us: how long the tasks of a step may take; 0 for no limit. A task that takes
+            longer is ended with its Python process, and the pipeline stops
+            (:class:`headrace.errors.TaskTimeout`).
+        sink_timeout_us: how long one delivery to a sink may take before the pipeline stops
+            (:class:`headrace.errors.SinkTimeout`); 0 for no limit.
+        source_timeout_us: how long sources may take to say what they have before the pipeline stops
+            (:class:`headrace.errors.SourceTimeout`); 0 for no limit.
+        most_workers: the most workers that the pipeline can have, whoever asks for more. Each
+            worker costs a task in every layer of every step.
         update_within_steps: how many steps ahead a configuration update may be published, at most.
     """
 
@@ -96,15 +101,15 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def has_light_steps(self) -> bool:
-        """Whether some steps leave state to be brought to storage by later ones."""
+        """Whether some steps are uncheckpointed."""
         return self.checkpoint_steps > 1
 
 
 def with_checkpoints(settings: Settings, every: int | DurationLike | None) -> Settings:
-    """Return settings with a checkpoint every so many steps, or after so much time.
+    """Return settings with a checkpoint every given number of steps, or after a given time.
 
     Raises:
-        PipelineError: for what is neither.
+        PipelineError: for a value that is neither.
     """
     if every is None:
         return settings
@@ -118,7 +123,7 @@ def with_checkpoints(settings: Settings, every: int | DurationLike | None) -> Se
 def with_timeouts(
     settings: Settings, task: DurationLike | None, sink: DurationLike | None
 ) -> Settings:
-    """Return settings with other times that tasks and sinks may take; None leaves what there is."""
+    """Return settings with other timeouts of tasks and sinks; None keeps the present one."""
     if task is not None:
         settings = msgspec.structs.replace(settings, task_timeout_us=duration_micros(task))
     if sink is not None:
@@ -127,11 +132,12 @@ def with_timeouts(
 
 
 def check_settings(settings: Settings) -> None:
-    """Check what no pipeline could run with.
+    """Check for settings that no pipeline could run with.
 
     Raises:
-        PipelineError: for a number of slices that is no power of two, or too large; for a number of
-            steps between checkpoints that is out of bounds; for negative bounds of what is kept.
+        PipelineError: for a number of slices that is not a power of two or is too large; for a
+            number of workers or of steps between checkpoints that is out of bounds; for negative
+            retention.
     """
     if not 1 <= settings.checkpoint_steps <= MOST_LIGHT_STEPS + 1:
         raise PipelineError(

@@ -1,1 +1,1 @@
-"""Event time: timestamps as integers of microseconds, watermarks, and when a timer is due."""
+"""Event time: timestamps as integers of microseconds, time zones, and watermark strategies."""

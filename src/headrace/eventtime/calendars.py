@@ -1,6 +1,7 @@
-"""Days, weeks, months and years of a time zone, as stretches of event time (pure).
+"""Calendar periods of a time zone, such as days, weeks and months, as intervals of event time.
 
-They are as long as clocks and calendars make them: a day on which clocks are set has 23 or 25 hours.
+They are as long as clocks and calendars make them: a day on which clocks change has 23 or 25 hours.
+Pure.
 """
 
 from __future__ import annotations
@@ -20,23 +21,25 @@ _DAY = 24 * _HOUR
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _DAYS = {"day": 1, "week": 7}
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-#: 1970-01-01 was a Thursday: the Monday before it.
+#: The day of the Monday before 1970-01-01, which was a Thursday.
 _FIRST_MONDAY = -3
 
 
 class Calendar:
-    """Stretches of a calendar: what clocks in a zone show is divided, at midnight or at full hours.
+    """Periods of a calendar. They divide the time that clocks in a zone show.
 
-    They are numbered; the first after 1970 began, on a clock there, is about number 0.
+    A period begins at midnight, or at a full hour. Periods are numbered. Number 0 begins at
+    1970-01-01 00:00 on a clock in the zone; a week begins at most three days before or after that.
 
     Args:
-        unit: how long they are.
-        every: of so many units each.
-        time_zone: whose clocks and calendar.
+        unit: the unit of a period.
+        every: how many units a period has.
+        time_zone: the zone whose clocks and calendar count.
         week_starts: the first day of a week.
 
     Raises:
-        PipelineError: for a unit or zone that is none.
+        PipelineError: for an unknown unit, zone or weekday, or if ``every`` is not a positive
+            integer.
     """
 
     def __init__(
@@ -59,15 +62,15 @@ class Calendar:
         self._first = first * _DAY
 
     def numbers(self, times: I64) -> I64:
-        """Return the number of the stretch that each point in time is in."""
+        """Return the number of the period that contains each point in time."""
         local = self._zone.to_local(times)
         if self._months:
             months = local.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
             found = months // self._months
         else:
             found = (local - self._first) // self._length
-        # Where a clock is set back over midnight it shows a day again that is over; and a day that
-        # was skipped is nobody's.
+        # A clock that is set back over midnight shows again a day that is over. And a day that was
+        # skipped contains no point in time.
         while (late := self.starts(found) > times).any():
             found = found - late
         while (over := self.starts(found + 1) <= times).any():
@@ -75,7 +78,7 @@ class Calendar:
         return found
 
     def starts(self, numbers: I64) -> I64:
-        """Return the points in time at which stretches begin; each ends where the next begins."""
+        """Return the points in time at which periods begin. Each ends where the next begins."""
         if self._months:
             months = (numbers * self._months).astype("datetime64[M]")
             local = months.astype("datetime64[us]").astype(np.int64)

@@ -1,8 +1,9 @@
-"""How far behind the newest record others come: a sketch of that, for percentile watermarks.
+"""Delays: how far records come behind the newest one, as a sketch, for percentile watermarks.
 
-A DDSketch (Masson, Rim, Lee, VLDB 2019): counts in bins of constant relative width. Adding two is adding
-their counts, so what comes out does not depend on who read what; sketches that sample (KLL) or
-whose merging depends on the order (t-digest) would leave a trace of the layout in the watermark.
+The sketch is a DDSketch (Masson, Rim, Lee, VLDB 2019): counts in bins of constant relative width.
+Two sketches are added by adding their counts, so the result does not depend on which task read
+what. Sketches that sample (KLL), or whose merging depends on the order (t-digest), would leave a
+trace of the layout in the watermark.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import numpy.typing as npt
 from ddsketch import DDSketch
 from ddsketch.mapping import LogarithmicMapping
 
-from headrace.bounds import DelayBin, Whole
 from headrace.eventtime.timestamps import MIN_TIME
+from headrace.storage.bounds import DelayBin, Whole
 
 _ACCURACY = 0.02
-#: After so many records the older half is forgotten, so that the sketch follows the stream.
+#: Records in a generation. Once the newest is full, the one before it is forgotten, so that the
+#: sketch follows the stream.
 _GENERATION = 100_000
-#: The bin of records that are not behind at all.
+#: The bin of records without delay.
 _NONE = -1
 
 _mapping = LogarithmicMapping(_ACCURACY)
@@ -29,13 +31,13 @@ _LOG_GAMMA = math.log(_mapping.gamma)
 
 
 class Delays(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Counts of delays by bin: of the newest records, and of those before."""
+    """Counts of delays by bin, for the newest generation of records and for the one before."""
 
     newest: dict[DelayBin, Whole] = {}
     before: dict[DelayBin, Whole] = {}
 
     def plus(self, more: dict[int, int]) -> Delays:
-        """Return the counts with those of further records."""
+        """Return these counts plus those of further records."""
         if not more:
             return self
         newest = dict(self.newest)
@@ -46,7 +48,7 @@ class Delays(msgspec.Struct, frozen=True, omit_defaults=True):
         return Delays({}, newest)
 
     def quantile_us(self, share: float) -> int:
-        """Return the delay that so large a share of records did not exceed; 2 % accurate."""
+        """Return the delay that a given share of records did not exceed, accurate to 2 %."""
         sketch = DDSketch(_ACCURACY)
         for counts in (self.newest, self.before):
             for bin_, count in counts.items():
@@ -62,11 +64,13 @@ def delays_of(times: npt.NDArray[np.int64], highest: int) -> dict[int, int]:
         times: event times in the order of the records, at least one.
         highest: the highest event time of their partition before this step.
 
-    What earlier splits of the partition brought in the same step is not known here: another task may be
-    reading them. So a record that is behind those counts as less behind than it is, and a percentile
-    watermark is a little early where a source cuts a partition into several splits a step. Counts cannot be
-    mended when splits are merged: by how much a record's delay grows depends on how high its own split had
-    come before it, so it takes counts by both, or the records.
+    Earlier splits of the partition may be read by other tasks in the same step, so their records
+    are not known here. A record that is behind one of those counts as less delayed than it is. So a
+    percentile watermark is a little early if a source cuts a partition into several splits a step.
+
+    The counts cannot be corrected when splits are merged. How much a record's delay grows depends
+    on how far its own split had come before it. A correction would need counts by both, or the
+    records.
     """
     newest = np.maximum.accumulate(times)
     if highest > MIN_TIME:

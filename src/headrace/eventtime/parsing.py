@@ -1,4 +1,4 @@
-"""Event times as they stand in data: strings, numbers, timestamps, dates; turned into microseconds."""
+"""Reads event times from data: turns strings, numbers, timestamps and dates into microseconds."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DIGITS_OF_UNIT = {"s": 6, "ms": 3, "us": 0, "ns": -3}
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _NUMBER = r"^[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
-#: Years in which dates are that are written as numbers, such as 19580329.
+#: First and last year of dates that are written as numbers, such as 19580329.
 _DATES = (1800, 2199)
 
 
 class BadTime(ValueError):
-    """A value is no time. ``row`` says which."""
+    """A value is not a time. ``row`` is its position."""
 
     def __init__(self, row: int, what: str) -> None:
         super().__init__(what)
@@ -36,19 +36,20 @@ def to_micros_column(
 ) -> pa.Array:  # fmt: skip
     """Return a column as int64 microseconds since 1970 UTC.
 
-    What is finer than a microsecond is cut off, before 1970 as well as after.
+    Anything finer than a microsecond is cut off, before 1970 as well as after. But floats are
+    rounded to the nearest microsecond, unless their unit is nanoseconds.
 
     Args:
         column: strings (:mod:`headrace.eventtime.spellings`), timestamps, dates, or numbers.
-        zone: the time zone of what names none.
-        unit: the unit of numbers. Without it they are microseconds, unless they seem to be dates, such as
-            19580329; and texts that are numbers are none.
-        ambiguous: which to take of a time that clocks in the zone showed twice. A time that they skipped
-            is read by the offset from before.
-        form: how texts (and numbers, if it is given) are written.
+        zone: the time zone of values that name none.
+        unit: the unit of numbers. Without it, they are microseconds. Then integers that look like
+            dates, such as 19580329, are refused, and so are texts that are numbers.
+        ambiguous: which point in time to take for a time that clocks in the zone showed twice. A
+            time that they skipped is read with the offset from before.
+        form: the format of texts. If it is given, integers are read as texts, too.
 
     Raises:
-        BadTime: for the first value that is no time, or null.
+        BadTime: for the first value that is null, or is not a time.
     """
     column = _plain(column)
     if column.null_count:
@@ -75,7 +76,7 @@ def to_micros_column(
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return one array of a type that is not merely another form of others."""
+    """Return a column as one array, without chunks, dictionaries and string views."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -106,7 +107,7 @@ def _times_factor(numbers: I64, factor: int, column: pa.Array) -> I64:
 
 
 def _are_dates(numbers: I64) -> bool:
-    """Say whether all of some numbers are such as 20240501; as microseconds all were of 1970."""
+    """Return whether all numbers look like 20240501. As microseconds, all would be in 1970."""
     first, last = (year * 10_000 for year in _DATES)
     if not (first <= numbers[0] < last + 10_000):
         return False
@@ -151,10 +152,10 @@ def _from_timestamps(column: pa.Array, zone: str, ambiguous: Ambiguous) -> pa.Ar
 
 
 def local_in_utc(column: pa.Array, zone: str, ambiguous: Ambiguous = "earliest") -> pa.Array:
-    """Return timestamps that name no zone as those of a zone; nulls stay.
+    """Return timestamps without a zone as points in time, read in the given zone; nulls stay.
 
     Raises:
-        BadTime: for one that clocks showed twice, with ``ambiguous="raise"``.
+        BadTime: for a time that clocks showed twice, with ``ambiguous="raise"``.
     """
     absent = pc.is_null(column).to_numpy(zero_copy_only=False)
     there = np.flatnonzero(~absent)
@@ -193,7 +194,10 @@ def _from_strings(
 
 
 def _quickly(column: pa.Array, zone: str, ambiguous: Ambiguous) -> pa.Array | None:
-    """Return what Arrow reads at once, which is the usual spelling, all with an offset or all without."""
+    """Return texts that Arrow can read: the usual spelling, all with an offset or all without.
+
+    Returns None for others.
+    """
     for kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")):
         try:
             found = column.cast(kind)
@@ -207,7 +211,7 @@ def _with_numbers(
     column: pa.Array, numbers: np.ndarray[tuple[int], np.dtype[np.bool_]], zone: str, unit: TimeUnit,
     ambiguous: Ambiguous,
 ) -> pa.Array:  # fmt: skip
-    """Return texts of which some are numbers."""
+    """Return texts, some of which are numbers, as microseconds."""
     micros = np.empty(len(column), np.int64)
     for mask in (numbers, ~numbers):
         rows = np.flatnonzero(mask)

@@ -1,8 +1,12 @@
-"""Times as programs write them as text: read by one pattern, a column at a time.
+"""Reads times that programs have written as text, with one pattern for a whole column.
 
-ISO 8601 in its usual forms, extended (``2024-05-01T12:00:00.5+02:00``) and basic
-(``20240501T120000Z``), and what differs a little from it in Go, Java, JavaScript, PostgreSQL, Spark,
-pandas and Docker; JavaScript's and HTTP's dates by the names of months; or a format of the user's own.
+These spellings are known:
+
+- ISO 8601 in its usual forms, extended (``2024-05-01T12:00:00.5+02:00``) and basic
+  (``20240501T120000Z``), and the variations of Go, Java, JavaScript, PostgreSQL, Spark, pandas and
+  Docker
+- JavaScript's and HTTP's dates with the names of months
+- a format of the user's own
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from headrace.eventtime.zones import I64, Ambiguous, RepeatedHour, zone_of
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
-#: Stands for an offset that cannot be.
+#: Stands for an impossible offset.
 _NO_OFFSET = 2**62
 #: Years whose microseconds fit in 64 bits.
 _FIRST_YEAR, _LAST_YEAR = -290_000, 294_000
@@ -32,7 +36,7 @@ _LONG_MONTHS = (
 )  # fmt: skip
 
 _OFFSET = r"(?P<off>[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)"
-#: ISO 8601, and its relatives; with slashes, as Go's logs have it.
+#: ISO 8601 and its variations, also with slashes, as in Go's logs.
 _ISO = (
     r"(?P<Y>[+-]?\d{4,6})(?P<d1>[-/]?)(?P<m>\d\d)(?P<d2>[-/]?)(?P<d>\d\d)"
     r"(?:[Tt ](?P<H>\d\d)(?:(?P<c1>:?)(?P<M>\d\d)(?:(?P<c2>:?)(?P<S>\d\d)(?:[.,](?P<f>\d+))?)?)?"
@@ -68,16 +72,17 @@ _SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "R": "%H:%M", "D": "%m/%d/%y"}
 
 
 class TimeFormat:
-    """How times are written, such as ``"%d.%m.%Y %H:%M"``.
+    """A format of times, such as ``"%d.%m.%Y %H:%M"``.
 
-    The directives are those of Python's ``strptime``, in English: %Y %y %m %b %B %d %e %j %H %I %p %M %S
-    %f (up to nine digits) %z %a %A %F %T %R %D %%.
+    The directives are those of Python's ``strptime``, in English: %Y %y %m %b %B %d %e %j %H %I %p
+    %M %S %f (up to nine digits) %z %a %A %F %T %R %D %%.
 
     Args:
-        text: the format. Without a day, month or time of day it is the first, or midnight.
+        text: the format. A day or month that it lacks is the first; a time of day is midnight.
 
     Raises:
-        PipelineError: for another directive, one twice, or a format without a year.
+        PipelineError: for an unknown directive, a directive that occurs twice, or a format without
+            a year, or with %I and without %p.
     """
 
     def __init__(self, text: str) -> None:
@@ -108,21 +113,22 @@ class TimeFormat:
 
 
 def _literal(text: str) -> str:
-    """Return a pattern for what stands between directives; any white space is as good as any other."""
+    """Return the pattern for text between directives. Any white space matches any other."""
     return re.sub(r"(?:\\?\s)+", lambda _: r"\s+", re.escape(text))
 
 
 def read_texts(
     texts: pa.Array, zone: str, ambiguous: Ambiguous, form: TimeFormat | None = None
 ) -> tuple[I64, tuple[int, str] | None]:
-    """Return texts as microseconds since 1970 UTC; and the first that is none, and why.
+    """Return texts as microseconds since 1970 UTC, and the first that is not a time, with why.
 
-    What is finer than a microsecond is cut off.
+    Anything finer than a microsecond is cut off.
 
     Args:
-        texts: without nulls.
-        zone: of texts that name none.
-        form: how they are written; by default in one of the spellings of this module.
+        texts: texts, without nulls.
+        zone: the time zone of texts that name none.
+        ambiguous: which point in time to take for a time that clocks showed twice.
+        form: the format of the texts. By default, they are in the spellings of this module.
     """
     fields = pc.extract_regex(texts, form.pattern if form else f"^{_ISO}$")
     good = fields.is_valid().to_numpy(zero_copy_only=False)
@@ -168,10 +174,10 @@ def _all_read(
 
 
 class _Fields:
-    """The parts of some times, as numbers.
+    """The parts of times, as numbers.
 
     Args:
-        found: a column of structs of texts: what a pattern's groups matched.
+        found: a column of structs of texts: what the groups of a pattern matched.
     """
 
     def __init__(self, found: pa.Array) -> None:
@@ -223,7 +229,7 @@ class _Fields:
         return same
 
     def possible(self, *, iso: bool) -> np.ndarray[Any, Any]:
-        """Say which are times that can be."""
+        """Return which of the times are possible."""
         good = (self.year >= _FIRST_YEAR) & (self.year <= _LAST_YEAR)
         good &= (self.month >= 1) & (self.month <= 12)
         if "j" in self._texts:
@@ -244,12 +250,12 @@ class _Fields:
             four = pc.equal(pc.utf8_length(self._texts["Y"]), 4).to_numpy(zero_copy_only=False)
             good &= ~basic | (four & self._is_there("H"))
             good &= self._same("c1", "c2") | ~self._is_there("S")
-            # (the year 0 is 1 BC, but only where it is so counted)
+            # (the year 0 is 1 BC; there is no year 0 BC)
             good &= ~self._is_there("era") | (self.year <= 0)
         return good
 
     def micros(self) -> tuple[I64, I64, np.ndarray[Any, Any]]:
-        """Return what clocks showed, as if it were UTC; their offsets; and whose offset is known."""
+        """Return what clocks showed, as if it were UTC; the offsets; and which are known."""
         if "j" in self._texts:
             days = _first_days(self.year, np.ones_like(self.year)) + self._number("j", "1") - 1
         else:
@@ -274,7 +280,7 @@ class _Fields:
         if "off" not in self._texts:
             return np.zeros(self._size, np.int64)
         texts = self._texts["off"]
-        # (there are few, and they come again)
+        # (a column has few distinct offsets)
         encoded = pc.dictionary_encode(texts)
         each = np.array([_offset_micros(text) for text in encoded.dictionary.to_pylist()], np.int64)
         found: I64 = each[encoded.indices.to_numpy(zero_copy_only=False)]
@@ -301,7 +307,7 @@ def _first_days(year: I64, month: I64 | int) -> I64:
 
 
 def _why(text: str, form: TimeFormat | None) -> str:
-    """Return why a text is no time."""
+    """Return why a text is not a time."""
     shown = repr(text if len(text) <= 80 else text[:77] + "...")
     if form is not None:
         matched = re.search(form.pattern, text, re.ASCII)

@@ -1,4 +1,4 @@
-"""Timestamps: ``datetime`` in the public face, integers of microseconds since 1970 UTC inside."""
+"""Timestamps: ``datetime`` in the public API, integers of microseconds since 1970 UTC inside."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from headrace.errors import PipelineError
 MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
 
-#: The first and last times that a ``datetime`` can show: all event times of records are between them. So
-#: a sum of an event time and a few durations never leaves 64 bits, and no record is at ``MAX_TIME``.
+#: The first and last times that a ``datetime`` can represent. All event times of records are
+#: between them. So the sum of an event time and a few durations never leaves 64 bits, and no record
+#: is at ``MAX_TIME``.
 FIRST_DATE_US = -62_135_596_800_000_000
 LAST_DATE_US = 253_402_300_799_999_999
-#: The longest duration, some 73 000 years. (Event times are less than 10 000 apart.)
+#: The longest duration, some 73 000 years. (Event times are less than 10 000 years apart.)
 LONGEST_US = 2**61
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,7 +40,7 @@ def to_micros(when: TimeLike) -> int:
     """
     if isinstance(when, int):
         return when
-    if isinstance(when, Integral):  # of NumPy's
+    if isinstance(when, Integral):  # such as NumPy's
         return int(when)
     if when.tzinfo is None or when.utcoffset() is None:
         raise ValueError(f"{when!r} has no time zone; use datetime(..., tzinfo=timezone.utc)")
@@ -48,11 +49,11 @@ def to_micros(when: TimeLike) -> int:
 
 
 def checked_micros(when: TimeLike) -> int:
-    """Return a point in time as microseconds, and see that it is one that can be stored.
+    """Return a point in time as microseconds, after checking that it can be stored.
 
     Raises:
         ValueError: for a time without a zone, or beyond 64 bits.
-        TypeError: for what is no time.
+        TypeError: for a value that is not a time.
     """
     if not isinstance(when, int | datetime | Integral) or isinstance(when, bool):
         raise TypeError(f"{when!r} is no time; give an aware datetime, or microseconds as an int")
@@ -63,14 +64,14 @@ def checked_micros(when: TimeLike) -> int:
 
 
 def event_micros(when: TimeLike) -> int:
-    """Return a point in time as microseconds, as the event time of a record that a handler sends.
+    """Return the event time of a record that a handler sends, as microseconds.
 
-    A time after the year 9999, such as that of a timer which only the end of the input fires, counts as
-    the last one of that year.
+    A time after the year 9999 counts as the last one of that year. The time of a timer that fires
+    only at the end of the input may be that late.
 
     Raises:
         ValueError: for a time without a zone, or before the year 1.
-        TypeError: for what is no time.
+        TypeError: for a value that is not a time.
     """
     micros = checked_micros(when)
     if micros < FIRST_DATE_US:
@@ -83,7 +84,7 @@ OUTSIDE = "event times are in the years 1 to 9999"
 
 
 def from_micros(micros: int) -> datetime:
-    """Return microseconds since 1970 UTC as an aware ``datetime``, clamped to what that can hold.
+    """Return microseconds since 1970 UTC as an aware ``datetime``, clamped to its range.
 
     >>> from_micros(0).isoformat()
     '1970-01-01T00:00:00+00:00'
@@ -98,13 +99,14 @@ def from_micros(micros: int) -> datetime:
 def duration_micros(duration: DurationLike) -> int:
     """Return a duration as microseconds; strings are like ``"10s"``, ``"1h30m"``, ``"250ms"``.
 
-    One that is longer than ``LONGEST_US`` counts as that: no two event times are so far apart.
+    A duration of more than ``LONGEST_US`` counts as ``LONGEST_US``: no two event times are that far
+    apart.
 
     >>> duration_micros("1m30s")
     90000000
 
     Raises:
-        PipelineError: for what is no duration, such as a number with a fraction, which has no unit.
+        PipelineError: for a value that is not a duration, such as a float, which has no unit.
     """
     return max(-LONGEST_US, min(_duration_micros(duration), LONGEST_US))
 
@@ -130,7 +132,7 @@ def _duration_micros(duration: DurationLike) -> int:
 
 
 def show_time(micros: int) -> str:
-    """Return a time for people: RFC 3339, or ``-`` and ``end`` for the two extremes."""
+    """Return a time for display: RFC 3339, or ``-`` and ``end`` for the two extremes."""
     if micros <= MIN_TIME:
         return "-"
     if micros >= MAX_TIME:

@@ -1,13 +1,13 @@
-"""How an injector seeds the low watermark: what is known of its partitions, and what follows from it.
+"""Watermark strategies: how an injector seeds the low watermark from what is known of its source.
 
 MillWheel §4: the low watermark of a computation is the minimum over its oldest work and the low
-watermarks of what feeds it; injectors seed it, and an injector that many processes feed has the
-minimum of theirs. A source's *partitions* are these processes: what is known of each is its
-*frontier*, from which the injector's strategy tells up to where it is complete.
+watermarks of its inputs. Injectors seed it. An injector that many processes feed takes the minimum
+of theirs. Here a source's *partitions* are these processes. What is known of a partition is its
+*frontier*. From it the injector's strategy derives up to where the partition is complete.
 
-Beside the low watermark an injector may have a *percentile watermark*: up to there so many of a hundred
-records have come, as far as past delays tell. It is ahead of the low one, and what comes behind it
-is late for who goes by it.
+An injector may also have a *percentile watermark*. Judging by past delays, a given share of the
+records before it has come. It is ahead of the low watermark. Records behind it are late for the
+computations that use it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import ClassVar
 
 import msgspec
 
-from headrace.bounds import Micros
 from headrace.errors import PipelineError
+from headrace.errors.user_code import goes_on, user_error
 from headrace.eventtime.delays import Delays
 from headrace.eventtime.timestamps import (
     LAST_DATE_US,
@@ -29,11 +29,11 @@ from headrace.eventtime.timestamps import (
     checked_micros,
     duration_micros,
 )
-from headrace.raised import goes_on, user_error
+from headrace.storage.bounds import Micros
 
-#: An injector has at most so many partitions at a time: each is named in manifests.
+#: Most partitions of an injector at a time. Each of them is named in manifests.
 MOST_PARTITIONS = 10_000
-#: The watermark behind all event times. It is not the end: only a source that has ended is at that.
+#: The watermark after all event times. Only a source that has ended is at ``MAX_TIME``.
 _ALL_TIMES = LAST_DATE_US + 1
 
 
@@ -41,8 +41,9 @@ class Watermarks(msgspec.Struct, frozen=True, array_like=True):
     """How far a stream is complete.
 
     Attributes:
-        low: no further on-time record is before it.
-        percentile: only a small share of records is still to come before it; never before ``low``.
+        low: no record before it is expected.
+        percentile: only a small share of the records before it is still to come. It is never less
+            than ``low``.
     """
 
     low: int = MIN_TIME
@@ -54,11 +55,12 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         highest: the highest event time seen.
-        promise_us: the source's own word: no record before it will come.
-        active_us: the clock reading when something last came, or when it was first heard of.
-        ended: whether nothing will come any more.
-        idle: whether it is left out because nothing has come for long.
-        heard: whether the source has said that it is there, be it before its first record.
+        promise_us: the promise of the source: no record before it will come.
+        active_us: the clock reading when something last came, or when the source first announced
+            the partition.
+        ended: whether nothing more will come.
+        idle: whether the watermark does not wait for it, because nothing has come for long.
+        heard: whether the source has announced it, possibly before its first record.
     """
 
     highest: Micros = MIN_TIME
@@ -70,21 +72,27 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def counts(self) -> bool:
-        """Whether the injector's watermark waits for it."""
+        """Whether the injector's watermark waits for this partition."""
         return not self.ended and not self.idle
 
     @property
     def came(self) -> bool:
-        """Whether it was ever heard of, and is not only expected."""
+        """Whether anything is known of this partition, rather than it being only expected."""
         return self.heard or self.ended or max(self.highest, self.promise_us) > MIN_TIME
 
     def told(
         self, final: bool, promise_us: int | None, now_us: int, *, awaited: bool = False
     ) -> Frontier:
-        """Return what is known when the source has said so.
+        """Return the frontier after a statement of the source about this partition.
 
-        A first word and a new promise are signs of life; an awaited partition has shown none. One that has
-        ended, and has not after all (a file that has grown), is waited for again.
+        A first statement and a new promise count as activity. A partition that had ended, but has
+        more after all (such as a file that has grown), is waited for again.
+
+        Args:
+            final: whether nothing more will come.
+            promise_us: no record before it will come; None without such a promise.
+            now_us: the clock reading.
+            awaited: whether the partition is only expected, which is not activity.
         """
         active_us = self.active_us if awaited or self.came else now_us
         after = msgspec.structs.replace(
@@ -104,11 +112,11 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of an injector: its partitions, and the watermarks that it has reached.
 
     Attributes:
-        parts: by partition; a source that has none has one called ``""``.
-        low, percentile: its watermarks.
-        reached: of an injector whose input has ended, what its low watermark would be without the end.
-        delays: how far behind the newest record others came, for a percentile watermark.
-        gone: in what a manifest says of a step: partitions that are not remembered any more.
+        parts: the frontiers by partition. A source without partitions has one, called ``""``.
+        low, percentile: the watermarks of the injector.
+        reached: for an injector whose input has ended, what its low watermark would be otherwise.
+        delays: how far records came behind the newest one, for a percentile watermark.
+        gone: in a manifest, partitions that are no longer remembered.
     """
 
     parts: dict[str, Frontier] = {}
@@ -120,42 +128,43 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def watermarks(self) -> Watermarks:
-        """How far its stream is complete."""
+        """How far the stream of the injector is complete."""
         return Watermarks(self.low, self.percentile)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no partition counts, though some may come back."""
+        """Whether no partition counts, although an idle one may come back."""
         parts = self.parts.values()
         return any(part.idle and not part.ended for part in parts) and not any(
             part.counts for part in parts
         )
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """What the records of one partition in one step came to.
+class PartitionSeen(msgspec.Struct, frozen=True, array_like=True):
+    """A summary of the records of one partition in one step.
 
     Attributes:
         highest: the highest event time.
-        delays: of the records, where a percentile watermark wants them.
+        delays: the delays of the records, if a percentile watermark needs them.
     """
 
     highest: int
     delays: dict[int, int] = {}
 
-    def plus(self, other: Seen) -> Seen:
-        """Return what both came to; in any order the same."""
+    def plus(self, other: PartitionSeen) -> PartitionSeen:
+        """Return the summary of both. Their order makes no difference."""
         delays = dict(self.delays)
         for bin_, count in other.delays.items():
             delays[bin_] = delays.get(bin_, 0) + count
-        return Seen(max(self.highest, other.highest), delays)
+        return PartitionSeen(max(self.highest, other.highest), delays)
 
 
 def news(before: Frontiers, after: Frontiers) -> bool:
-    """Say whether a step is worth while though nothing was read.
+    """Return whether a step is worthwhile although nothing was read.
 
-    It is for a partition that has just been announced, and for a partition's promise, end or idleness. An
-    announcement that no step kept would be forgotten, and the watermark would pass what it announces.
+    It is, for a partition that was just announced, and for a partition's promise, end or idleness.
+    An announcement that no step recorded would be forgotten, and the watermark would not wait for
+    the partition.
     """
     return any(
         _word(part) != _word(before.parts.get(name, _UNKNOWN)) for name, part in after.parts.items()
@@ -167,7 +176,7 @@ def _word(of: Frontier) -> tuple[int, bool, bool, bool]:
 
 
 def changes(before: Frontiers, after: Frontiers) -> Frontiers | None:
-    """Return what has changed, of the partitions only those that have; None for nothing."""
+    """Return what has changed, with only the partitions that have changed; None if nothing has."""
     if after == before:
         return None
     parts = {name: part for name, part in after.parts.items() if part != before.parts.get(name)}
@@ -176,23 +185,24 @@ def changes(before: Frontiers, after: Frontiers) -> Frontiers | None:
 
 
 def changed(before: Frontiers, by: Frontiers) -> Frontiers:
-    """Return what is known after a change; undoes :func:`changes`."""
+    """Return what is known after a change. This is the inverse of :func:`changes`."""
     parts = {name: part for name, part in before.parts.items() if name not in by.gone}
     return msgspec.structs.replace(by, parts={**parts, **by.parts}, gone=[])
 
 
 def without_ended(of: Frontiers, named: Collection[str], rules: Rules) -> Frontiers:
-    """Return what is known without partitions that have ended: those that no watermark will depend on.
+    """Return what is known, without the ended partitions on which no watermark will depend.
 
     Args:
         of: what is known of an injector.
-        named: the partitions that its source names now. One that has ended stays while it is named, or
-            it would be taken for a new one.
-        rules: of the injector. What is expected stays, or it would be waited for again.
+        named: the partitions that its source names now. An ended one stays as long as it is named.
+            Otherwise it would be taken for a new one.
+        rules: the rules of the injector. An expected partition stays. Otherwise it would be waited
+            for again.
 
-    The two that came furthest stay, by records and by promise: when all that have not ended are idle, the
-    watermark is as far as they were. Where a user's function decides, all stay: what it makes of one is
-    its own.
+    The two partitions that came furthest stay, one by records and one by promise: if all that have
+    not ended are idle, the watermark is as far as they were. If a user's function decides, all
+    partitions stay, because only that function knows what it makes of each.
     """
     ended = [name for name, part in of.parts.items() if part.ended]
     if not ended or not rules.strategy.forgets:
@@ -206,9 +216,11 @@ def without_ended(of: Frontiers, named: Collection[str], rules: Rules) -> Fronti
     return msgspec.structs.replace(of, parts=parts)
 
 
-def merged_seen(parts: Iterable[Mapping[str, Mapping[str, Seen]]]) -> dict[str, dict[str, Seen]]:
-    """Return what several readers saw, by injector and partition; in any order the same."""
-    merged: dict[str, dict[str, Seen]] = {}
+def merged_seen(
+    parts: Iterable[Mapping[str, Mapping[str, PartitionSeen]]],
+) -> dict[str, dict[str, PartitionSeen]]:
+    """Return what several tasks saw, by injector and partition. Their order makes no difference."""
+    merged: dict[str, dict[str, PartitionSeen]] = {}
     for part in parts:
         for injector, by_partition in part.items():
             into = merged.setdefault(injector, {})
@@ -218,7 +230,7 @@ def merged_seen(parts: Iterable[Mapping[str, Mapping[str, Seen]]]) -> dict[str, 
 
 
 class BoundedDelay(msgspec.Struct, frozen=True):
-    """Records are at most ``delay_us`` behind the newest one of their partition."""
+    """The strategy for records at most ``delay_us`` behind the newest one of their partition."""
 
     measures: ClassVar[str] = "highest"
     forgets: ClassVar[bool] = True
@@ -234,7 +246,7 @@ class BoundedDelay(msgspec.Struct, frozen=True):
 
 
 class Exact(msgspec.Struct, frozen=True):
-    """The source knows, and says so."""
+    """The strategy for a source that knows how far it is complete, and promises it."""
 
     measures: ClassVar[str] = "promise"
     forgets: ClassVar[bool] = True
@@ -248,7 +260,7 @@ class Exact(msgspec.Struct, frozen=True):
 
 
 class ByFunction(msgspec.Struct, frozen=True):
-    """A user's function of what is known of a partition."""
+    """The strategy in which a user's function decides, from what is known of a partition."""
 
     measures: ClassVar[str] = "highest"
     forgets: ClassVar[bool] = False
@@ -258,7 +270,7 @@ class ByFunction(msgspec.Struct, frozen=True):
         """Return up to where a partition is complete.
 
         Raises:
-            UserCodeError: when the function raises, or returns no time.
+            UserCodeError: when the function raises an error, or does not return a time.
         """
         try:
             return min(checked_micros(self.function(frontier)), _ALL_TIMES)
@@ -280,15 +292,19 @@ Strategy = BoundedDelay | Exact | ByFunction
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """How an injector's watermark follows from what is known of it.
+    """How an injector's watermark follows from what is known of its partitions.
 
     Attributes:
-        strategy: up to where a partition is complete.
-        expect: partitions that hold the watermark from the beginning, also before they were heard of.
-        idle_after_us: a partition that brings nothing for so long is left out; None: never.
-        skew_us: partitions that are further ahead of what their readers have reached are not read.
-        percentile: the share of records that a percentile watermark waits for, 0 to 1; None: no such.
-        partitioned: whether the source's partitions have names; else all is one partition, ``""``.
+        strategy: decides up to where a partition is complete.
+        expect: partitions that hold the watermark from the start, even before they are announced.
+        idle_after_us: how long a partition may bring nothing before the watermark stops waiting for
+            it; None for no limit.
+        skew_us: how far a partition may be ahead of what the readers of the injector have reached.
+            One that is further ahead is not read. None for no limit.
+        percentile: the share of records that a percentile watermark waits for, from 0 to 1; None
+            if there is no percentile watermark.
+        partitioned: whether the source's partitions have names. If not, all of its records are in
+            one partition, ``""``.
     """
 
     strategy: Strategy = BoundedDelay(0)
@@ -300,16 +316,16 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def advance(
-    before: Mapping[str, Frontiers], seen: Mapping[str, Mapping[str, Seen]],
+    before: Mapping[str, Frontiers], seen: Mapping[str, Mapping[str, PartitionSeen]],
     finals: Iterable[str], rules: Mapping[str, Rules], clock_us: int,
 ) -> dict[str, Frontiers]:  # fmt: skip
     """Return what is known of all injectors after a step. Pure: tasks and the coordinator agree.
 
     Args:
-        before: what was known before, with the facts that the sources told for this step.
-        seen: what the step's records came to, by injector and partition.
+        before: what was known before, including what the sources stated for this step.
+        seen: summaries of the step's records, by injector and partition.
         finals: injectors whose input has ended.
-        rules: by injector.
+        rules: the rules by injector.
         clock_us: the step's clock reading.
     """
     ended = set(finals)
@@ -325,7 +341,7 @@ def advance(
     if live:
         low, percentile = min(of.low for of in live), min(of.percentile for of in live)
         for name, of in after.items():
-            if of.is_idle and name not in ended:  # it does not hold up those that are not
+            if of.is_idle and name not in ended:  # it does not hold back the others
                 after[name] = msgspec.structs.replace(
                     of, low=max(of.low, low), percentile=max(of.percentile, percentile)
                 )
@@ -337,7 +353,7 @@ def _ended(before: Frontiers) -> Frontiers:
 
 
 def _advanced(
-    before: Frontiers, seen: Mapping[str, Seen], rules: Rules, clock_us: int
+    before: Frontiers, seen: Mapping[str, PartitionSeen], rules: Rules, clock_us: int
 ) -> Frontiers:
     parts = dict(before.parts)
     for name, of in seen.items():
@@ -356,10 +372,10 @@ def _advanced(
 
 
 def _complete(parts: Collection[Frontier], strategy: Strategy) -> int:
-    """Return up to where partitions are complete together: as far as the last of those that count.
+    """Return up to where partitions are complete together: the minimum over those that count.
 
-    Where none counts and some are idle, it is as far as the one that came furthest: whether they fell
-    silent (or ended) one after the other or at once then makes no difference.
+    If none counts and some are idle, it is the maximum over all partitions. So it makes no
+    difference whether they fell silent (or ended) one after another or all at once.
     """
     counted = [strategy.of(part) for part in parts if part.counts]
     if counted:
@@ -370,13 +386,13 @@ def _complete(parts: Collection[Frontier], strategy: Strategy) -> int:
 
 
 def bounded_delay(delay: DurationLike) -> BoundedDelay:
-    """Return the strategy for records that come at most ``delay`` behind the newest of their partition.
+    """Return the strategy for records at most ``delay`` behind the newest of their partition.
 
     Args:
-        delay: a timedelta, or a string such as ``"10s"``. What comes later is late.
+        delay: a timedelta, or a string such as ``"10s"``. Records that come later are late.
 
     Raises:
-        PipelineError: for what is no duration, or a negative one.
+        PipelineError: for a value that is not a duration, or a negative one.
     """
     delay_us = duration_micros(delay)
     if delay_us < 0:
@@ -395,24 +411,24 @@ def ascending() -> BoundedDelay:
 def exact() -> Exact:
     """Return the strategy for sources that know up to where they are complete, and promise it.
 
-    For instance :class:`headrace.sources.Inbox`, whose producers do.
+    An example is :class:`headrace.sources.Inbox`, whose producers make such promises.
     """
     return Exact()
 
 
 def by_function(function: Callable[[Frontier], TimeLike]) -> ByFunction:
-    """Return the strategy that a function decides, partition by partition.
+    """Return the strategy in which a function decides for each partition.
 
     Args:
-        function: takes what is known of a partition, returns up to where it is complete. Must depend on
-            nothing else: it is called in several processes, and must return the same in all. What it
-            returns may go back; the watermark does not.
+        function: takes what is known of a partition, and returns up to where it is complete. It
+            must depend on nothing else, because it is called in several processes and must return
+            the same in all. Its result may go back; the watermark does not.
     """
     return ByFunction(function)
 
 
 def lowest(watermarks: Iterable[int]) -> int:
-    """Return the minimum; without any, nothing is to come (``MAX_TIME``)."""
+    """Return the lowest of some watermarks; ``MAX_TIME`` (nothing will come) if there are none."""
     return min(watermarks, default=MAX_TIME)
 
 
@@ -420,7 +436,7 @@ def check_number_of_partitions(number: int, place: str) -> None:
     """Check that an injector does not have too many partitions at a time.
 
     Raises:
-        PipelineError: when it has.
+        PipelineError: when it has more than ``MOST_PARTITIONS``.
     """
     if number > MOST_PARTITIONS:
         raise PipelineError(

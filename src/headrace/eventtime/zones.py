@@ -1,7 +1,7 @@
-"""Time zones: from clocks on a wall to points in time, and back, a column at a time.
+"""Time zones: conversion from local times to points in time, and back, a column at a time.
 
-A zone's rules come from ``zoneinfo``, which has them for all years. (Arrow's own conversion knows none
-after 2037.) They are kept as the points in time at which the zone's offset from UTC changes.
+A zone's rules come from ``zoneinfo``, which has them for all years. (Arrow's own conversion has
+none after 2037.) They are kept as the points in time at which the zone's offset from UTC changes.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from headrace.errors import PipelineError
 
 I64 = npt.NDArray[np.int64]
 
-#: Which of the two points in time a wall clock shows twice, when it is set back.
+#: Which point in time to take for a time that a clock shows twice, because it is set back.
 Ambiguous = Literal["earliest", "latest", "raise"]
 
 _SECOND = 1_000_000
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d\d):?(\d\d)?")
-#: Changes of offset are looked for in steps of two days: no zone has two that are closer together.
+#: Changes of offset are searched for in steps of two days: no zone has two closer together.
 _STEP_S = 2 * 86_400
 #: Before 1800 every zone has its first offset.
 _FIRST_YEAR = 1800
-#: From the year 2100 on rules repeat, as the calendar does, every 400 years.
+#: From the year 2100 on, rules repeat every 400 years, as the calendar does.
 _CYCLE_FROM_US = 4_102_444_800 * _SECOND
 _CYCLE_US = 146_097 * 86_400 * _SECOND
 
 
 class RepeatedHour(ValueError):
-    """A wall clock showed a time twice, and it was not said which is meant. ``row`` says where."""
+    """A clock showed a time twice, and it is not known which is meant. ``row`` is its position."""
 
     def __init__(self, row: int, what: str) -> None:
         super().__init__(what)
@@ -43,13 +43,14 @@ class RepeatedHour(ValueError):
 
 
 class Zone:
-    """A time zone, by which whole columns of times are converted.
+    """A time zone that converts whole columns of times.
 
     Args:
-        name: of the IANA database, such as ``"Europe/Paris"``; or an offset, such as ``"+02:00"``.
+        name: a name of the IANA database, such as ``"Europe/Paris"``, or an offset, such as
+            ``"+02:00"``.
 
     Raises:
-        PipelineError: when there is no such zone.
+        PipelineError: when no such zone is known.
     """
 
     def __init__(self, name: str) -> None:
@@ -63,14 +64,14 @@ class Zone:
         self._ours, self._cycle = _Changes(rules), _Changes(rules)
 
     def to_utc(self, local: I64, ambiguous: Ambiguous = "earliest") -> I64:
-        """Return the points in time at which a clock in the zone showed some times.
+        """Return the points in time at which a clock in the zone showed the given times.
 
-        A time that was skipped when clocks were set forward is read by the offset from before: in New
-        York's gap 02:30 is 07:30 UTC, when the clock showed 03:30.
+        A time that was skipped when clocks were set forward is read with the offset from before. In
+        New York's gap, 02:30 is 07:30 UTC, when the clock showed 03:30.
 
         Args:
             local: what the clock showed, in microseconds, as if it were UTC.
-            ambiguous: which to take of a time that was shown twice.
+            ambiguous: which point in time to take for a time that was shown twice.
 
         Raises:
             RepeatedHour: for the first such time, with ``ambiguous="raise"``.
@@ -87,7 +88,7 @@ class Zone:
         return local - offsets
 
     def to_local(self, utc: I64) -> I64:
-        """Return what a clock in the zone shows at some points in time, as if it were UTC."""
+        """Return what a clock in the zone shows at the given points in time, as if it were UTC."""
         if self._fixed is not None:
             return utc + self._fixed
         return utc + self._offsets(utc, lambda changes, times: changes.of_utc(times))
@@ -106,7 +107,7 @@ class Zone:
 
 
 class _Changes:
-    """When a zone's offset changes: for as many years as were asked about.
+    """The changes of a zone's offset, for the years that were asked about so far.
 
     Args:
         rules: the zone.
@@ -114,17 +115,20 @@ class _Changes:
 
     def __init__(self, rules: tzinfo) -> None:
         self._rules = rules
-        #: From which year and up to before which; when; and the offsets, the first from before them all.
+        #: The first year; the year after the last; the times of the changes; and the offsets, of
+        #: which the first is from before all changes.
         self._known: tuple[int, int, I64, I64] | None = None
 
     def of_utc(self, times: I64) -> I64:
-        """Return the offsets at some points in time."""
+        """Return the offsets at the given points in time."""
         at, offsets = self._of_years(times)
         return offsets[np.searchsorted(at, times, side="right")]
 
     def of_local(self, times: I64, which: Ambiguous) -> I64:
-        """Return the offsets at some times that clocks showed: from before a change as long as possible,
-        or, with ``"latest"``, as short as that can be said.
+        """Return the offsets at times that clocks showed.
+
+        The offset from before a change applies for as long as possible. With ``"latest"``, the
+        offset from after it applies as soon as possible.
         """
         at, offsets = self._of_years(times)
         before, after = offsets[:-1], offsets[1:]
@@ -132,10 +136,10 @@ class _Changes:
         return offsets[np.searchsorted(at + until, times, side="right")]
 
     def _of_years(self, times: I64) -> tuple[I64, I64]:
-        """Return the changes of the years that some times are in, and of those beside them."""
+        """Return the changes in the years of the given times, and in the years next to these."""
         first = max(_year(int(times.min())) - 1, _FIRST_YEAR)
         last = max(_year(int(times.max())) + 2, first + 1)
-        known = self._known  # (threads share it)
+        known = self._known  # (shared between threads)
         if known is not None:
             if known[0] <= first and last <= known[1]:
                 return known[2:]
@@ -157,7 +161,7 @@ class _Changes:
         return np.array(changes, np.int64) * _SECOND, np.array(offsets, np.int64) * _SECOND
 
     def _change(self, low: int, high: int, before: int) -> int:
-        """Return the first second between two at which the offset is another than before."""
+        """Return the first second after ``low`` at which the offset is no longer ``before``."""
         while high - low > 1:
             middle = (low + high) // 2
             if self._offset(middle) == before:
@@ -174,16 +178,16 @@ class _Changes:
 
 @functools.lru_cache(maxsize=64)
 def zone_of(name: str) -> Zone:
-    """Return a zone, with what was found out of its rules so far.
+    """Return a zone. It is cached, with what was found out about its rules so far.
 
     Raises:
-        PipelineError: when there is no such zone.
+        PipelineError: when no such zone is known.
     """
     return Zone(name)
 
 
 def fixed_offset(name: str) -> int | None:
-    """Return the offset in seconds of a zone that is one, such as ``"+02:00"`` or ``"Z"``; or None."""
+    """Return the offset of a zone such as ``"+02:00"`` or ``"Z"`` in seconds; None for others."""
     if name in ("UTC", "Z", "GMT", "Etc/UTC"):
         return 0
     match = _OFFSET.fullmatch(name)

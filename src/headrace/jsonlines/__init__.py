@@ -1,9 +1,10 @@
 """JSON lines: rows as lines of JSON, and back.
 
-JSON has texts, numbers, booleans, lists and objects. Everything else is written as one of these, and
-read again by the type that is declared: bytes are Base64; dates, times and durations are ISO 8601;
-decimals are texts; maps are objects, whose keys are the texts of keys; NaN and the infinities, which JSON
-has no numbers for, are the texts ``NaN``, ``Infinity`` and ``-Infinity``. That is as msgspec has it.
+JSON has strings, numbers, booleans, lists and objects. Every other value is written as one of
+these, and is read by its declared type. The encoding is that of msgspec: bytes are Base64; dates,
+times and durations are ISO 8601; decimals are strings; maps are objects, whose names are the keys
+as text. NaN and the infinities, for which JSON has no numbers, are the strings ``NaN``,
+``Infinity`` and ``-Infinity``.
 """
 
 from headrace.jsonlines.options import type_with_options

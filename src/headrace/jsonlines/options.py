@@ -1,7 +1,7 @@
-"""What msgspec's options of classes say of objects in JSON: their tag, and that nothing is unknown.
+"""Options of msgspec classes that restrict JSON objects: their tag, and ``forbid_unknown_fields``.
 
-Columns know neither. So where a class has such options, its objects are decoded a second time, as types
-that have these alone.
+Columns cannot express these. So if a class has such options, its objects are decoded a second time,
+as types that have only these options.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from typing import Any
 import msgspec
 
 from headrace.schema.forms import Form
-from headrace.schema.nested import Constrained, Dict, Many, Part, Record
+from headrace.schema.nested import Constrained, Dict, FormPart, Many, RecordForm
 
 
-def type_with_options(declared: Any, parts: Mapping[str, Part], also: Iterable[str] = ()) -> Any:
-    """Return a type for msgspec's decoder that refuses what a class, and those inside of it, are said to.
+def type_with_options(
+    declared: Any, parts: Mapping[str, FormPart], also: Iterable[str] = ()
+) -> Any:
+    """Return a type with which msgspec refuses what a class, and those inside it, forbid.
 
     Args:
         declared: the class.
-        parts: its fields, by their names outside.
-        also: what objects may have besides.
+        parts: its fields, by their names in JSON.
+        also: further names that its objects may have.
 
     Returns:
-        None when there are no options; then there is nothing to refuse.
+        the type; None if there are no options, so that there is nothing to refuse.
     """
     config: Any = getattr(declared, "__struct_config__", None)
     forbids = config is not None and config.forbid_unknown_fields
@@ -51,9 +53,9 @@ def type_with_options(declared: Any, parts: Mapping[str, Part], also: Iterable[s
 def _type_in(form: Form) -> Any:
     if isinstance(form, Constrained):
         return _type_in(form.inner)
-    if isinstance(form, Record):
+    if isinstance(form, RecordForm):
         if issubclass(form.accepts, tuple):
-            return None  # (which may be an array)
+            return None  # a tuple, which may be an array
         return type_with_options(form.accepts, {part.outside: part for part in form.parts})
     item = _type_in(form.item.form) if isinstance(form, Many | Dict) else None
     if item is None:

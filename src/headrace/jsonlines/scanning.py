@@ -1,7 +1,7 @@
-"""Lines of JSON as bytes: what is odd about them is found before, or where decoders do not see it.
+"""Checks on the bytes of JSON lines, for what the decoders do not see.
 
-Two decoders read lines: Arrow's, and msgspec's. What one takes and the other does not is treated here,
-so that whether a line is good does not depend on which of them reads it.
+Two decoders read lines: Arrow's and msgspec's. What one accepts and the other does not is handled
+here, so that it does not depend on the decoder whether a line is valid.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 
 from headrace.schema.within import any_within
 
-#: So deep objects and lists may be within each other; decoders give up at different depths beyond.
+#: Maximum nesting of objects and lists. Beyond this, decoders give up at different depths.
 DEEPEST = 400
-#: What stands before a name of a number that was no text.
+#: The character before the name of a number that was written without quotes.
 _SIGN = "\ufdd0"
-#: Names that decoders may find where numbers are.
+#: Names that decoders may find in the place of numbers.
 NAMED_NUMBERS = ("NaN", "Infinity", "-Infinity")
 BARE_NUMBERS = tuple(_SIGN + name for name in NAMED_NUMBERS)
 
@@ -32,13 +32,13 @@ _STRING = rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
 _STRING_OR_NAME = re.compile(_STRING + rb"|(?<![\w-])(-?Infinity|NaN)(?!\w)")
 _STRINGS = re.compile(_STRING)
 _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
-#: What the name of a number may stand behind.
+#: The bytes that may come before the name of a number.
 _BEFORE_NAMES = np.frombuffer(b" \t\r:,[-", dtype=np.uint8)
 _MINUS = np.frombuffer(b"-", dtype=np.uint8)
 
 
 def has_names_of_arrow_alone(data: bytes) -> bool:
-    """Say whether some value may be ``Inf`` or ``-NaN``, which only Arrow's reader takes."""
+    """Return whether some value may be ``Inf`` or ``-NaN``, which only Arrow's reader accepts."""
     starts = data.startswith
     return any(
         starts(b"Inf", at) and not starts(b"Infinity", at)
@@ -47,7 +47,7 @@ def has_names_of_arrow_alone(data: bytes) -> bool:
 
 
 def _behind(data: bytes, letter: bytes, before: npt.NDArray[np.uint8]) -> list[int]:
-    """Return where a letter stands behind one of some signs."""
+    """Return the positions of a letter that directly follows one of some bytes."""
     if letter not in data:
         return []
     array = np.frombuffer(data, dtype=np.uint8)
@@ -57,9 +57,10 @@ def _behind(data: bytes, letter: bytes, before: npt.NDArray[np.uint8]) -> list[i
 
 
 def with_texts_for_numbers(data: bytes) -> bytes:
-    """Return JSON with texts in the place of ``NaN`` and the infinities, which Python writes bare.
+    """Return JSON with strings in the place of bare ``NaN`` and infinities, as Python writes them.
 
-    They are not the texts that stand for these numbers, and so can be told from them.
+    The strings differ from those that stand for these numbers, so that the two can be
+    distinguished.
     """
     if b"NaN" not in data and b"Infinity" not in data:
         return data
@@ -69,7 +70,7 @@ def with_texts_for_numbers(data: bytes) -> bytes:
 
 
 def has_bare_numbers(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Say whether texts of a column, at any depth, were bare names of numbers."""
+    """Return whether some strings in a column, at any depth, were bare names of numbers."""
     return any(
         any_within(column, pa.types.is_string, partial(pc.match_substring, pattern=name))
         for name in BARE_NUMBERS
@@ -77,7 +78,7 @@ def has_bare_numbers(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def line_starts(data: bytes) -> npt.NDArray[np.int64]:
-    """Return where lines begin; nothing begins at the end."""
+    """Return the positions where lines start; the end of the data is not one of them."""
     array = np.frombuffer(data, dtype=np.uint8)
     found: npt.NDArray[np.int64] = np.flatnonzero(array[:-1] == ord("\n")) + 1
     return np.append(0, found) if data else found
@@ -87,10 +88,11 @@ def check_depth(data: bytes, starts: npt.NDArray[np.int64]) -> None:
     """Check that nothing is nested too deep.
 
     Args:
-        starts: where lines begin.
+        data: the lines.
+        starts: the positions where lines start.
 
     Raises:
-        pa.ArrowInvalid: when something is.
+        pa.ArrowInvalid: if something is.
     """
     for at in np.flatnonzero(np.diff(starts, append=len(data)) > 2 * DEEPEST).tolist():
         line = data[starts[at] : starts[at + 1] if at + 1 < len(starts) else len(data)]
@@ -106,14 +108,15 @@ def _depth(line: bytes) -> int:
 
 
 def check_names(data: bytes, wanted: Mapping[str, pa.DataType]) -> None:
-    """Check that no name that is read is there twice, of which the decoder would keep one.
+    """Check that no name that is read occurs twice in an object: decoders would keep one.
 
     Args:
-        wanted: the columns that are read. In objects that are structs, only names of their fields are; in
-            maps, and in what is kept as JSON, all are.
+        data: the lines.
+        wanted: the columns that are read. In an object that is a struct, only the names of its
+            fields are read. In maps, and in what is kept as JSON, all names are.
 
     Raises:
-        pa.ArrowInvalid: when one is.
+        pa.ArrowInvalid: if one does.
     """
     if _are_as_many_as_there_seem(data):
         return
@@ -127,18 +130,18 @@ def check_names(data: bytes, wanted: Mapping[str, pa.DataType]) -> None:
 
 
 def _are_as_many_as_there_seem(data: bytes) -> bool:
-    """Say whether objects have as many different names as there can be at most: then none is twice."""
+    """Return whether objects have as many names as the text can contain: none occurs twice."""
     if any(space in data for space in (b" :", b"\t:", b"\r:")):
         return False
     try:
         objects = _ANYTHING.decode_lines(data)
-    except (ValueError, RecursionError):  # (in what is not read)
+    except (ValueError, RecursionError):  # in parts that are not read
         return False
     return data.count(b'":') == _names_in(objects)
 
 
 def _names_in(values: list[Any]) -> int:
-    """Return how many names the objects in values have, each counted once."""
+    """Return the number of names in all objects within some values, at any depth."""
     names, left = 0, list(values)
     while left:
         value = left.pop()
@@ -151,7 +154,7 @@ def _names_in(values: list[Any]) -> int:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object, with all its names."""
+    """An object as a list of all its pairs, so that repeated names are kept."""
 
 
 _PAIRS = json.JSONDecoder(
@@ -160,7 +163,7 @@ _PAIRS = json.JSONDecoder(
 
 
 def _check_once(value: Any, kind: pa.DataType | None) -> None:
-    """Check the names in a value that is read as some type; None for one that is kept as JSON."""
+    """Check the names in a value that is read as a type; None for a value that is kept as JSON."""
     if isinstance(kind, pa.JsonType):
         kind = None
     if isinstance(value, _Pairs):
@@ -186,7 +189,7 @@ def _check_once(value: Any, kind: pa.DataType | None) -> None:
 
 
 def _kinds_within(value: _Pairs, kind: pa.DataType | None) -> dict[str, pa.DataType | None]:
-    """Return the names of an object that are read, with their types."""
+    """Return the names in an object that are read, with their types."""
     if kind is not None and pa.types.is_struct(kind):
         return {field.name: field.type for field in kind}
     item = kind.item_type if kind is not None and pa.types.is_map(kind) else None

@@ -1,8 +1,9 @@
-"""What JSON is decoded to where Arrow's own reader cannot read it: types made for msgspec's decoder.
+"""Types for msgspec's decoder, which decodes JSON that Arrow's own reader cannot read.
 
-A *shadow* of a column's type takes what the column may hold as it stands in JSON: times, dates, bytes and
-decimals as texts, maps as objects. What was decoded becomes an Arrow column of the *type as read*, in
-which these are texts still; :mod:`headrace.jsonlines.texts` turns them into values.
+A *shadow* of a column's type accepts what the column may hold as it is written in JSON: times,
+dates, bytes and decimals as strings, maps as objects. The decoded values become an Arrow column of
+the *type as read*, in which these are still strings. :mod:`headrace.jsonlines.texts` turns them
+into values.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headrace.jsonlines.scanning import BARE_NUMBERS, NAMED_NUMBERS
 from headrace.jsonlines.writing import json_lines
 from headrace.schema.exact import family_of
 from headrace.schema.forms import Form
-from headrace.schema.nested import Constrained, Dict, Many, Part, Record, relabelled
+from headrace.schema.nested import Constrained, Dict, FormPart, Many, RecordForm, relabelled
 from headrace.schema.shown import as_kept, is_shown, is_sparse
 
 Convert = Callable[[Any], Any]
@@ -39,7 +40,7 @@ _AS_TEXT = (
 
 
 def type_as_read(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a column has when it was read, and its texts are texts still."""
+    """Return the type that a column has as read, while encoded values are still strings."""
     family = family_of(kind)
     if family in _AS_TEXT or family == "text" or isinstance(kind, pa.JsonType):
         return pa.string()
@@ -54,8 +55,8 @@ def type_as_read(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def arrow_can(kind: pa.DataType, part: Part | None) -> bool:
-    """Say whether Arrow's reader can read a column, as :func:`type_as_read` has it."""
+def arrow_can(kind: pa.DataType, part: FormPart | None) -> bool:
+    """Return whether Arrow's reader can read a column as its :func:`type_as_read`."""
     form = _form_of(part)
     family = family_of(kind)
     if family in ("bool", "int", "text", *_AS_TEXT):
@@ -71,8 +72,8 @@ def arrow_can(kind: pa.DataType, part: Part | None) -> bool:
     return False
 
 
-def has_defaults(part: Part | None) -> bool:
-    """Say whether a field, or one inside of it, is something where it is absent that null is not."""
+def has_defaults(part: FormPart | None) -> bool:
+    """Return whether a field, or one inside it, has a default other than null."""
     if part is None:
         return False
     if part.default is not None and part.default() is not None:
@@ -81,43 +82,43 @@ def has_defaults(part: Part | None) -> bool:
     return any(map(has_defaults, _parts_of(form).values())) or has_defaults(_item_of(form))
 
 
-def _form_of(part: Part | None) -> Form | None:
-    """Return what a field is kept as, without the limits to its values."""
+def _form_of(part: FormPart | None) -> Form | None:
+    """Return the form of a field, without constraints on its values."""
     form = None if part is None else part.form
     return form.inner if isinstance(form, Constrained) else form
 
 
-def _item_of(form: Form | None) -> Part | None:
-    """Return what a list or a map has many of."""
+def _item_of(form: Form | None) -> FormPart | None:
+    """Return the item of a list or a map."""
     return form.item if isinstance(form, Many | Dict) else None
 
 
-def _parts_of(form: Form | None) -> dict[str, Part]:
-    return {part.outside: part for part in form.parts} if isinstance(form, Record) else {}
+def _parts_of(form: Form | None) -> dict[str, FormPart]:
+    return {part.outside: part for part in form.parts} if isinstance(form, RecordForm) else {}
 
 
 class Shadow:
-    """What a column is decoded to, and how that becomes what Arrow takes.
+    """The type that a column is decoded to, and how its values are converted for Arrow.
 
     Args:
         kind: the column's type.
-        part: the field that it is for, if it is known.
-        exactly: whether floats are refused that are not the number that is written.
+        part: the field that the column is for, if known.
+        exactly: whether to refuse floats that are not exactly the number that is written.
 
     Attributes:
-        type: for msgspec's decoder.
-        convert: from what was decoded to what an Arrow array of the type as read is made of; None where
-            that is the same.
+        type: the type for msgspec's decoder.
+        convert: converts decoded values to items of an Arrow array of the type as read; None if
+            they need no conversion.
     """
 
     def __init__(
-        self, kind: pa.DataType, part: Part | None = None, *, exactly: bool = False
+        self, kind: pa.DataType, part: FormPart | None = None, *, exactly: bool = False
     ) -> None:
         self.type, self.convert = _shadow(kind, _form_of(part), exactly)
 
 
-def row_type(columns: dict[str, Shadow], parts: dict[str, Part]) -> type[msgspec.Struct]:
-    """Return the shadow of a record, or of a struct: fields are called ``f0``, ``f1``, …"""
+def row_type(columns: dict[str, Shadow], parts: dict[str, FormPart]) -> type[msgspec.Struct]:
+    """Return the shadow of a record or struct. Its fields are called ``f0``, ``f1``, …"""
     names = list(columns)
     fields: list[Any] = [
         (f"f{at}", columns[name].type, _absent(parts.get(name), columns[name].type))
@@ -127,8 +128,8 @@ def row_type(columns: dict[str, Shadow], parts: dict[str, Part]) -> type[msgspec
     return msgspec.defstruct("Row", fields, rename=rename, gc=False)
 
 
-def _absent(part: Part | None, shadow: Any) -> Any:
-    """Return what a field is decoded to where it is absent: its default, as it would stand in JSON."""
+def _absent(part: FormPart | None, shadow: Any) -> Any:
+    """Return what an absent field is decoded to: its default, as it would be written in JSON."""
     if part is None or part.default is None or not has_defaults(part):
         return None
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, shadow])
@@ -158,7 +159,7 @@ def _shadow(kind: pa.DataType, form: Any, exactly: bool) -> tuple[Any, Convert |
 
 
 def _exact_float(kind: pa.DataType) -> Convert:
-    """Return what makes floats of texts, and refuses those that the floats do not show."""
+    """Return a function that makes floats of texts, and refuses those that no such float shows."""
 
     def number_of(raw: msgspec.Raw | None) -> float | None:
         text = _raw_text(raw)
@@ -178,7 +179,7 @@ def _raw_text(raw: msgspec.Raw | None) -> str | None:
 
 
 def _digits_or_text(raw: msgspec.Raw | None) -> str | None:
-    """Return a text, or the digits of a number as they are: floats would round them."""
+    """Return a string, or the digits of a number as written, since a float would round them."""
     text = _raw_text(raw)
     if text is None or text[0] in "-0123456789":
         return text
@@ -251,7 +252,7 @@ def _struct(kind: pa.DataType, form: Any, exactly: bool) -> tuple[Any, Convert |
             for (_, name, convert), of in zip(each, values, strict=True)
         }
 
-    if isinstance(form, Record) and form.is_tuple and columns:  # (msgspec writes tuples as lists)
+    if isinstance(form, RecordForm) and form.is_tuple and columns:  # msgspec writes tuples as lists
         made = made | tuple[tuple(shadow.type for shadow in columns.values())]  # type: ignore[misc]
     return made | None, converted
 

@@ -1,4 +1,4 @@
-"""From texts in JSON to the values that they stand for, a column at a time."""
+"""Conversion of strings in JSON to the values that they stand for, a column at a time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Read = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def value_of_texts(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a plain column of texts as the values that they stand for; one of others as it is.
+    """Return a plain column of strings as the values that they stand for; other columns unchanged.
 
-    Times are not read here: there are many ways to write them.
+    Points in time are not read here, since they can be written in many ways.
 
     Raises:
-        Misfit: for the first text that stands for no value of its type.
+        Misfit: for the first string that does not stand for a value of the type.
     """
     family = family_of(kind)
     if family_of(column.type) != "text" or family not in _PLAIN:
@@ -36,10 +36,12 @@ def value_of_texts(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def keys_of_texts(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Return the keys of maps, which are texts in JSON whatever they were; None where they are times.
+    """Return the keys of maps as values: in JSON they are strings, whatever their type.
+
+    Keys that are points in time stay strings.
 
     Raises:
-        Misfit: as :func:`value_of_texts`.
+        Misfit: as for :func:`value_of_texts`.
     """
     family = family_of(kind)
     if family in _KEYS:
@@ -63,10 +65,10 @@ def _nested_keys(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _one_by_one(
     column: pa.Array, read: Callable[[str], Any], wanted: str, kind: pa.DataType | None
 ) -> pa.Array:
-    """Return values of texts, read one by one.
+    """Return the values of strings, read one by one.
 
     Raises:
-        Misfit: for the first that cannot be read.
+        Misfit: for the first one that cannot be read.
     """
     found = []
     for row, text in enumerate(column.to_pylist()):
@@ -91,7 +93,7 @@ def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def _by_msgspec(declared: Any, wanted: str, kind: pa.DataType) -> Read:
-    """Return a reader of texts that stand for values of a type in JSON as msgspec has it."""
+    """Return a reader for strings that encode values of a type in JSON as msgspec does."""
 
     def read(column: pa.Array, _: pa.DataType) -> pa.Array:
         try:
@@ -127,7 +129,7 @@ def _decimals(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _times(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return times of day; what is finer than a microsecond is cut, and none may name a zone."""
+    """Return times of day. Fractions are truncated to microseconds; a zone is refused."""
     return _LOCAL_TIMES(pc.replace_substring_regex(column, r"(\.\d{6})\d+", r"\1"), kind)
 
 
@@ -142,7 +144,7 @@ def _durations(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _micros_of_duration(text: str) -> Fraction:
-    """Return the microseconds that a duration has, which is well formed."""
+    """Return the number of microseconds in a well-formed duration."""
     text = text.upper()
     parts = re.findall(r"([\d.]+)([DHMS])", text)
     return (-1 if text.startswith("-") else 1) * sum(
@@ -170,7 +172,7 @@ _LOCAL_TIMES = _by_msgspec(
 _ROUNDED_DURATIONS = _by_msgspec(timedelta, "no duration, such as PT1.5S", pa.duration("us"))
 _MAYBE_FINER = r"\.\d{7}|\.\d+[^\dSs]"
 _MICROS = {"D": 86_400_000_000, "H": 3_600_000_000, "M": 60_000_000, "S": 1_000_000}
-#: Numbers as JSON writes them; Python reads many more texts as numbers.
+#: Numbers as JSON writes them. Python's own parser accepts many more notations.
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(_INTEGER.pattern + r"(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 

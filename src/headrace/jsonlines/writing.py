@@ -15,9 +15,9 @@ _NAMED = {math.inf: "Infinity", -math.inf: "-Infinity"}
 def json_lines(rows: pa.Table) -> bytes:
     """Return rows as JSON lines.
 
-    Maps are objects. JSON has no name for some numbers: they are the texts ``NaN``, ``Infinity`` and
-    ``-Infinity``, as Spark writes them. Bytes are Base64. A column with a time after the year 9999, which
-    Python cannot hold, is one of texts as Arrow writes them.
+    Maps are objects. Numbers that JSON cannot express are the strings ``NaN``, ``Infinity`` and
+    ``-Infinity``, as Spark writes them. Bytes are Base64. A column with a time after the year 9999,
+    which Python cannot hold, is written as strings in Arrow's notation.
     """
     columns = [_values(column) for column in rows.columns]
     names = rows.column_names
@@ -36,12 +36,12 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _is_odd(column: pa.ChunkedArray) -> bool:
-    """Say whether a column has numbers that JSON has no name for."""
+    """Return whether a column has numbers that JSON cannot express."""
     return pa.types.is_floating(column.type) and pc.all(pc.is_finite(column)).as_py() is False
 
 
 def _with_texts(kind: pa.DataType) -> pa.DataType:
-    """Return a type with texts in the place of times, and numbers in that of durations."""
+    """Return a type with strings in the place of dates and times, and integers for durations."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return pa.string()
     if pa.types.is_duration(kind):
@@ -56,7 +56,7 @@ def _with_texts(kind: pa.DataType) -> pa.DataType:
 
 
 def _name(key: Any, kind: pa.DataType) -> str:
-    """Return a map's key as the name that JSON has for it: as it would be a value, without quotes."""
+    """Return a map's key as a name in JSON: the text that its value would be, without quotes."""
     if isinstance(key, str):
         return key
     text = msgspec.json.encode(_shown(key, kind), enc_hook=str).decode()

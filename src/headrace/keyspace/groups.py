@@ -1,13 +1,14 @@
 """Groups: sets of computations whose state moves together, each in its own part of the hash space.
 
-There is one layout for a pipeline, and one prefix tree over the 64-bit hash space. Where groups are named,
-as many leading bits as it takes to number them say whose a part of the space is, and a key lies at its
-*place*: the number of the group, then the leading bits of the key's hash. So a group has bins of its own,
-which move, split and merge without touching another group's state, and nobody who deals with bins need know
-of groups. (Megaphone §3.3 has a stream of configuration updates for each operator, or one for several.)
+A pipeline has one layout, and one prefix tree over the 64-bit hash space. If groups are named, they
+are numbered, and the leading bits of a position in that space are the number of its group. A key
+lies at its *place*: the number of the group, followed by the leading bits of the key's hash. So a
+group has bins of its own, which move, split and merge without touching the state of another group.
+Code that deals with bins need not know about groups. (Megaphone §3.3 has a stream of configuration
+updates for each operator, or one for several.)
 
-It costs the last bits of the hash: keys whose hashes differ only there share a place, and are told apart by
-what they are.
+Groups cost the last bits of the hash. Keys whose hashes differ only in these share a place, and are
+distinguished by the keys themselves.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import PipelineError
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import HASH_BITS, Bin, Layout
 from headrace.keyspace.planner import contiguous
 from headrace.keyspace.ranges import Ranges
 
-U64 = npt.NDArray[np.uint64]
 F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-#: The largest number of groups. Each doubling costs a bit of the hash.
+#: Largest number of groups. Each doubling costs a bit of the hash.
 MAX_GROUPS = 256
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A group's part of the hash space: all hashes that begin with its number.
+    """A group's part of the hash space: all places that begin with its number.
 
     Attributes:
-        number: its position among the groups.
-        bits: how many bits tell it from the others; 0 for a group that is alone.
+        number: the position of the group among all groups.
+        bits: how many bits distinguish it from the others; 0 for a group that is alone.
     """
 
     number: int = 0
@@ -44,11 +45,11 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def bin(self) -> Bin:
-        """The prefix of all its bins."""
+        """The prefix that all bins of the group share."""
         return Bin(self.number << (HASH_BITS - self.bits) if self.bits else 0, self.bits)
 
     def place(self, hash_: int) -> int:
-        """Return where a key lies, by its hash.
+        """Return the place of a key, given its hash.
 
         >>> hex(Group(number=2, bits=4).place(0xEFBB2A10102131A4))
         '0x2efbb2a10102131a'
@@ -56,36 +57,36 @@ class Group(msgspec.Struct, frozen=True):
         return self.bin.start | (hash_ >> self.bits)
 
     def places(self, hashes: U64) -> U64:
-        """Return where keys lie, by their hashes; the very array where the group is alone."""
+        """Return the places of keys, given their hashes; the same array if the group is alone."""
         if not self.bits:
             return hashes
         places: U64 = (hashes >> np.uint64(self.bits)) | np.uint64(self.bin.start)
         return places
 
     def own(self, ranges: Ranges) -> Ranges:
-        """Return what of some ranges is the group's."""
+        """Return the part of some ranges that belongs to the group."""
         return ranges.within(Ranges.of([(self.bin.start, self.bin.end)])) if self.bits else ranges
 
     def bins_in(self, layout: Layout) -> Mask:
-        """Say of each bin of a layout whether keys of the group can be in it."""
+        """Return, for each bin of a layout, whether it can hold keys of the group."""
         if not self.bits:
             return np.ones(len(layout), dtype=np.bool_)
         part = Ranges.of([(self.bin.start, self.bin.end)])
         return part.overlapping(layout.starts, layout.ends)
 
 
-#: The group of all computations where none are named: a key lies at its hash.
+#: The group of all computations if none are named: the place of a key is its hash.
 ALONE = Group()
 
 
 class Groups:
-    """The groups of a pipeline, by name; none are named where all state moves together.
+    """The groups of a pipeline, by name. None are named if all state moves together.
 
     Args:
-        names: in the order of their numbers.
+        names: the names in the order of their numbers.
 
     Attributes:
-        bits: how many bits tell them apart.
+        bits: how many bits distinguish the groups.
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
@@ -96,10 +97,10 @@ class Groups:
         return max(len(self.names), 1)
 
     def group(self, name: str | None = None) -> Group:
-        """Return a group; without a name the first.
+        """Return a group by its name; without a name, the first one.
 
         Raises:
-            PipelineError: for a name that no group has.
+            PipelineError: for an unknown name.
         """
         if name is None:
             return Group(0, self.bits)
@@ -113,13 +114,13 @@ class Groups:
     # -- names of bins ------------------------------------------------------------------------
 
     def bin(self, text: str) -> Bin:
-        """Return the bin of a name: its prefix in its group, a group (all its bins), or its prefix.
+        """Return a bin by its name: a prefix in a group, a group (all its bins), or a prefix.
 
         >>> Groups(["orders", "clicks"]).bin("clicks:0110/4") == Bin.named("10110/5")
         True
 
         Raises:
-            PipelineError: for a text that names no bin.
+            PipelineError: for a text that does not name a bin.
         """
         name, in_group, prefix = text.partition(":")
         if not in_group and text not in self.names:
@@ -134,17 +135,17 @@ class Groups:
         return Bin(outer.start | (inner.start >> outer.bits), outer.bits + inner.bits)
 
     def prefixes(self, bins: str | Bin | Iterable[str | Bin]) -> list[tuple[int, int]]:
-        """Return bins, or what they are named, as goals have them: (first hash, depth) of each.
+        """Return bins, given as such or by name, as goals have them: (first hash, depth) of each.
 
         Raises:
-            PipelineError: for what is no bin.
+            PipelineError: for a text that does not name a bin.
         """
         several = [bins] if isinstance(bins, str | Bin) else bins
         found = [self.bin(one) if isinstance(one, str) else one for one in several]
         return [(one.start, one.bits) for one in found]
 
     def name(self, bin_: Bin) -> str:
-        """Return the name of a bin; its prefix where it is no single group's.
+        """Return the name of a bin; its plain prefix if it does not belong to a single group.
 
         >>> Groups(["orders", "clicks"]).name(Bin.named("10110/5"))
         'clicks:0110/4'
@@ -160,9 +161,9 @@ class Groups:
     # -- layouts ------------------------------------------------------------------------------
 
     def layout(self, bins: int, workers: int) -> Layout:
-        """Return the layout of a new pipeline: each group has as many equal bins, over all workers.
+        """Return the layout of a new pipeline: equal bins for each group, over all workers.
 
-        A part of the space that no group has is one bin.
+        Each group has ``bins`` bins. A part of the space that belongs to no group is one bin.
 
         Raises:
             PipelineError: when ``bins`` is not a power of two up to 2^20.
@@ -175,18 +176,18 @@ class Groups:
         return Layout(bits, np.append(np.tile(each.owners, len(self)), [0] * spare), workers)
 
     def grown(self, layout: Layout, known: int, new: Layout) -> Layout:
-        """Return a layout in which groups that were added have bins of their own, over all workers.
+        """Return a layout in which groups that were added have their own bins, over all workers.
 
         Args:
-            layout: what there is.
+            layout: the present layout.
             known: how many groups there were.
-            new: the layout of a new pipeline, which has the bins that they are to have.
+            new: the layout of a new pipeline, with the bins that added groups get.
         """
         for number in range(max(known, 1), len(self)):
             group = Group(number, self.bits)
             there = np.flatnonzero(group.bins_in(layout))
             if layout.bits[there[0]] < self.bits:
-                continue  # (somebody merged it with another group's)
+                continue  # (its part was merged with that of another group)
             bits = new.bits[group.bins_in(new)]
             owners = contiguous(len(bits), layout.workers).owners
             before, after = there[0], there[-1] + 1
@@ -198,16 +199,16 @@ class Groups:
         return layout
 
     def used(self, layout: Layout) -> Mask:
-        """Say of each bin of a layout whether some group's keys can be in it."""
+        """Return, for each bin of a layout, whether it can hold keys of any group."""
         last = Group(len(self) - 1, self.bits).bin.end
         return Ranges.of([(0, last)]).overlapping(layout.starts, layout.ends)
 
     def expected(self, layout: Layout) -> F64 | None:
-        """Return which share of the hashes each bin can have; None where that is its share of all."""
+        """Return each bin's share of the space, 0 if no group uses it; None if all are in use."""
         if len(self) == 1 << self.bits:
             return None
         return np.where(self.used(layout), np.exp2(-layout.bits.astype(np.float64)), 0.0)
 
 
-#: Where none are named.
+#: The groups of a pipeline that names none.
 ALL_IN_ONE = Groups()

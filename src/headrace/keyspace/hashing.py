@@ -1,4 +1,4 @@
-"""The hash of a key: 64 bits, the same for ever, everywhere, and in any language.
+"""The hash of a key: 64 bits that never change, on any machine and in any language.
 
 It is XXH64 with seed 0 (the published algorithm, https://github.com/Cyan4973/xxHash) over these
 canonical bytes:
@@ -14,10 +14,10 @@ key                            bytes
 tuple                          the little-endian hashes of its parts, one after another
 =============================  ====================================================
 
-Scalars, texts and bytes go through the ``xxhash`` library. Columns of words and tuples are hashed here
-with NumPy, a whole column an instruction, because no library does that for Arrow columns with a
-published, stable function; the tests hold the two against each other. Measured on one core: 1 M int64 in
-about 15 ms, 1 M texts in 80 ms.
+Scalars, texts and bytes go through the ``xxhash`` library. Columns of words and tuples are hashed
+here with NumPy, a whole column at once, because no library does that for Arrow columns with a
+published, stable function. The tests compare the two. Measured on one core: 1 M int64 in about
+15 ms, 1 M texts in 80 ms.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from headrace.eventtime.timestamps import to_micros
+from headrace.keyspace.arrays import U64
 from headrace.schema.numbers import plain_number
 
-U64 = npt.NDArray[np.uint64]
 KeyPart = int | str | bytes | bool | date | datetime
 Key = KeyPart | tuple[KeyPart, ...]
 
@@ -47,7 +47,7 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _MASK = (1 << 64) - 1
 
-#: Words hashed at a time: two blocks fit the second-level cache.
+#: Words that are hashed at a time: two blocks fit the second-level cache.
 _BLOCK = 16_384
 _WORD_SEED = np.uint64((int(_P5) + 8) & _MASK)
 _key_encoder = msgspec.msgpack.Encoder(order="deterministic", enc_hook=plain_number)
@@ -55,10 +55,10 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
 def hash_is_key(kinds: Sequence[pa.DataType]) -> bool:
-    """Say whether keys of these parts are told apart by their hashes alone.
+    """Return whether keys of these parts are identified by their hashes alone.
 
-    XXH64 of eight bytes is a bijection: one part that is hashed as a word has a hash of its own. Such a
-    key also costs less to hash than its hash costs to send.
+    XXH64 of eight bytes is a bijection, so a single part that is hashed as a word has a hash of its
+    own. Such a key also costs less to hash than its hash costs to send.
     """
     return len(kinds) == 1 and not (pa.types.is_string(kinds[0]) or pa.types.is_binary(kinds[0]))
 
@@ -72,7 +72,7 @@ def hash_key(key: Key) -> int:
     True
 
     Raises:
-        TypeError: when the key is of a type that has no canonical bytes.
+        TypeError: for a key of a type that has no canonical bytes.
         OverflowError: for an integer beyond 64 bits.
     """
     if isinstance(key, tuple):
@@ -92,31 +92,31 @@ def _canonical_bytes(part: KeyPart) -> bytes:
         return (part.toordinal() - _EPOCH_DAY).to_bytes(8, "little", signed=True)
     if isinstance(part, int):
         return int(part).to_bytes(8, "little", signed=part < 2**63)
-    plain = plain_number(part, strict=False)  # of NumPy's
+    plain = plain_number(part, strict=False)  # of a NumPy scalar
     if plain is not part:
         return _canonical_bytes(plain)
     raise TypeError(f"a key cannot be of type {type(part).__name__}")
 
 
 def canonical_key(key: Any) -> bytes:
-    """Return bytes that order different keys of one hash the same way everywhere."""
+    """Return bytes by which different keys of one hash are ordered the same way everywhere."""
     return _key_encoder.encode(key)
 
 
 def hash_columns(columns: Sequence[pa.Array]) -> U64:
     """Return the hashes of the keys whose parts are the given columns of equal length.
 
-    One column is a plain key, several are the parts of a tuple. Nulls are the caller's to refuse.
+    One column is a plain key; several are the parts of a tuple. The caller must refuse nulls.
 
     Raises:
-        TypeError: when a column has a type that is no key type.
+        TypeError: when a column's type is not a key type.
     """
     hashed = [_hash_column(column) for column in columns]
     return hashed[0] if len(hashed) == 1 else _hash_tuples(hashed)
 
 
 def key_type_problem(kind: pa.DataType) -> str | None:
-    """Say why a column of this Arrow type cannot be a key, or None when it can."""
+    """Return why a column of this Arrow type cannot be a key; None if it can."""
     fits = (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
@@ -155,7 +155,7 @@ def _hash_column(column: pa.Array) -> U64:
 
 
 def words_of(column: pa.Array) -> U64:
-    """Return 64 bits for each value: numbers themselves, texts and bytes by their hash."""
+    """Return 64 bits for each value: numbers as they are, texts and bytes as their hashes."""
     kind = column.type
     if pa.types.is_dictionary(kind) or _is_text_or_bytes(kind):
         return _hash_column(column)
@@ -194,7 +194,7 @@ def _avalanche(hashes: U64) -> U64:
 
 
 def hash_words(words: U64) -> U64:
-    """Return XXH64 of each 8-byte word: the hash of integer keys, and a mixer for digests."""
+    """Return XXH64 of each 8-byte word. It hashes integer keys, and mixes other hashes."""
     hashes = np.empty(len(words), dtype=np.uint64)
     spare = np.empty(min(len(words), _BLOCK), dtype=np.uint64)
     for at in range(0, len(words), _BLOCK):
@@ -204,7 +204,7 @@ def hash_words(words: U64) -> U64:
 
 
 def _hash_block(words: U64, out: U64, spare: U64) -> None:
-    """XXH64 of 8-byte words without allocation; a block and its spare stay in the cache."""
+    """Compute XXH64 of 8-byte words without allocation. Block and scratch stay in the cache."""
     np.multiply(words, _P2, out=out)
     _rotl_in_place(out, 31, spare)
     out *= _P1
@@ -227,7 +227,11 @@ def _rotl_in_place(words: U64, bits: int, spare: U64) -> None:
 
 
 def _hash_tuples(words: Sequence[U64]) -> U64:
-    """XXH64 of each row of 8-byte words, all rows at once; ``words`` are the columns, two or more."""
+    """Return XXH64 of each row of 8-byte words, all rows at once.
+
+    Args:
+        words: the columns, two or more.
+    """
     if len(words) >= 4:
         hashes = _long_prefix(words)
     else:
@@ -239,7 +243,7 @@ def _hash_tuples(words: Sequence[U64]) -> U64:
 
 
 def _long_prefix(words: Sequence[U64]) -> U64:
-    """Return what the algorithm makes of the words that come in fours."""
+    """Return the state of the algorithm after the words that come in groups of four."""
     seeds = [(int(_P1) + int(_P2)) & _MASK, int(_P2), 0, (-int(_P1)) & _MASK]
     lanes = [np.full(len(words[0]), seed, dtype=np.uint64) for seed in seeds]
     for at in range(0, len(words) // 4 * 4, 4):
@@ -251,9 +255,10 @@ def _long_prefix(words: Sequence[U64]) -> U64:
 
 
 def _hash_bytes(column: pa.Array) -> U64:
-    """Hash strings or bytes, one by one.
+    """Return the hashes of strings or bytes, which are hashed one by one.
 
-    (As matrices, with rows of one length together, they take as long, and the longer ones three times.)
+    (Hashing those of one length together, as a matrix, takes as long, and for long ones three times
+    as long.)
     """
     wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     column = column.cast(pa.large_binary() if wide else pa.binary())

@@ -1,9 +1,9 @@
 """Bins and layouts: which worker owns which part of the hash space.
 
-A *bin* is all keys whose hash starts with the same bits, named by that prefix (Megaphone §4.2:
-"the most significant bits of the hash"). A *layout* gives each bin a worker. Bins need not be of
-one size: the bins of a layout are the leaves of a prefix tree, so that a leaf can be split in two
-and two siblings merged without touching any other.
+A *bin* is all keys whose hash starts with the same bits. It is named by that prefix (Megaphone
+§4.2: "the most significant bits of the hash"). A *layout* gives each bin a worker. Bins need not
+be of one size: the bins of a layout are the leaves of a prefix tree. So a leaf can be split in two,
+and two siblings can be merged, without touching any other bin.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from headrace.bounds import MOST_BINS, MOST_WORKERS, Bins, Bits, WorkerNumber, Workers
 from headrace.errors import PipelineError, ensure
 from headrace.keyspace.ranges import MAX_HASH, Ranges
+from headrace.storage.bounds import MOST_BINS, MOST_WORKERS, Bins, Bits, WorkerNumber, Workers
 
 HASH_BITS = 64
 _BIN_NAME = re.compile(r"([01]{1,64})(?:/(0|[1-9][0-9]?))?")
 _SHOWN = 80
-#: The largest number of bins that a layout can start with, as a power of two.
+#: Largest number of bins that a layout can start with, as a power of two.
 MAX_BIN_BITS = 20
 
 
@@ -41,13 +41,13 @@ class Bin(NamedTuple):
 
     @classmethod
     def named(cls, text: str) -> Bin:
-        """Return the bin of a name, as ``str`` gives it.
+        """Return the bin with a name, as ``str`` gives it.
 
         >>> Bin.named("0110/4") == Bin(0b0110 << 60, 4)
         True
 
         Raises:
-            PipelineError: for a text that names no bin.
+            PipelineError: for a text that does not name a bin.
         """
         found = _BIN_NAME.fullmatch(text)
         prefix, depth = found.groups() if found is not None else ("", None)
@@ -87,19 +87,20 @@ def check_bin(start: int, bits: int) -> None:
         )
 
 
-#: Layouts of more runs are written as columns.
+#: Most runs with which a layout is written. One with more is written as columns.
 _MOST_RUNS = 4_096
 _OWNER = np.dtype("<u2")
 
 
 class LayoutWire(msgspec.Struct, frozen=True, array_like=True):
-    """A layout as it is written; two of the same are equal.
+    """A layout as it is written. Equal layouts are written alike.
 
     Attributes:
-        workers: how many there are.
+        workers: how many workers there are.
         runs: bins of equal depth and owner, in hash order: (depth in bits, how many bins, owner).
-        columns: in the place of very many runs, the depth of each bin as a byte, then the owner of each as
-            two (the lower one first). Each task decodes the plan: 2^16 runs took it 10 to 20 ms.
+        columns: used instead of very many runs: the depth of each bin as one byte, then the owner
+            of each as two bytes, the lower one first. Each task decodes the plan, and decoding 2^16
+            runs took a task 10 to 20 ms.
     """
 
     workers: Workers
@@ -108,7 +109,7 @@ class LayoutWire(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Layout:
-    """Bins and their owners, immutable; valid from a given step on.
+    """Bins and their owners. Immutable, and valid from a given step on.
 
     Args:
         bits: the depth of each bin, in hash order. Bins must cover the hash space exactly.
@@ -160,7 +161,7 @@ class Layout:
         return Bin(int(self.starts[index]), int(self.bits[index]))
 
     def bins_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """Return the position of each hash's bin. Vectorised: one binary search a hash."""
+        """Return the position of each hash's bin. Vectorised: one binary search per hash."""
         if self._depth == 0:
             return np.zeros(len(hashes), dtype=np.int64)
         if self._depth is not None:
@@ -168,7 +169,7 @@ class Layout:
         return np.searchsorted(self.starts, hashes, side="right") - 1
 
     def starts_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        """Return the first hash of each hash's bin: a bin's name as long as it is not split or merged."""
+        """Return the first hash of each hash's bin. It names a bin until it is split or merged."""
         if self._depth is not None and self._depth > 0:
             shift = np.uint64(HASH_BITS - self._depth)
             return hashes >> shift << shift
@@ -178,10 +179,10 @@ class Layout:
     def ends(self) -> npt.NDArray[np.uint64]:
         """The last hash of each bin."""
         ends: npt.NDArray[np.uint64] = np.append(self.starts[1:], np.uint64(0)) - np.uint64(1)
-        return ends  # (that of the last bin wraps)
+        return ends  # (the last one wraps)
 
     def workers_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-        """Return the worker of each hash. Costs a search among the *changes* of owner only."""
+        """Return the worker of each hash. Searches only among the *changes* of owner."""
         if len(self._cut_starts) == 1:
             return np.full(len(hashes), self._cut_owners[0], dtype=np.int32)
         at = np.searchsorted(self._cut_starts, hashes, side="right") - 1
@@ -194,18 +195,18 @@ class Layout:
         return Ranges(self._cut_starts[own], lasts[own])
 
     def ranges_of_bins(self, bins: npt.NDArray[np.int64]) -> Ranges:
-        """Return the hashes of some bins (positions, ascending), neighbours together."""
+        """Return the hashes of some bins (positions, ascending), with neighbours joined."""
         after = bins + 1
         starts = np.where(after < len(self), self.starts[after % len(self)], np.uint64(0))
         return Ranges(self.starts[bins], starts - np.uint64(1)).joined()
 
     @cached_property
     def digest(self) -> str:
-        """A name for this exact layout."""
+        """A name that identifies exactly this layout."""
         return xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(self.to_wire()))
 
     def to_wire(self) -> LayoutWire:
-        """Return the layout as it is written: a run for each stretch of like bins, or columns."""
+        """Return the layout as it is written: as runs of similar bins, or as columns."""
         begins = self._begins_of_runs()
         if len(begins) > _MOST_RUNS:
             columns = self.bits.tobytes() + self.owners.astype(_OWNER).tobytes()
@@ -213,7 +214,7 @@ class Layout:
         return LayoutWire(self.workers, self._runs_from(begins))
 
     def runs(self) -> list[tuple[int, int, int]]:
-        """Return the stretches of like bins, in hash order: (depth in bits, how many bins, owner)."""
+        """Return the runs of similar bins, in hash order: (depth in bits, how many bins, owner)."""
         return self._runs_from(self._begins_of_runs())
 
     def _begins_of_runs(self) -> npt.NDArray[np.int64]:
@@ -230,7 +231,7 @@ class Layout:
         """Return the layout that was written.
 
         Raises:
-            PipelineError: for one that cannot have been written; no memory is taken for it.
+            PipelineError: for one that cannot have been written. No memory is taken for it.
         """
         _check_wire(wire)
         if wire.columns:
@@ -243,7 +244,7 @@ class Layout:
 
 
 def _check_wire(wire: LayoutWire) -> None:
-    """Check that what was written can be a layout, as far as its size goes."""
+    """Check that what was written is of a size that a layout can have."""
     if wire.columns:
         bins, left = divmod(len(wire.columns), 1 + _OWNER.itemsize)
         good = not left and not wire.runs

@@ -1,11 +1,11 @@
-"""Sorting by hash: hashes are uniform, so two passes over their leading bits nearly sort them."""
+"""Sorts by hash. Hashes are uniform, so two passes over their leading bits nearly sort them."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-#: Below so many, a comparison sort is quicker.
+#: With fewer hashes than this, a comparison sort is faster.
 _FEW = 1_024
 _SHIFT = np.uint64(32)
 
@@ -13,8 +13,9 @@ _SHIFT = np.uint64(32)
 def order_by_hash(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Return the positions of hashes in ascending order; equal hashes keep their order.
 
-    A radix sort of the leading 32 bits, and of the few places where that is not enough. Measured on one
-    core: 250 000 hashes in 3 ms, against 17 ms for a stable comparison sort.
+    This is a radix sort of the leading 32 bits. The few places where these do not decide are sorted
+    afterwards. Measured on one core: 250 000 hashes take 3 ms, against 17 ms for a stable
+    comparison sort.
     """
     if len(hashes) < _FEW:
         return np.argsort(hashes, kind="stable")

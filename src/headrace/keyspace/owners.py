@@ -1,4 +1,4 @@
-"""Who owned some hashes at earlier steps: the layout in force, and what was relocated since, backwards."""
+"""Past owners of hashes: found by undoing relocations, backwards from the layout in force."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.keyspace.updates import Relocated
 
-#: Worker → those of the hashes that it owns.
+#: Worker → the hashes that it owns.
 Owned = dict[int, Ranges]
 
 
 class PastOwners:
-    """Who owned some hashes at which step, as far back as it is known what was relocated.
+    """The owners of some hashes at earlier steps, as far back as relocations are known.
 
-    Costs the moves that concern these hashes, once, and only of steps after the oldest that is asked for.
+    Cost: each relocation after the oldest step that is asked for is undone once, and only the moves
+    that concern these hashes.
 
     Args:
         ranges: the hashes.
@@ -36,11 +37,11 @@ class PastOwners:
     def __init__(self, ranges: Ranges, layout: Layout, relocated: Sequence[Relocated]) -> None:
         self._ranges = ranges
         self._older = list(relocated)
-        self._owned = owned_by(ranges, layout)  # before what is in _since
+        self._owned = owned_by(ranges, layout)  # the owners before the changes in _since
         self._since: list[tuple[int, Owned]] = []  # newest first
 
     def at(self, step: int) -> Owned:
-        """Return who owned which of the hashes in a step. Each call for one step gives the same objects."""
+        """Return who owned which hashes in a step. Calls for one step give the same objects."""
         while self._older and step < self._older[-1].step:
             change = self._older.pop()
             before = _undone(self._owned, change, self._ranges)
@@ -50,19 +51,19 @@ class PastOwners:
         return next((owned for since, owned in self._since if step >= since), self._owned)
 
     def held(self, worker: int, step: int) -> Ranges | None:
-        """Return which of the hashes a worker owned in a step; None when there are none."""
+        """Return which of the hashes a worker owned in a step; None if it owned none."""
         return self.at(step).get(worker)
 
 
 def owned_by(ranges: Ranges, layout: Layout) -> Owned:
-    """Return which of some hashes each worker owns; workers without any are left out."""
+    """Return which of some hashes each worker owns. Workers without any are left out."""
     pieces = ranges.cut_at(layout.starts[np.flatnonzero(np.diff(layout.owners, prepend=-1))])
     workers = layout.workers_of(pieces.firsts)
     return {worker: pieces.where(workers == worker) for worker in np.unique(workers).tolist()}
 
 
 def _undone(owned: Owned, change: Relocated, ranges: Ranges) -> Owned:
-    """Return who owned some hashes before they were relocated; the same object when none of them was."""
+    """Return who owned some hashes before a change; the same object if it moved none of them."""
     if not change.moves or not owned:
         return owned
     firsts = np.array([move[0] for move in change.moves], dtype=np.uint64)

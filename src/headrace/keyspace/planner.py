@@ -1,9 +1,9 @@
-"""The contiguous planner: neighbouring bins to one worker, after Heron's equations.
+"""The contiguous planner: neighbouring bins go to one worker, by Heron's equations.
 
 Source: Heron Stateful Storage API review, "Grouping Calculation". With *n* bins and *w* workers,
-each worker gets ``n // w`` neighbours, and the first ``n % w`` workers one more. (The review
-leaves out "+ overflow" in the branch of the thin instances; without it they would collide with
-the fat ones, so it is added here.)
+each worker gets ``n // w`` neighbouring bins, and the first ``n % w`` workers get one more. (The
+review leaves out "+ overflow" in the branch of the thin instances. Without it they would collide
+with the fat ones, so it is added here.)
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def contiguous_range(worker: int, bins: int, workers: int) -> range:
 
 
 def contiguous(bins: int, workers: int) -> Layout:
-    """Return a layout of equal bins, contiguous over the workers.
+    """Return a layout of equal bins, in which each worker owns neighbouring bins.
 
-    With more workers than bins the last workers own nothing.
+    If there are more workers than bins, the last workers own nothing.
     """
     each = [len(contiguous_range(worker, bins, workers)) for worker in range(workers)]
     return Layout.uniform(bins, np.repeat(np.arange(workers), each), workers)

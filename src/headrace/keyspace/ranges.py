@@ -1,4 +1,4 @@
-"""Sets of hashes as ranges: what belongs to some bins, to a worker, to a slice. Vectorised."""
+"""Sets of hashes as ranges: the hashes of some bins, of a worker, of a slice. Vectorised."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.stretches import positions
 
-U64 = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 MAX_HASH = 2**64 - 1
@@ -58,7 +58,7 @@ class Ranges:
         return list(zip(self.firsts.tolist(), self.lasts.tolist(), strict=True))
 
     def to_wire(self) -> bytes:
-        """Return the ranges as bytes: however many there are, they are read without a loop."""
+        """Return the ranges as bytes. However many there are, they are read without a loop."""
         return np.concatenate([self.firsts, self.lasts]).astype(_WIRE).tobytes()
 
     @classmethod
@@ -68,7 +68,7 @@ class Ranges:
         return cls(firsts, lasts)
 
     def contain(self, hashes: U64) -> Mask:
-        """Say for each hash whether it is in one of the ranges."""
+        """Return, for each hash, whether it is in one of the ranges."""
         if not len(self):
             return np.zeros(len(hashes), dtype=np.bool_)
         at = np.searchsorted(self.firsts, hashes, side="right") - 1
@@ -76,7 +76,7 @@ class Ranges:
         return inside
 
     def overlapping(self, firsts: U64, lasts: U64) -> Mask:
-        """Say for each of some other ranges whether it has a hash in common with these."""
+        """Return, for each of some other ranges, whether it has a hash in common with these."""
         if not len(self):
             return np.zeros(len(firsts), dtype=np.bool_)
         at = np.searchsorted(self.lasts, firsts, side="left")
@@ -84,12 +84,12 @@ class Ranges:
         return found
 
     def within(self, other: Ranges) -> Ranges:
-        """Return what is in both: a range for each pair that has hashes in common."""
+        """Return the hashes in both, as a range for each pair that has hashes in common."""
         if not len(self) or not len(other):
             return Ranges(self.firsts[:0], self.lasts[:0])
         begins = np.searchsorted(other.lasts, self.firsts, side="left")
         ends = np.searchsorted(other.firsts, self.lasts, side="right")
-        counts = ends - begins  # (never less than 0: ranges are disjoint)
+        counts = ends - begins  # (never negative: ranges are disjoint)
         own = np.repeat(np.arange(len(self)), counts)
         theirs = positions(begins, counts)
         return Ranges(
@@ -98,7 +98,7 @@ class Ranges:
         )
 
     def without(self, other: Ranges) -> Ranges:
-        """Return what is in these and not in the others."""
+        """Return the hashes that are in these ranges and not in the others."""
         if not len(self) or not len(other):
             return self
         return self.within(other.complement()).joined()
@@ -113,7 +113,7 @@ class Ranges:
         return Ranges(firsts[there], lasts[there])
 
     def plus(self, other: Ranges) -> Ranges:
-        """Return what is in these or in the others, in as few ranges as there can be."""
+        """Return the hashes that are in these ranges or in the others, in the fewest ranges."""
         firsts = np.concatenate([self.firsts, other.firsts])
         order = np.argsort(firsts, kind="stable")
         firsts, lasts = firsts[order], np.concatenate([self.lasts, other.lasts])[order]
@@ -124,9 +124,9 @@ class Ranges:
         return Ranges(firsts[np.append(True, apart)], reach[np.append(apart, True)])
 
     def cut_at(self, edges: U64) -> Ranges:
-        """Return the same hashes in ranges that begin anew at each of some hashes."""
+        """Return the same hashes, in ranges that are also cut before each of some hashes."""
         firsts = np.concatenate([self.firsts, edges[self.contain(edges)]])
-        firsts.sort(kind="stable")  # (which takes sorted parts for what they are)
+        firsts.sort(kind="stable")  # (a stable sort profits from sorted parts)
         firsts = firsts[np.append(True, firsts[1:] != firsts[:-1])] if len(firsts) else firsts
         at = np.searchsorted(self.firsts, firsts, side="right") - 1
         lasts = self.lasts[at]
@@ -135,11 +135,11 @@ class Ranges:
         return Ranges(firsts, lasts)
 
     def where(self, chosen: Mask) -> Ranges:
-        """Return some of the ranges, neighbours joined."""
+        """Return some of the ranges, with neighbours joined."""
         return Ranges(self.firsts[chosen], self.lasts[chosen]).joined()
 
     def joined(self) -> Ranges:
-        """Return the same hashes in as few ranges as there can be."""
+        """Return the same hashes in the fewest ranges."""
         if len(self) < 2:
             return self
         apart = self.firsts[1:] != self.lasts[:-1] + _ONE

@@ -1,4 +1,4 @@
-"""The common refinement of two layouts: the coarsest in which each bin lies inside one bin of either."""
+"""The common refinement of two layouts: the coarsest whose bins each lie in one bin of either."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import Layout
 
-U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
@@ -18,9 +18,9 @@ class Refinement(NamedTuple):
     """The bins of the common refinement of two layouts, as columns.
 
     Attributes:
-        starts: the first hash of each, ascending.
-        bits: how deep each is.
-        before, after: the position of the bin of either layout that each lies in.
+        starts: the first hash of each bin, ascending.
+        bits: the depth of each bin.
+        before, after: for either layout, the position of the bin that contains each bin.
     """
 
     starts: U64
@@ -32,7 +32,7 @@ class Refinement(NamedTuple):
 def refinement(before: Layout, after: Layout) -> Refinement:
     """Return the common refinement of two layouts.
 
-    Cost: a merge of the bins of both; nothing where they have the same bins.
+    Cost: a merge of the bins of both; nothing if they have the same bins.
 
     >>> found = refinement(Layout.uniform(2, [0, 0], 1), Layout.uniform(4, [0] * 4, 1))
     >>> found.bits.tolist(), found.before.tolist(), found.after.tolist()

@@ -1,4 +1,4 @@
-"""Positions that lie in stretches; vectorised."""
+"""Positions that lie in stretches of consecutive numbers. Vectorised."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ I64 = npt.NDArray[np.int64]
 
 
 def positions(begins: I64, counts: I64) -> I64:
-    """Return the positions of some stretches, one stretch after the other.
+    """Return the positions in some stretches, one stretch after the other.
 
     Args:
-        begins: where each begins.
-        counts: how long it is: 0 and up.
+        begins: where each stretch begins.
+        counts: how long each is, from 0 on.
 
     >>> positions(np.array([7, 1, 4]), np.array([2, 0, 3])).tolist()
     [7, 8, 4, 5, 6]

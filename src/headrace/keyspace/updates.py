@@ -1,8 +1,8 @@
-"""Configuration updates: what becomes of a layout at one step, as data.
+"""Configuration updates: changes of a layout that take effect at one step, as data.
 
-Megaphone §3.3: a configuration update is (time, bin, worker), and takes effect at exactly its time. Here
-one update is all that takes effect at one step (a *round* of a migration): more workers, then splits,
-moves, merges, then fewer workers.
+Megaphone §3.3: a configuration update is (time, bin, worker), and takes effect at exactly its time.
+Here one update is everything that takes effect at one step, which is a *round* of a migration. Its
+parts take effect in this order: more workers, splits, moves, merges, fewer workers.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from headrace.bounds import Bins, Bits, StepNumber, Whole, WorkerNumber, Workers
 from headrace.errors import PipelineError
 from headrace.keyspace.layout import HASH_BITS, Bin, Layout, check_bin
 from headrace.keyspace.ranges import MAX_HASH
 from headrace.keyspace.refinement import refinement
+from headrace.storage.bounds import Bins, Bits, StepNumber, Whole, WorkerNumber, Workers
 
-#: The deepest a bin can be split.
+#: Greatest depth to which a bin can be split, in bits.
 MAX_DEPTH = 48
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):
-    """What takes effect at one step. Bins are named by prefix: (first hash, depth in bits).
+    """The changes at one step. Bins are named by prefix: (first hash, depth in bits).
 
     Attributes:
-        step: from which step on.
+        step: the first step with the changes.
         workers: how many workers there are then; 0 for as many as before.
-        splits: bins that become their two children; these may be split in turn.
-        moves: (first hash, depth, count, worker): so many neighbouring bins of that depth go to a worker.
-        merges: bins whose two children become one; the children must have one owner by then. Such a bin
-            may be merged with its sibling in turn.
+        splits: bins that become their two children. These may be split in turn.
+        moves: (first hash, depth, count, worker): ``count`` neighbouring bins of that depth go to
+            the worker.
+        merges: bins whose two children become one. The children must have one owner by then. Such a
+            bin may be merged with its sibling in turn.
     """
 
     step: StepNumber
@@ -42,10 +43,10 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
     merges: list[tuple[int, Bits]] = []
 
     def __post_init__(self) -> None:
-        """Check what it names.
+        """Check that the update names bins.
 
         Raises:
-            PipelineError: when something of it is no bin.
+            PipelineError: when something that it names is not a bin.
         """
         for start, bits in self.splits:
             check_bin(start, bits)
@@ -57,10 +58,10 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Relocated(msgspec.Struct, frozen=True, array_like=True):
-    """Which hashes have changed their owner at a step.
+    """The hashes that changed their owner at a step.
 
     Attributes:
-        version: how many live changes of layout there were by then, this one included.
+        version: how many live changes of the layout there were by then, including this one.
         step: the first step with the new owners.
         moves: (first hash, last hash, worker before, worker after), ascending.
     """
@@ -70,10 +71,10 @@ class Relocated(msgspec.Struct, frozen=True, array_like=True):
     moves: list[tuple[int, int, WorkerNumber, WorkerNumber]]
 
     def __post_init__(self) -> None:
-        """Check what it names.
+        """Check that the moves name ranges of hashes.
 
         Raises:
-            PipelineError: when something of it is no range of hashes.
+            PipelineError: when one does not.
         """
         if not all(0 <= first <= last <= MAX_HASH for first, last, _, _ in self.moves):
             raise PipelineError(
@@ -86,8 +87,9 @@ def updated(layout: Layout, update: Update) -> Layout:
     """Return a layout after an update.
 
     Raises:
-        PipelineError: when the update does not fit: for a bin that is not there, a worker that there is
-            none, or a worker that is to go and still owns a bin.
+        PipelineError: when the update does not fit the layout. It names a bin or a worker that does
+            not exist, splits too deeply, merges bins that are split further or have two owners, or
+            removes a worker that still owns a bin.
     """
     workers = max(layout.workers, update.workers)
     layout = Layout(layout.bits, layout.owners, workers)
@@ -107,9 +109,9 @@ def updated(layout: Layout, update: Update) -> Layout:
 
 
 def relocated(before: Layout, after: Layout) -> list[tuple[int, int, int, int]]:
-    """Return which hashes have another owner: (first, last, worker before, worker after), ascending.
+    """Return the hashes whose owner differs: (first, last, worker before, worker after), ascending.
 
-    Neighbours with the same owners are together, whatever bins they are in.
+    Neighbouring hashes with the same owners are joined, whatever bins they are in.
     """
     common = refinement(before, after)
     edges, was, now = common.starts, before.owners[common.before], after.owners[common.after]
@@ -122,7 +124,7 @@ def relocated(before: Layout, after: Layout) -> list[tuple[int, int, int, int]]:
 
 
 def runs_of(moves: Iterable[tuple[Bin, int]]) -> list[tuple[int, int, int, int]]:
-    """Return moves of single bins (ascending) as an update has them, like neighbours together."""
+    """Return moves of single bins (ascending) as an update has them, with similar ones joined."""
     found: list[tuple[int, int, int, int]] = []
     for bin_, worker in moves:
         if found:
@@ -139,7 +141,7 @@ def runs_of(moves: Iterable[tuple[Bin, int]]) -> list[tuple[int, int, int, int]]
 
 
 def _by_depth(bins: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Return bins depth by depth, from the top down."""
+    """Return bins grouped by depth, the shallowest first."""
     if len({bits for _, bits in bins}) < 2:
         return [list(bins)] if bins else []
     levels: dict[int, list[tuple[int, int]]] = {}
@@ -149,7 +151,7 @@ def _by_depth(bins: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
 
 
 def _positions(layout: Layout, bins: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
-    """Return where bins are in hash order.
+    """Return the positions of bins in hash order.
 
     Raises:
         PipelineError: when one is not a bin of the layout.

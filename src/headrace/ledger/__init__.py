@@ -1,1 +1,1 @@
-"""The ledger: one manifest a step, committed by creating its name; who may, and what it means."""
+"""The ledger: one manifest for each step, and the protocol by which drivers commit them."""

@@ -1,9 +1,10 @@
-"""Commands: what any process that can write in a pipeline's storage asks of it.
+"""Commands: requests to a running pipeline, stored in its storage.
 
-Commands are files, numbered densely by create-if-absent, and never deleted: a number that was taken is
-taken for ever. The driver applies them in the order of their numbers, between steps, and its manifests
-say how many were answered, and how; so each is applied once, whatever crashes. They are plain data: no
-code ever comes through storage.
+A command is a file, created by any process that can write to the storage. Commands are numbered
+without gaps, created if absent, and never deleted, so no number is used twice. The driver applies
+them in the order of their numbers, between steps. Its manifests record how many it has answered,
+and each answer. So a command is applied once, whatever crashes. Commands are plain data: no code
+ever comes through storage.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Literal
 
 import msgspec
 
-from headrace.bounds import StepNumber, Whole
 from headrace.errors import (
     NOT_DECODED,
     AlreadyExists,
@@ -25,6 +25,7 @@ from headrace.keyspace.updates import Update
 from headrace.ledger.envelope import Sealed, read_document
 from headrace.ledger.migrations import Goal
 from headrace.storage.base import Store
+from headrace.storage.bounds import StepNumber, Whole
 
 Kind = Literal[
     "remove", "restore", "stop", "drain", "catch_up", "pause", "resume",
@@ -33,7 +34,7 @@ Kind = Literal[
     "drain_hosts", "undrain_hosts",
     "hand_over",
 ]  # fmt: skip
-#: Those that move state, or say how.
+#: The kinds of command that move state or control how it moves.
 MOVING: frozenset[Kind] = frozenset(
     {"migrate", "update", "withdraw_update", "pause_migration", "resume_migration", "abort_migration",
      "hasten_migration"}
@@ -41,30 +42,30 @@ MOVING: frozenset[Kind] = frozenset(
 
 FORMAT = 1
 _SEALED = "headrace-command"
-#: How often a create whose outcome is unknown is asked for again before it is given up.
+#: How often a create with an unknown outcome is attempted before it fails.
 _ATTEMPTS = 5
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is asked of a pipeline.
+    """A request to a pipeline.
 
     Attributes:
-        kind: what.
-        names: the computations that it is about.
-        sinks: sinks that are to be removed with them.
-        forget: whether the state of what is removed is given up.
-        goal: ``migrate``: what the layout is to be.
+        kind: what is requested.
+        names: the computations that it concerns.
+        sinks: sinks to remove together with them.
+        forget: whether the state of removed computations is given up.
+        goal: ``migrate``: what the migration is to reach.
         if_busy: ``migrate``: what to do while another migration is under way.
-        update: ``update``: a configuration update for the very step that it names.
-        migration: the id of the one that is paused, resumed, aborted or hastened.
-        hosts: those that are drained, or not any more.
+        update: ``update``: a configuration update for exactly the step that it names.
+        migration: the id of the migration to pause, resume, abort or hasten.
+        hosts: the hosts to drain, or to drain no longer.
         at_step: ``stop``, ``pause``: the step after which it takes effect; 0 for the running one.
-            ``withdraw_update``: the step from which the update would be in force.
-        now: ``stop``: the running step is not waited for, but thrown away.
+            ``withdraw_update``: the step at which the update would take effect.
+        now: ``stop``: whether the running step is discarded instead of finished.
         to: ``hand_over``: the token of the process that is ready to take over.
-        by: who asks, and why, where that is to be remembered.
-        nonce: tells this command from any other, when a reply was lost.
-        format: of this file.
+        by: who asks, and why, for commands that record it.
+        nonce: distinguishes this command from any other when a reply was lost.
+        format: version of the format of this file.
     """
 
     kind: Kind
@@ -99,7 +100,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A command as it was found: its number, and what it says, or why that cannot be told."""
+    """A command as found in storage: its number, and its content or why it cannot be read."""
 
     number: int
     command: Command | None
@@ -107,15 +108,15 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a command; part of the manifest of the step that it was answered at.
+    """The outcome of a command, part of the manifest that answers it.
 
     Attributes:
-        number: the command's.
+        number: number of the command.
         text: the command in words.
         applied: whether it was applied.
-        step: from which step on, or the step before which it was refused.
-        why: why it was refused; or what is worth knowing.
-        migration: the migration that it is about; 0 for none.
+        step: the first step with its effect; or the step before which it was refused.
+        why: why it was refused, or a remark.
+        migration: id of the migration that it concerns; 0 for none.
     """
 
     number: Whole
@@ -131,13 +132,13 @@ _unsealed = msgspec.json.Decoder(Command)
 
 
 def _decoded(data: bytes, name: str) -> Command:
-    """Return the command that was stored; older versions did not seal theirs."""
+    """Return a stored command. Older versions stored commands without a seal."""
     sealed = data.startswith(_SEALED.encode())
     return COMMANDS.decode(data, name) if sealed else _unsealed.decode(data)
 
 
 def command_name(number: int) -> str:
-    """Return the one name of a command."""
+    """Return the name of the command with a number."""
     return f"commands/{number:09d}"
 
 
@@ -152,7 +153,7 @@ class CommandLog:
         self._store = store
 
     def read(self, number: int) -> Asked | None:
-        """Return a command, or None when there is none of that number. One read of the store."""
+        """Return the command with a number, or None if there is none. Costs one read."""
         try:
             data = read_document(self._store, command_name(number))
         except NotFound:
@@ -168,21 +169,21 @@ class CommandLog:
         return Asked(number, command)
 
     def pending(self, answered: int) -> list[Asked]:
-        """Return the commands that were not answered yet, in order."""
+        """Return the commands that have not been answered, in order."""
         found: list[Asked] = []
         while (asked := self.read(answered + len(found))) is not None:
             found.append(asked)
         return found
 
     def put(self, command: Command, answered: int) -> int:
-        """Create a command under the next free number, and return that.
+        """Create a command under the next free number, and return that number.
 
         Args:
-            command: with a nonce that no other command has.
-            answered: how many are known to be answered: numbers below are taken.
+            command: the command, with a nonce that no other command has.
+            answered: how many commands are known to be answered; lower numbers are taken.
 
         Raises:
-            StorageError: when it was certainly not created, or that cannot be told.
+            StorageError: when the command was not created, or when that is not known.
         """
         data = COMMANDS.encode(command)
         number = answered
@@ -191,7 +192,10 @@ class CommandLog:
         return number
 
     def _create(self, number: int, data: bytes, command: Command) -> bool:
-        """Create a name, or find that this very command was created there; False when it is taken."""
+        """Create a command under a number; return False if another command has it.
+
+        Returns True as well if an earlier attempt has created this very command.
+        """
         failure: StorageError | None = None
         for _ in range(_ATTEMPTS):
             try:

@@ -1,4 +1,4 @@
-"""The envelope of what the ledger stores: one line with format and digest, one line of JSON.
+"""The envelope of what the ledger stores: a line with format and digest, then a line of JSON.
 
 Nothing that is read back is executed, and a person can read it.
 """
@@ -23,23 +23,24 @@ from headrace.storage.base import Store
 
 FORMAT = 1
 _MOST_DIGITS = 9
-#: The longest document that is read, in bytes. A base with 2^20 bins and 10^5 files has some 40 MB.
+#: Length in bytes of the longest document that is read. A base with 2^20 bins and 10^5 files has
+#: about 40 MB.
 MOST_BYTES = 256 << 20
 
 T = TypeVar("T")
 
 
 def digest_of_bytes(data: bytes) -> str:
-    """Return the digest by which stored bytes are named."""
+    """Return the digest of stored bytes."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def read_document(store: Store, name: str) -> bytes:
-    """Return a document of a storage, whole.
+    """Return the whole content of a document in a storage.
 
     Raises:
-        NotFound: when it is not there.
-        Damaged: when it is longer than any that was written.
+        NotFound: when the name is not there.
+        Damaged: when the document is longer than any that Headrace writes.
     """
     data = store.read(name, 0, MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -52,17 +53,19 @@ def read_document(store: Store, name: str) -> bytes:
 
 
 class Sealed(Generic[T]):
-    """One kind of thing that the ledger stores, to and from bytes.
+    """Encodes and decodes one kind of document of the ledger.
 
-    The seal tells damage, not ill will: whoever writes a file can seal it. So what was decoded is
-    checked as well: by the bounds in its type (:mod:`headrace.bounds`), and by ``check``.
+    The seal detects damage. It does not detect malice, because anybody who writes a file can seal
+    it. So the decoded value is checked as well: by the bounds in its type
+    (:mod:`headrace.storage.bounds`), and by ``check``.
 
     Args:
-        kind: what the envelope calls it.
-        type: its type, plain data.
+        kind: the name of this kind, in the envelope.
+        type: the type of the values, which are plain data.
         check: raises a PipelineError or InvariantBroken for a value that cannot have been written.
 
-    Example: ``NOTES = Sealed("headrace-note", Note)``; ``NOTES.decode(NOTES.encode(note), name) == note``.
+    Example: after ``NOTES = Sealed("headrace-note", Note)``,
+    ``NOTES.decode(NOTES.encode(note), name) == note``.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Sealed(Generic[T]):
         self._decoder = msgspec.json.Decoder(type)
 
     def encode(self, value: T) -> bytes:
-        """Return a value as it is stored."""
+        """Return the bytes that store a value."""
         body = self._encoder.encode(value)
         return f"{self._kind} {FORMAT} {digest_of_bytes(body)}\n".encode() + body + b"\n"
 
@@ -82,12 +85,12 @@ class Sealed(Generic[T]):
         """Return the value that was stored.
 
         Args:
-            data: what was read.
-            name: where, to be named in an error.
+            data: the stored bytes.
+            name: where they were stored, for error messages.
 
         Raises:
-            NewerFormat: when a newer version of Headrace wrote it.
-            Damaged: when these are not the bytes that were written, or not of this kind.
+            NewerFormat: when a newer version of Headrace wrote the document.
+            Damaged: when the bytes have changed since they were written, or are of another kind.
         """
         body = _unsealed(self._kind, data, name)
         try:
@@ -103,7 +106,7 @@ class Sealed(Generic[T]):
         return value
 
     def read(self, store: Store, name: str) -> T:
-        """Return the value under a name of a storage; see :meth:`decode`.
+        """Return the value stored under a name; see :meth:`decode`.
 
         Raises:
             NotFound: when the name is not there.
@@ -112,7 +115,7 @@ class Sealed(Generic[T]):
 
 
 def _unsealed(kind: str, data: bytes, name: str) -> bytes:
-    """Return the line of JSON that was stored."""
+    """Return the line of JSON in an envelope, after checking the seal."""
     envelope, _, body = data.partition(b"\n")
     parts = envelope.split(b" ")
     body = body.removesuffix(b"\n")

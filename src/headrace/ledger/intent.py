@@ -1,12 +1,14 @@
-"""Intents: what a step will read, made durable before anybody sees its results.
+"""Intents: what a step will read, made durable before its results are shown to a sink.
 
-A weak sink sees results before their step is committed. If the driver then crashes, the next one must
-compute the very same results, or the sink would have seen what never was. So all that they depend on,
-besides the committed state and the code, is written down first.
+A weak sink sees results before their step is committed. If the driver then crashes, its successor
+must compute exactly the same results. Otherwise the sink would have seen results that never
+existed. So everything that they depend on, besides the committed state and the code, is written
+down first.
 
-Intents are named by the step's *number of order*: the count of committed steps that computed something,
-plus one. (Step numbers will not do: the claim of the next driver takes one.) All drivers that
-may compute that step, the fenced ones too, contend for one name, and the first to create it decides.
+An intent is named by its step's *number of order*: how many committed steps have computed
+something, plus one. A step number would not do, because the claim of the next driver takes it. All
+drivers that may compute the step, fenced ones too, compete for one name, and the first create
+decides.
 """
 
 from __future__ import annotations
@@ -16,28 +18,28 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headrace.bounds import Micros, StepNumber, Whole
 from headrace.eventtime.watermark import Frontiers
 from headrace.ledger.envelope import Sealed
-from headrace.sources.base import Offer
+from headrace.pipeline.source import Offer
+from headrace.storage.bounds import Micros, StepNumber, Whole
 
 FOLDER = "intents/"
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What a step will read, and when it says it is.
+    """What a step will read, and its clock reading.
 
-    The rest of the plan follows from it and from the committed state.
+    The rest of the plan follows from the intent and the committed state.
 
     Attributes:
         order: the step's number of order.
-        step: the number that the step bore when it was planned; sinks know its results by it.
-        nonce: tells the intent of one driver from that of another.
-        clock_us: its clock reading.
-        offers: what it takes, by injector; for injectors that have something.
-        known: what it takes for granted of the injectors' partitions.
-        replays: whether it is read again, for computations that are catching up.
-        code: the fingerprint of the code that the step was begun with; empty where it is not known.
+        step: the step's number when it was planned. Sinks know its results by this number.
+        nonce: distinguishes the intent of one driver from that of another.
+        clock_us: the step's clock reading.
+        offers: the input of the step, for each injector that has something to read.
+        known: what the step assumes of the injectors' partitions.
+        replays: whether the step reads earlier input again, for a backfill.
+        code: fingerprint of the code that started the step; empty if unknown.
     """
 
     order: Whole
@@ -50,10 +52,11 @@ class Intent(msgspec.Struct, frozen=True):
     code: str = ""
 
     def is_of_other_code(self, code: str) -> bool:
-        """Say whether it was begun with other code than this: that may come to other rows.
+        """Return whether other code started the step. Other code may compute other rows.
 
-        Fingerprints that were made in two ways say nothing of each other: then it is taken to be this
-        code, as where none is known. The way is what a fingerprint begins with, up to ``:``.
+        Two fingerprints can be compared only if they were made in the same way. The way is the part
+        of a fingerprint before its last ``:``. If the ways differ, or a fingerprint is missing, the
+        code is assumed to be the same.
         """
         is_known = bool(self.code and code) and _way_of(self.code) == _way_of(code)
         return is_known and self.code != code
@@ -68,10 +71,10 @@ _INTENT = re.compile(rf"{FOLDER}(\d{{12,18}})")
 
 
 def orders_of(names: Iterable[str]) -> list[int]:
-    """Return the numbers of order of those names that are an intent's."""
+    """Return the numbers of order of those names that are names of intents."""
     return [int(found[1]) for name in names if (found := _INTENT.fullmatch(name))]
 
 
 def intent_name(order: int) -> str:
-    """Return the one name of the intent of a step."""
+    """Return the name of the intent of a step."""
     return f"{FOLDER}{order:012d}"

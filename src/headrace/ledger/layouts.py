@@ -1,4 +1,4 @@
-"""The layout in force, step by step: what claims and configuration updates make of it. Pure."""
+"""The layout in force at each step, as claims and configuration updates change it. Pure."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.bounds import Whole
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.updates import Relocated, Update, relocated, updated
+from headrace.storage.bounds import Whole
 
 
 class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
-    """The layout that is in force after a step, and where it comes from.
+    """The layout in force after a step, with its history.
 
     Attributes:
-        wire: bins and owners.
-        lineage: names the layout that the changes since began with: files of one lineage can be told apart
-            by owner, with ``relocated``.
-        version: how many changes there were in the pipeline's life.
+        wire: the bins and their owners.
+        lineage: digest of the layout with which this history of changes started. Within one
+            lineage, ``relocated`` says which worker's files hold which hashes.
+        version: how many changes of the layout there have been in the pipeline's life.
         relocated: the changes of this lineage that concern files which are still needed.
-        updates: what is published, and takes effect at later steps.
+        updates: published updates that take effect at later steps.
     """
 
     wire: LayoutWire
@@ -30,9 +30,10 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
     updates: list[Update] = []
 
     def begun_with(self, wire: LayoutWire, step: int) -> LayoutNow:
-        """Return what a claim with another layout makes of it, which is a change like any other.
+        """Return the layout after a claim that starts with a layout of its own.
 
-        What was published for later steps was about the layout before, and is forgotten.
+        This is a change like any other. Updates published for later steps are dropped, because they
+        referred to the layout before.
         """
         now = self.at(step)
         if now.wire == wire:
@@ -41,7 +42,7 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
         return now._changed_to(Layout.from_wire(now.wire), Layout.from_wire(wire), step, [])
 
     def at(self, step: int) -> LayoutNow:
-        """Return what is in force in a step: with all that was published for it, or before it."""
+        """Return the layout in force at a step, after all updates published up to it."""
         due = [update for update in self.updates if update.step <= step]
         if not due:
             return self
@@ -55,13 +56,13 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
     def _changed_to(
         self, before: Layout, after: Layout, step: int, later: list[Update]
     ) -> LayoutNow:
-        """Return what is in force from a step on with another layout, and what is published then."""
+        """Return this with another layout in force from a step on, and later updates published."""
         change = Relocated(self.version + 1, step, relocated(before, after))
-        lineage = self.lineage or before.digest  # (older heads do not say)
+        lineage = self.lineage or before.digest  # (older heads have none)
         return LayoutNow(after.to_wire(), lineage, change.version, [*self.relocated, change], later)
 
     def with_published(self, updates: Sequence[Update], withdrawn: bool) -> LayoutNow:
-        """Return it with updates of later steps; without those before, if they are withdrawn."""
+        """Return this with more published updates, and without withdrawn ones."""
         kept = [] if withdrawn else self.updates
         if not updates and kept is self.updates:
             return self
@@ -69,7 +70,7 @@ class LayoutNow(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.structs.replace(self, updates=published)
 
     def since(self, floor: int) -> LayoutNow:
-        """Return it without what concerns only files of steps that are not needed any more."""
+        """Return this without the changes that concern only files of steps up to the floor."""
         if not self.relocated or self.relocated[0].step > floor:
             return self
         needed = [change for change in self.relocated if change.step > floor]

@@ -1,8 +1,9 @@
-"""Measurements as data: what the driver has measured, for controllers and commands in other processes.
+"""Published measurements: the driver's measurements, for policies and commands elsewhere.
 
-Every so often the driver that runs a pipeline writes a file with all that its own policies go by, and
-deletes the one before. It is soft: nothing durable depends on it, a new driver measures anew, and one
-that has been fenced may leave a file behind. Who reads takes the newest.
+Other processes read them. The driver writes a file at regular intervals, with all the values that
+its own policies use, and deletes the one before. Measurements are soft: nothing durable depends on
+them. A new driver measures afresh, and a fenced driver may leave a file behind. Readers take the
+newest file.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import contextlib
 import msgspec
 import numpy as np
 
-from headrace.bounds import Micros, StepNumber, WholeOrNot
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.envelope import Sealed
@@ -21,45 +21,47 @@ from headrace.migration.loads import Load
 from headrace.migration.measurements import Measurements
 from headrace.migration.objective import OpeningRates
 from headrace.storage.base import Store
+from headrace.storage.bounds import Micros, StepNumber, WholeOrNot
 
 FOLDER = "measurements/"
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a policy wanted last.
+    """The newest decision of a policy.
 
     Attributes:
-        policy: its name.
-        at_us: when, by the driver's clock.
-        wish: what it wanted, in words, with the reason.
-        wants: whether that is a change.
-        dry_run: whether it is only told.
-        command: the command that it has led to; -1 for none.
+        policy: name of the policy.
+        at_us: when it decided, by the driver's clock.
+        decided: the decision in words, with the reason.
+        wants: whether the decision is to change something.
+        dry_run: whether it is only reported, not carried out.
+        command: number of the command that follows from it; -1 for none.
     """
 
     policy: str
     at_us: Micros
-    wish: str
+    decided: str = msgspec.field(name="wish")
     wants: bool
     dry_run: bool = False
     command: int = -1
 
 
 class Published(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was measured, as of a step. Columns have a number for each bin of the layout, or each worker.
+    """Measurements as of a step. Lists have one number for each bin of the layout, or worker.
 
     Attributes:
-        step, epoch: of which step, in whose reign.
+        step, epoch: the step, and the epoch of the driver.
         now_us, changed_us, arrivals_per_s, backlog, amplification, saturated, places: as in
             ``Measurements``.
-        layout: the one in force.
-        known: whether enough records were looked at to tell bins apart.
-        sizes: of each bin, bytes of state; None before that is known.
-        records, busy_us: of each bin, records and microseconds of work in a step.
-        state_bytes, records_per_s, worker_busy_us, true_rates: of each worker, as in ``Measurements``.
-        steps: how long steps take while nothing moves.
+        layout: the layout in force.
+        known: whether enough records were measured to compare bins.
+        sizes: bytes of state of each bin; None before they are known.
+        records, busy_us: records and microseconds of work in a step, of each bin.
+        state_bytes, records_per_s, worker_busy_us, true_rates: of each worker, as in
+            ``Measurements``.
+        steps: how long steps take while no state moves.
         opening: how fast workers open state.
-        decision: what the driver's policy wanted last.
+        decision: the newest decision of the driver's policy.
     """
 
     step: StepNumber
@@ -86,13 +88,13 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def load(self) -> Load:
-        """What each bin has."""
+        """The load of each bin."""
         layout = Layout.from_wire(self.layout)
         return Load.of(layout, sizes=self.sizes, records=self.records, cpu_us=self.busy_us)
 
     @property
     def measurements(self) -> Measurements:
-        """The same as policies want it."""
+        """The measurements in the form that policies use."""
         return Measurements(
             now_us=self.now_us,
             changed_us=self.changed_us,
@@ -115,12 +117,12 @@ PUBLISHED = Sealed("headrace-measurements", Published)
 
 
 def name_of(published: Published) -> str:
-    """Return the one name of a file of measurements."""
+    """Return the name of a file of measurements."""
     return f"{FOLDER}{published.step:012d}-e{published.epoch}"
 
 
 class Notices:
-    """Writes measurements, and leaves only the newest.
+    """Writes measurements and keeps only the newest.
 
     Args:
         store: the pipeline's storage.
@@ -128,20 +130,20 @@ class Notices:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._there: list[str] | None = None  # of what was written, what may be there
+        self._there: list[str] | None = None  # files that may be there; None: not listed yet
 
     def write(self, published: Published) -> None:
-        """Let others see what was measured.
+        """Publish measurements.
 
         Raises:
-            StorageError: when it cannot be written; nothing depends on it.
+            StorageError: when they cannot be written. Nothing depends on them.
         """
         name = name_of(published)
         if self._there == [name]:
             return
         old = self._store.list(FOLDER) if self._there is None else self._there
-        self._there = [*old, name]  # even if that is not known
-        with contextlib.suppress(AlreadyExists):  # it is of our epoch: by this very call
+        self._there = [*old, name]  # even if the create fails: it may have taken effect
+        with contextlib.suppress(AlreadyExists):  # the epoch is ours, so this very call created it
             self._store.create(name, PUBLISHED.encode(published))
         for other in old:
             if other != name:
@@ -150,10 +152,10 @@ class Notices:
 
 
 def newest_measurements(store: Store) -> Published | None:
-    """Return what was measured last; None where nothing was, or it is of another version."""
+    """Return the newest measurements; None if there are none, or only of another version."""
     for name in sorted(store.list(FOLDER), reverse=True):
         try:
             return PUBLISHED.read(store, name)
         except (NotFound, Damaged, NewerFormat, msgspec.ValidationError):
-            continue  # a newer one has taken its place, or it is of another version
+            continue  # replaced by a newer file, damaged, or of another version
     return None

@@ -1,7 +1,7 @@
-"""Migrations as the ledger keeps them: what is to move in which rounds, how far it is, how it went.
+"""Migrations as the ledger records them: their rounds, their progress, and their outcome.
 
-A migration's rounds are written once, when it begins; after that the manifests tell its progress. So a
-crash in the middle goes on where it was, and a bin never moves twice.
+The rounds of a migration are written once, when it starts. After that the manifests record its
+progress. So a migration goes on after a crash where it was, and no bin moves twice.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from typing import Literal
 
 import msgspec
 
-from headrace.bounds import Bins, Bits, Micros, StepNumber, Whole, WorkerNumber, Workers
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, LayoutWire, check_bin
 from headrace.keyspace.updates import Update
 from headrace.migration.loads import Prices
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
+from headrace.storage.bounds import Bins, Bits, Micros, StepNumber, Whole, WorkerNumber, Workers
 
-#: How many migrations that have ended the head remembers.
+#: How many of the newest migrations that have ended the head keeps.
 RECENT_MIGRATIONS = 32
 
-#: ``queued``: behind another one. ``preparing``: what the next rounds move is copied ahead. ``moving``: a
-#: round is published, and takes effect. ``gap``: after a round, until the backlog has drained. ``paused``:
-#: between rounds, until somebody resumes it. ``aborting``: what was moved goes back, in rounds.
+#: ``queued``: behind another migration. ``preparing``: the new owners read ahead what the next
+#: rounds move. ``moving``: a round is published and takes effect. ``gap``: after a round, until the
+#: backlog has drained. ``paused``: between rounds, until a command resumes it. ``aborting``: what
+#: has moved goes back, in rounds.
 MigrationState = Literal[
     "queued", "preparing", "moving", "gap", "paused", "aborting", "done", "aborted"
 ]
@@ -34,13 +35,13 @@ ENDED: frozenset[MigrationState] = frozenset({"done", "aborted"})
 _NAMED = 4
 
 
-class Round(msgspec.Struct, frozen=True, array_like=True):
-    """What of a migration takes effect at one step: an update whose step is not known yet.
+class RecordedRound(msgspec.Struct, frozen=True, array_like=True):
+    """One round of a migration: an update whose step is not known yet.
 
     Attributes:
         workers, splits, moves, merges: as in ``Update``.
-        interferes: whether some worker is source or target of more than one move.
-        nbytes: about how much state it moves.
+        interferes: whether a worker is source or target of more than one move.
+        nbytes: approximate bytes of state that it moves.
     """
 
     workers: Workers = 0
@@ -51,7 +52,7 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
     nbytes: Whole = 0
 
     def at(self, step: int) -> Update:
-        """Return the update that lets it take effect at a step."""
+        """Return the update with which the round takes effect at a step."""
         return Update(step, self.workers, self.splits, self.moves, self.merges)
 
     @property
@@ -64,20 +65,20 @@ GoalKind = Literal["rescale", "move", "split", "merge", "drain_workers", "rebala
 
 
 class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a migration is to reach. The way there is planned when its turn has come.
+    """What a migration is to reach. Its rounds are planned when its turn has come.
 
     Attributes:
-        kind: what.
-        workers: ``rescale``: how many there are to be.
-        bins: ``move`` and ``split``: the bins; ``merge``: the parents; ``rebalance``: in which of them,
-            none for all. (first hash, depth) of each.
-        to: ``move``: the worker that they go to.
-        drained: ``drain_workers``: who is to own nothing.
+        kind: the kind of goal.
+        workers: ``rescale``: the number of workers.
+        bins: (first hash, depth) of bins. ``move`` and ``split``: the bins. ``merge``: the parents.
+            ``rebalance``: the bins within which to rebalance; none for all.
+        to: ``move``: the worker that they move to.
+        drained: ``drain_workers``: the workers that all bins are moved away from.
         strategy: how moves are divided into rounds.
-        prepare: whether what moves is copied ahead.
-        objective_us: no step is to be expected to take longer; 0 for no such objective.
-        prices: what bins count for where workers are made equal; None for what was measured best.
-        groups: the pipeline's, by which texts name bins.
+        prepare: whether the new owners read ahead what moves.
+        objective_us: the longest time that any step is expected to take; 0 for no such objective.
+        prices: the weights of a bin's loads when workers are made equal; None for the defaults.
+        groups: the pipeline's groups, by which texts name bins.
     """
 
     kind: GoalKind
@@ -92,10 +93,10 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     groups: list[str] = []
 
     def __post_init__(self) -> None:
-        """Check what it names.
+        """Check the bins.
 
         Raises:
-            PipelineError: when something of it is no bin.
+            PipelineError: when an entry does not denote a bin.
         """
         for start, bits in self.bins:
             check_bin(start, bits)
@@ -117,7 +118,7 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Latency(msgspec.Struct, frozen=True, array_like=True):
-    """How long steps took, in microseconds; all 0 when there were none."""
+    """How long steps took, in microseconds. All values are 0 if there were no steps."""
 
     steps: Whole = 0
     p50_us: Micros = 0
@@ -126,39 +127,39 @@ class Latency(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """When something was: after which step, at what reading of the driver's clock."""
+    """A point in time: a step, and a reading of the driver's clock."""
 
     step: StepNumber
     clock_us: Micros
 
 
-class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A migration, and how far it is.
+class RecordedMigration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A migration and its progress.
 
     Attributes:
         id: its number in the pipeline's life, from 1.
-        what: what it comes to, in words, such as ``rescale from 2 to 4 workers``.
-        by: who asked for it, and why: ``command 7``, ``api``, or a controller's policy and its reason.
+        what: the migration in words, such as ``rescale from 2 to 4 workers``.
+        by: who asked for it, and why: ``command 7``, ``api``, or a policy and its reason.
         strategy: how its moves are divided into rounds, in words.
-        state: where it stands.
-        goal: what it is to reach; None for one that is not planned by us.
-        estimate: what it was expected to come to when it was planned.
-        rounds: what is to be done, in order; None where that does not change (in a manifest). Those of
-            a migration that is aborted lead back.
-        origin: the layout that it began with; None before that, and where it does not change.
-        next: the round that comes next; those before it have taken effect.
-        effective: the step from which the round that is published is in force; -1 for none.
-        since: the step at which it came to stand where it stands.
-        gap: whether it waits after a round until the backlog has drained.
-        prepare: whether what moves is copied ahead.
-        budget_bytes: how much a step may copy ahead.
-        paused: whether it is to stop after the round at hand.
-        began, ended: when.
-        bins, nbytes: how much has moved.
-        before, during, after: how long steps took. Of a driver that began meanwhile, and of the one
-            before it, percentiles are the means by number of steps.
-        more_before: whether more input used to wait, before it began, than a step takes.
-        why: why it ended as it did, where that is not as planned.
+        state: the state that it is in.
+        goal: what it is to reach; None if Headrace did not plan it.
+        estimate: what it was expected to cost when it was planned.
+        rounds: its rounds in order; None in a manifest for no change. The rounds of a migration
+            that is being aborted lead back.
+        origin: the layout from which it started; None before it starts, and for no change.
+        next: the index of the next round. Earlier rounds have taken effect.
+        effective: the step at which the published round takes effect; -1 for none.
+        since: the step at which it entered its state.
+        gap: whether it waits after each round until the backlog has drained.
+        prepare: whether the new owners read ahead what moves.
+        budget_bytes: how many bytes a step may read ahead.
+        paused: whether it is to stop after the current round.
+        began, ended: when it started and ended.
+        bins, nbytes: how many bins and bytes have moved.
+        before, during, after: how long steps took. If the driver changed meanwhile, a percentile is
+            the mean of those of the two drivers, weighted by their numbers of steps.
+        more_before: whether, before it started, more input usually waited than a step takes.
+        why: the reason for its outcome, if it did not end as planned.
     """
 
     id: Whole
@@ -168,7 +169,7 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
     state: MigrationState = "queued"
     goal: Goal | None = None
     estimate: Estimate | None = None
-    rounds: list[Round] | None = None
+    rounds: list[RecordedRound] | None = None
     origin: LayoutWire | None = None
     next: Whole = 0
     effective: StepNumber = -1
@@ -189,36 +190,36 @@ class Migration(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it has ended."""
         return self.state in ENDED
 
     @property
-    def left(self) -> list[Round]:
+    def left(self) -> list[RecordedRound]:
         """The rounds that have not taken effect yet."""
         return (self.rounds or [])[self.next :]
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it has begun and has not ended; there is at most one."""
+        """Whether it has started and has not ended. At most one migration is under way."""
         return not self.is_over and self.state != "queued"
 
     @property
     def wants_steps(self) -> bool:
-        """Whether steps are to be made for it also when there is no input."""
+        """Whether steps are to run for it even when there is no input."""
         return self.is_under_way and self.state != "paused"
 
 
-def under_way(migrations: Sequence[Migration]) -> Migration | None:
-    """Return the migration that has begun and has not ended."""
+def under_way(migrations: Sequence[RecordedMigration]) -> RecordedMigration | None:
+    """Return the migration that has started and not ended, or None."""
     return next((one for one in migrations if one.is_under_way), None)
 
 
 def migrations_after(
-    before: Sequence[Migration], changed: Sequence[Migration]
-) -> Sequence[Migration]:
-    """Return the migrations after a manifest, by id: the new ones, and what has become of the others.
+    before: Sequence[RecordedMigration], changed: Sequence[RecordedMigration]
+) -> Sequence[RecordedMigration]:
+    """Return the migrations after a manifest, by id: new ones added, changed ones replaced.
 
-    Of those that have ended only the newest are remembered, and none of their rounds.
+    Of the migrations that have ended, only the newest are kept, without their rounds.
     """
     if not changed:
         return before

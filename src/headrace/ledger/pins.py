@@ -1,12 +1,14 @@
-"""Pins: readers in other processes ask that the step they read be kept for a while.
+"""Pins: readers in other processes ask the driver to keep the step that they read.
 
-A pin is a file, created by whoever reads; the driver looks for pins when it is about to let steps go, and
-does not let those go that are pinned. It is a courtesy: correctness never rests on it. The driver may have
-looked just before, or its list lag; then the reader finds files gone, and is told so.
+A pin is a file that a reader creates. The driver looks for pins before it cleans up steps, and
+keeps those that are pinned. Pins are a courtesy, and correctness does not rest on them. The driver
+may have looked just before, or its list may lag. Then the reader finds files gone, and gets an
+error.
 
-A pin expires, so that a reader that was killed keeps nothing for ever. Its times are by the clock of the
-reader, and judged by that of the driver: clocks may differ by ``SLACK_US``. A reader whose clock is further
-behind may lose its pin early; one whose clock is further ahead has none.
+A pin expires, so that a reader that was killed does not keep a step forever. Its times are readings
+of the reader's clock, and the driver judges them by its own. The clocks may differ by ``SLACK_US``.
+A reader whose clock is further behind may lose its pin early. If its clock is further ahead, its
+pin has no effect yet.
 """
 
 from __future__ import annotations
@@ -16,25 +18,25 @@ import re
 
 import msgspec
 
-from headrace.bounds import Micros, StepNumber
 from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound, PipelineError
 from headrace.ledger.envelope import Sealed
 from headrace.storage.base import Store
+from headrace.storage.bounds import Micros, StepNumber
 
 FOLDER = "pins/"
-#: By so much the clocks of readers and drivers may differ.
+#: How far the clocks of readers and drivers may differ.
 SLACK_US = 60_000_000
-#: No pin lasts longer; who reads for longer makes another one.
+#: Maximum duration of a pin. A reader that needs more time puts another one.
 LONGEST_US = 24 * 3_600_000_000
 _NAME = re.compile(rf"{FOLDER}(\d{{12,18}})-\w+")
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """That a step is wanted.
+    """A reader's request to keep a step.
 
     Attributes:
         step: the step.
-        made_us, until_us: since when, and until when, by the reader's clock.
+        made_us, until_us: when it starts and ends, by the reader's clock.
         by: who reads, for people.
     """
 
@@ -44,7 +46,7 @@ class Pin(msgspec.Struct, frozen=True):
     by: str = ""
 
     def holds(self, now_us: int) -> bool:
-        """Say whether it is to be honoured, by the driver's clock."""
+        """Return whether the pin is in force, by the driver's clock."""
         begun = self.made_us <= now_us + SLACK_US
         until = min(self.until_us, self.made_us + LONGEST_US)
         return begun and now_us <= until + SLACK_US
@@ -62,7 +64,7 @@ class Pins:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._expired: set[str] = set()  # when they were looked for last
+        self._expired: set[str] = set()  # at the last look
 
     def put(self, step: int, *, now_us: int, for_us: int, nonce: str, by: str = "") -> str:
         """Pin a step; return the name of the pin, for :meth:`drop`.
@@ -70,12 +72,12 @@ class Pins:
         Args:
             step: the step.
             now_us: the reader's clock.
-            for_us: how long it will read, at most. To go on for longer, put another one.
+            for_us: the longest time that it will read. To read for longer, put another pin.
             nonce: letters and digits that no other pin has.
             by: who reads, for people.
 
         Raises:
-            PipelineError: for longer than a pin may last.
+            PipelineError: when a pin may not last that long.
             StorageError: when it cannot be created.
         """
         if not 0 < for_us <= LONGEST_US:
@@ -84,18 +86,19 @@ class Pins:
                 remedy=f"pin for at most {LONGEST_US // 3_600_000_000} hours; then put another one",
             )
         name = f"{FOLDER}{step:012d}-{nonce}"
-        with contextlib.suppress(AlreadyExists):  # by this very call: nobody else has the nonce
+        with contextlib.suppress(AlreadyExists):  # by this very call: the nonce is its own
             self._store.create(name, PINS.encode(Pin(step, now_us, now_us + for_us, by)))
         return name
 
     def drop(self, name: str) -> None:
-        """Take a pin away."""
+        """Remove a pin."""
         self._store.delete(name)
 
     def known(self) -> dict[str, Pin | None]:
-        """Return the pins that are there, by name; None for one that is no pin any more.
+        """Return the pins that are there, by name; None for a damaged one.
 
-        Those of a newer version of Headrace are left out: nobody here knows what they mean.
+        Pins of a newer version of Headrace are left out, because this version does not know their
+        meaning.
         """
         found: dict[str, Pin | None] = {}
         for name in self._store.list(FOLDER):
@@ -110,9 +113,9 @@ class Pins:
         return found
 
     def lowest(self, now_us: int) -> int | None:
-        """Return the lowest step that is pinned; delete the pins that had expired at the last look, too.
+        """Return the lowest pinned step; delete pins that had also expired at the last look.
 
-        (A clock that is wrong at one look takes no pin away.)
+        So a clock that is wrong at a single look removes no pin.
 
         Args:
             now_us: the driver's clock.

@@ -1,8 +1,8 @@
-"""Retained productions as input: what a producer's readers were given, step by step, to be read again.
+"""Retained productions as input: what a producer gave its readers, step by step, to be read again.
 
-A reader is given two things by a step: the records, which are in the retained files, and how far the
-producer's watermark is, which is noted here for the steps that moved one. (A step that only wrote is
-known by its files, and left the watermarks where the note before says.)
+In a step a reader receives two things: the records, which are in the retained files, and the
+producer's watermark. The watermark is recorded here, in a *mark*, for each step that moved it. A
+step that only wrote records is known by its files; its watermarks are those of the mark before.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from headrace.bounds import Micros, StepNumber
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.state.runs import FileRef
+from headrace.runfiles.format import FileRef
+from headrace.storage.bounds import Micros, StepNumber
 
 _NOWHERE = (MIN_TIME, MIN_TIME)
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """Where the producers of retained streams were after a step.
+    """The watermarks of the producers of retained streams after a step.
 
     Attributes:
         step: the step.
@@ -32,13 +32,13 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Retained(msgspec.Struct, frozen=True):
-    """What a step gave to the readers of some retained streams.
+    """What a step gave the readers of some retained streams.
 
     Attributes:
         step: the step.
-        files: what holds its productions.
-        watermarks: (low, percentile) of each stream after it. The beginning of time where that was not
-            noted, by an older version: readers take it for no news.
+        files: the files with its productions.
+        watermarks: (low, percentile) of each stream after it. It is the beginning of time where an
+            older version recorded none, which moves no reader's watermark.
     """
 
     step: int
@@ -55,14 +55,15 @@ def with_mark(
     marks: list[Mark], step: int, streams: Collection[str], *,
     watermarks: Mapping[str, tuple[int, int]], percentiles: Mapping[str, int],
 ) -> list[Mark]:  # fmt: skip
-    """Return the marks after a step; the same list when it moved no watermark of them.
+    """Return the marks after a step; the same list if it moved none of these watermarks.
 
     Args:
-        marks: those before it.
+        marks: the marks before it.
         step: the step.
         streams: the retained streams.
-        watermarks: (input, output) of each computation after it; none for a step that computes nothing.
-        percentiles: the percentile watermark of what each produces, where there are such.
+        watermarks: (input, output) of each computation after it; empty for a step that computes
+            nothing.
+        percentiles: the percentile watermark of each computation's output, where it has one.
     """
     producers = {producer_of(stream) for stream in streams}
     after = {
@@ -76,11 +77,11 @@ def with_mark(
 
 
 def lowered(marks: list[Mark], most: Mapping[str, int]) -> list[Mark]:
-    """Return marks without what an end of the input said, after that was taken back.
+    """Return the marks after an end of the input was taken back.
 
     Args:
-        marks: as they were noted.
-        most: the output watermark that each computation goes on with.
+        marks: as they were recorded.
+        most: the output watermark with which each computation goes on.
     """
     if not any(
         out > most.get(name, out) for mark in marks for name, (out, _) in mark.watermarks.items()
@@ -98,12 +99,12 @@ def _lowered(
     }
 
 
-#: So many readings of the clock are noted; when there are more, every other one goes.
+#: Maximum number of recorded clock readings. Beyond it, every other one is dropped.
 _MOST_CLOCKS = 256
 
 
 def with_clock(clocks: list[tuple[int, int]], step: int, clock_us: int) -> list[tuple[int, int]]:
-    """Return (step, clock reading) of some steps after one more, from which the age of others follows."""
+    """Return the (step, clock reading) pairs after one more, which give the ages of steps."""
     after = [*clocks, (step, clock_us)]
     return after if len(after) <= _MOST_CLOCKS else after[::2]
 
@@ -111,11 +112,11 @@ def with_clock(clocks: list[tuple[int, int]], step: int, clock_us: int) -> list[
 def without_old(
     files: list[FileRef], kept_from: Mapping[str, int]
 ) -> tuple[list[FileRef], list[FileRef]]:
-    """Return the files that are kept, and those that hold nothing that is.
+    """Return the files that are kept, and those that hold only steps that are dropped.
 
     Args:
-        files: of retained productions.
-        kept_from: the first step that is kept, by stream; a stream that is not named is kept whole.
+        files: files of retained productions.
+        kept_from: the first step that is kept, by stream. Other streams are kept whole.
     """
     old = [file for file in files if all(file.step < kept_from.get(of, 0) for of in file.owners)]
     names = {file.name for file in old}
@@ -123,14 +124,14 @@ def without_old(
 
 
 def without_old_marks(marks: list[Mark], first: int) -> list[Mark]:
-    """Return the marks that a reader of steps from one on needs: with the last one before."""
+    """Return the marks that a reader from a step on needs: with the last one before that step."""
     return marks[max(0, _first(marks, first - 1) - 1) :]
 
 
 def next_retained(
     marks: Sequence[Mark], files: Sequence[FileRef], streams: Collection[str], after: int
 ) -> Retained | None:
-    """Return the next step that gave something to the readers of some streams; None for none.
+    """Return what the next step gave the readers of some streams; None if there is no such step.
 
     Args:
         marks, files: of all steps, ascending.
@@ -160,7 +161,7 @@ def next_retained(
 def watermarks_at(
     marks: Sequence[Mark], streams: Collection[str], step: int
 ) -> dict[str, tuple[int, int]]:
-    """Return where the producers of some streams were after a step."""
+    """Return the watermarks of some streams after a step."""
     at = _first(marks, step)
     return dict.fromkeys(streams, _NOWHERE) if at == 0 else _of(marks[at - 1], streams)
 

@@ -1,39 +1,41 @@
-"""Where the time of a step went: what each manifest says of it, for people.
+"""Timing: where the time of a step went, as its manifest records it for people.
 
-It is part of no digest of results and of no decision: whoever reads a manifest to go on from it
-does not look here.
+It is part of no digest of results, and no decision depends on it. Code that continues from a
+manifest does not read it.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from headrace.bounds import Micros, Whole
+from headrace.storage.bounds import Micros, Whole
 
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The time from the start of the commit before to the start of this one, in microseconds.
+    """The time from the start of the previous commit to the start of this one, in microseconds.
 
-    So a step's own commit, and what follows it (delivering, deleting), are in the timing of the
-    step after: nobody knows them when its manifest is written.
+    The time of a step's own commit is not known when its manifest is written. So it is in the
+    timing of the next step, with what follows the commit: delivering and deleting.
 
     Attributes:
-        span_us: the whole of it, waiting for input included.
-        driver_us: what the driver spent, by phase, one after another. Of the step before:
-            ``commit``; ``tell`` (sources and listeners), ``release``, ``clean``, ``sweep``. Of
-            this one: ``outbox`` (waiting for sinks, because it was full), ``poll``, ``plan`` (all
-            decisions), ``split`` (sources say what exactly is read), ``try``, and ``lost`` for tries
-            before that one, which were thrown away; with weak sinks ``intent`` (waiting for it,
-            beyond the try) and ``hand out``. They add up to the time that the step took; the rest
-            of the span is waiting.
-        tasks_us: what tasks spent within the try, by phase: (in the slowest task of each layer, in
-            all tasks). Where tasks run side by side, a step waits for the slowest; the first
-            numbers add up to no more than the try.
-        side_by_side: whether tasks did run side by side.
-        deliver_us: what sinks took for outputs whose delivery ended within the span. Where tasks
-            run elsewhere it happens meanwhile; otherwise it is the driver's ``release``.
-        exchange: who carried records: ``driver``, ``host`` or ``shuffle``.
-        soft_state: how many tasks found it how: ``hit``, ``caught up``, ``cold``.
+        span_us: the total, including the time spent waiting for input.
+        driver_us: the driver's time by phase. The phases follow each other. Of the step before:
+            ``commit``; ``tell`` (sources and listeners), ``release``, ``clean``, ``sweep``. Of this
+            step: ``outbox`` (waiting for sinks, because it was full), ``poll``, ``plan`` (all
+            decisions), ``split`` (sources say what exactly is read), ``try`` (the attempt), and
+            ``lost`` (earlier attempts, which were discarded). With weak sinks also ``intent``
+            (waiting for it after the attempt) and ``hand out``. They add up to the time that the
+            step took. The rest of the span is waiting.
+        tasks_us: the tasks' time within the attempt, by phase: (in the slowest task of each layer,
+            in all tasks). Tasks that run in parallel make a step wait for the slowest one. The
+            first numbers add up to no more than the attempt.
+        side_by_side: whether tasks ran in parallel.
+        deliver_us: the time that sinks took for outputs whose delivery ended within the span. If
+            tasks run elsewhere, it overlaps with their work. Otherwise it is the driver's
+            ``release``.
+        exchange: what carried the records: ``driver``, ``host`` or ``shuffle``.
+        soft_state: how many tasks found their soft state in which condition: ``hit``, ``caught
+            up``, ``cold``.
     """
 
     span_us: Micros

@@ -1,4 +1,4 @@
-"""Migration, planned: which layout to have, what moves for it, in which rounds, and what that costs.
+"""Planning of migrations: the layout to have, what moves for it, in which rounds, and the cost.
 
 ==================  ================================================================================
 ``targets``         planners: from a layout and its load to another layout
@@ -7,29 +7,17 @@
 ``objective``       rounds within a latency objective; estimates for any strategy
 ``plans``           all of that as configuration updates
 ``splitting``       which bins to split and to merge
-``controller``      policies: from measurements to a wish for another layout
 ==================  ================================================================================
 
-All of it is pure: layouts and numbers in, layouts and numbers out. Others carry plans out.
+Everything here is pure: layouts and numbers in, layouts and numbers out. Plans are carried out
+elsewhere.
 """
 
-from headrace.migration.controller import (
-    Balance,
-    Memory,
-    Nothing,
-    Policy,
-    Rebalance,
-    Rescale,
-    Scaling,
-    SplitBins,
-    Together,
-    Wish,
-)
 from headrace.migration.loads import Load, Prices
 from headrace.migration.measurements import Measurements
 from headrace.migration.moves import Difference, Move, Moves, moves_between
 from headrace.migration.objective import Costs, Estimate, Within, estimate, within
-from headrace.migration.plans import Plan, plan
+from headrace.migration.plans import MigrationPlan, plan
 from headrace.migration.rounds import (
     AllAtOnce,
     Batched,
@@ -47,7 +35,6 @@ from headrace.migration.targets import Target, Worth, balanced, contiguous, mini
 
 __all__ = [
     "AllAtOnce",
-    "Balance",
     "Batched",
     "Costs",
     "Difference",
@@ -55,25 +42,16 @@ __all__ = [
     "Fluid",
     "Load",
     "Measurements",
-    "Memory",
+    "MigrationPlan",
     "Move",
     "Moves",
-    "Nothing",
-    "Plan",
-    "Policy",
     "Prices",
-    "Rebalance",
-    "Rescale",
     "Reshaping",
     "Round",
     "Rounds",
-    "Scaling",
-    "SplitBins",
     "SplitRule",
     "Strategy",
     "Target",
-    "Together",
-    "Wish",
     "Within",
     "Worth",
     "all_at_once",

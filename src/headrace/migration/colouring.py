@@ -1,21 +1,22 @@
-"""Edge colouring: which moves can go at the same time, none in the way of another.
+"""Edge colouring: which moves can take place at the same time without sharing a worker.
 
-Workers are vertices and moves are edges; moves of one colour have no worker in common. A worker
-that has d moves needs d colours, so the largest degree D is the least that is possible.
+Workers are vertices and moves are edges. Moves of one colour have no worker in common. A worker
+with d moves needs d colours, so the largest degree D is the least number that is possible.
 
-* Where workers can be told apart into two sides with no move inside a side (as where some only give
-  and the others only take), D colours are enough (König 1916), and D are used.
-* Elsewhere up to 3/2 D can be needed (Shannon 1949: three workers, each moving to the next), and at
-  most ``3 * ceil(D / 2)`` are used, usually close to D.
+* If workers can be divided into two sides with no move inside a side, D colours are enough (König
+  1916), and D are used. This is so if some workers only give and the others only take.
+* Otherwise up to 3/2 D can be needed (Shannon 1949; for instance three workers, each moving to the
+  next). At most ``3 * ceil(D / 2)`` are used, and usually close to D.
 
-Moves between the same two workers are one edge with a multiplicity, and are told apart only at the
-very end: the cost follows the number of pairs first and of moves last. Everything is built of
-*Euler splits*, which halve the degree of each vertex (Gabow 1976); where the degree is odd, a
-perfect matching goes first, found by Euler splits too (Alon 2003, "A simple algorithm for
-edge-coloring bipartite multigraphs"). 10^5 moves take half a second to one, 10^6 five.
+Moves between the same two workers are one edge with a multiplicity, and are only separated at the
+very end. So the cost depends on the number of pairs first, and on the number of moves last.
+Everything is built of *Euler splits*, which halve the degree of each vertex (Gabow 1976). If the
+degree is odd, a perfect matching is taken out first, found by Euler splits, too (Alon 2003, "A
+simple algorithm for edge-coloring bipartite multigraphs"). 10^5 moves take half a second to one,
+10^6 five.
 
-(Megaphone's published planner takes matchings one after another and forgets what a source has left
-for another target, so that [0, 0] to [1, 2] loses a move. A colouring has a colour for each edge.)
+Megaphone's published planner takes one matching after another, and forgets what a source has left
+for another target, so that [0, 0] to [1, 2] loses a move. A colouring has a colour for each edge.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, eq=False)
 class _Edges:
-    """Edges of a multigraph: ends, how many there are of each, and the pair that each stands for."""
+    """Edges of a multigraph: their ends, the number of each, and the pair that each stands for."""
 
     one: I64
     other: I64
@@ -49,7 +50,7 @@ class _Edges:
         return _Edges(self.one[chosen], self.other[chosen], self.count[chosen], self.pair[chosen])
 
     def times(self, count: I64) -> _Edges:
-        """Return the same edges in other numbers, without those of which there are none."""
+        """Return the same edges with other counts, without those whose count is 0."""
         some = count > 0
         return _Edges(self.one[some], self.other[some], count[some], self.pair[some])
 
@@ -77,10 +78,10 @@ class _Coloured:
 
 
 def edge_colours(sources: npt.ArrayLike, targets: npt.ArrayLike) -> I64:
-    """Return a colour for each move; moves of one colour share no worker.
+    """Return a colour for each move. Moves of one colour share no worker.
 
-    Colours are numbered from 0, each is used. Of moves between the same two workers, earlier ones
-    get lower colours.
+    Colours are numbered from 0, and each is used. Among moves between the same two workers, earlier
+    ones get lower colours.
 
     >>> edge_colours([0, 0], [1, 2]).tolist()
     [0, 1]
@@ -106,7 +107,7 @@ def edge_colours(sources: npt.ArrayLike, targets: npt.ArrayLike) -> I64:
 
 
 def _colour(edges: _Edges) -> _Coloured:
-    """Colour a multigraph: what has two sides exactly, the rest within Shannon's bound."""
+    """Colour a multigraph: bipartite parts exactly, the rest within Shannon's bound."""
     side = _sides(edges)
     two_sided = side[edges.one] >= 0
     bipartite, rest = edges.take(two_sided), edges.take(~two_sided)
@@ -118,7 +119,7 @@ def _colour(edges: _Edges) -> _Coloured:
 
 
 def _sides(edges: _Edges) -> I64:
-    """Return the side (0 or 1) of each vertex, or -1 where an odd cycle leaves no two sides."""
+    """Return the side (0 or 1) of each vertex, or -1 if an odd cycle makes two sides impossible."""
     vertices = int(max(edges.one.max(), edges.other.max())) + 1
     neighbours: list[list[int]] = [[] for _ in range(vertices)]
     for one, other in zip(edges.one.tolist(), edges.other.tolist(), strict=True):
@@ -132,7 +133,7 @@ def _sides(edges: _Edges) -> I64:
 
 
 def _sides_from(root: int, neighbours: list[list[int]], side: list[int]) -> None:
-    """Give each vertex that can be reached from one its side."""
+    """Set the side of each vertex that can be reached from one vertex."""
     side[root], seen, queue, odd = 0, [root], deque([root]), False
     while queue:
         at = queue.popleft()
@@ -147,14 +148,15 @@ def _sides_from(root: int, neighbours: list[list[int]], side: list[int]) -> None
             side[vertex] = -1
 
 
-# -- two sides: as many colours as the largest degree ---------------------------------------------
+# -- bipartite: as many colours as the largest degree ---------------------------------------------
 
 
 def _colour_bipartite(edges: _Edges) -> _Coloured:
     """Colour a bipartite multigraph with as many colours as its largest degree.
 
-    It is made regular: vertices of small degree are taken together (a colouring of fewer vertices
-    holds for more), and dummies fill up what is missing. So all is at most three times as large.
+    The graph is first made regular. Vertices of small degree are joined, since a colouring of fewer
+    vertices is valid for more. Dummy edges add what is missing. The result is at most three times
+    as large.
     """
     if not len(edges.one):
         return _Coloured(edges, np.empty(0, dtype=np.int64))
@@ -178,7 +180,10 @@ def _degrees(vertices: I64, counts: I64) -> I64:
 
 
 def _packed(degrees: I64, most: int) -> I64:
-    """Return a group for each vertex; a group's degree is at most ``most``, that of two neighbours more."""
+    """Return a group for each vertex. A group's degree is at most ``most``.
+
+    Two neighbouring groups together exceed it.
+    """
     groups, group, filled = [], 0, 0
     for degree in degrees.tolist():
         if filled + degree > most:
@@ -189,7 +194,7 @@ def _packed(degrees: I64, most: int) -> I64:
 
 
 def _fill(edges: _Edges, size: int, degree: int) -> _Edges:
-    """Return the dummies that give each vertex the same degree."""
+    """Return the dummy edges that give each vertex the same degree."""
     missing = [np.full(size, degree) for _ in range(2)]
     for lacks, vertices in zip(missing, (edges.one, edges.other), strict=True):
         np.subtract.at(lacks, vertices, edges.count)
@@ -204,8 +209,9 @@ def _fill(edges: _Edges, size: int, degree: int) -> _Edges:
 def _colour_regular(edges: _Edges, size: int, degree: int, first: int) -> _Coloured:
     """Colour a regular bipartite multigraph, with colours from ``first`` on.
 
-    Half is coloured in the same way. Of its colours so many join the other half that the degree of
-    that is a power of two, so that mere splits colour it (Gabow 1976).
+    The graph is split in two halves, and one half is coloured in the same way. Some of its colours
+    then join the other half, so that the degree of that becomes a power of two and splits alone can
+    colour it (Gabow 1976).
     """
     if degree & (degree - 1) == 0:
         return _colour_by_splits(edges, size, degree, first)
@@ -233,7 +239,7 @@ def _split(edges: _Edges) -> tuple[_Edges, _Edges]:
 
 
 def _second_half(edges: _Edges) -> I64:
-    """Return how many of each edge go to the second half; only an odd one needs a decision."""
+    """Return how many of each edge go to the second half. Only an odd count needs a decision."""
     odd = np.flatnonzero(edges.count & 1)
     second = edges.count >> 1
     second[odd[halves(edges.one[odd], edges.other[odd])]] += 1
@@ -241,7 +247,10 @@ def _second_half(edges: _Edges) -> I64:
 
 
 def _colour_by_splits(edges: _Edges, size: int, degree: int, first: int) -> _Coloured:
-    """Colour where the degree is a power of two: split until it is one, all parts at once."""
+    """Colour a multigraph whose degree is a power of two.
+
+    All parts are split at once until the degree is one.
+    """
     part = np.zeros(len(edges.one), dtype=np.int64)
     while degree > 1:
         inside = _Edges(part * size + edges.one, part * size + edges.other, edges.count, part)
@@ -256,8 +265,8 @@ def _colour_by_splits(edges: _Edges, size: int, degree: int, first: int) -> _Col
 def _perfect_matching(edges: _Edges, size: int, degree: int) -> I64:
     """Return the positions of edges that meet each vertex of a regular bipartite multigraph once.
 
-    Alon 2003: with each edge in large number, and a few bad ones so that the degree is a power of
-    two, split again and again and keep the half with fewer bad ones; in the end none is left.
+    Alon 2003: multiply the edges and add a few bad ones, so that the degree is a power of two. Then
+    split again and again, and keep the half with fewer bad edges. In the end no bad edge is left.
     """
     rounds = (degree * size - 1).bit_length()
     often, few = divmod(1 << rounds, degree)
@@ -272,16 +281,17 @@ def _perfect_matching(edges: _Edges, size: int, degree: int) -> I64:
     return now.pair
 
 
-# -- not two sides: within Shannon's bound --------------------------------------------------------
+# -- not bipartite: within Shannon's bound --------------------------------------------------------
 
 
 def _colour_general(edges: _Edges) -> _Coloured:
     """Colour any multigraph with at most 3 * ceil(D / 2) colours.
 
-    Edges get directions, so that each vertex is left and entered at most ceil(D / 2) times. Leaving
-    on one side and entering on the other is a bipartite graph; each of its colours is a set of paths
-    and cycles, which two colours are enough for, but for one edge of each odd cycle. These are
-    coloured anew, or each colour's with a third one, whichever takes less.
+    Edges get directions, so that each vertex is left and entered at most ceil(D / 2) times. With
+    leaving on one side and entering on the other, the graph is bipartite. Each of its colours is a
+    set of paths and cycles, for which two colours are enough, except for one edge of each odd
+    cycle. These edges are then coloured again, or those of each colour get a third colour,
+    whichever takes fewer colours.
     """
     found = _colour_bipartite(_directed(edges))
     tails, heads, classes = found.edges.one, found.edges.other, found.colours
@@ -298,12 +308,15 @@ def _colour_general(edges: _Edges) -> _Coloured:
 
 
 def _directed(edges: _Edges) -> _Edges:
-    """Give each edge a direction; a vertex of degree d is left, and entered, at most ceil(d/2) times."""
+    """Give each edge a direction.
+
+    A vertex of degree d is left, and entered, at most ceil(d/2) times.
+    """
     odd = np.flatnonzero(edges.count & 1)
     one, other = edges.one[odd], edges.other[odd]
     vertices = np.arange(int(max(edges.one.max(), edges.other.max())) + 1)
     loose = vertices[np.bincount(np.concatenate([one, other]), minlength=len(vertices)) % 2 == 1]
-    hub = np.full(len(loose), len(vertices))  # dummies join what has an odd degree
+    hub = np.full(len(loose), len(vertices))  # dummies join vertices of odd degree
     back = directions(np.concatenate([one, loose]), np.concatenate([other, hub]))[: len(odd)]
     there = edges.count >> 1
     there[odd[~back]] += 1
@@ -312,33 +325,37 @@ def _directed(edges: _Edges) -> _Edges:
 
 
 def _alternate(tails: I64, heads: I64, classes: I64) -> tuple[I64, Mask]:
-    """Colour paths and cycles in turns.
+    """Colour paths and cycles with two alternating colours.
 
     Args:
-        tails, heads: of single directed edges.
-        classes: each vertex is left, and entered, at most once in a class.
+        tails, heads: the ends of single directed edges.
+        classes: the class of each edge. Within a class, each vertex is left, and entered, at most
+            once.
 
     Returns:
-        Whose turn each edge is, 0 or 1; and which edges are one too many in an odd cycle.
+        The turn of each edge, 0 or 1; and which edges are one too many in an odd cycle.
     """
     edges = len(tails)
     following = _following(tails, heads, classes)
     least = _least_of_cycles(following)
     lasts = np.flatnonzero(
         least == np.arange(edges)
-    )  # one of each cycle: it is its last from now on
+    )  # one edge of each cycle, which becomes its last
     jump = np.append(following, edges)
     jump[lasts] = edges
     to_end = np.where(jump < edges, 1, 0)
     while (jump < edges).any():
         to_end, jump = to_end + to_end[jump], jump[jump]
     over = np.zeros(edges, dtype=np.bool_)
-    over[lasts[to_end[following[lasts]] % 2 == 0]] = True  # its first would have the same turn
+    over[lasts[to_end[following[lasts]] % 2 == 0]] = True  # the first would have the same turn
     return to_end[:edges] % 2, over
 
 
 def _following(tails: I64, heads: I64, classes: I64) -> I64:
-    """Return for each edge the one of its class that leaves where it enters, or how many there are."""
+    """Return for each edge the edge of its class that leaves where it enters.
+
+    If there is none, return the number of edges.
+    """
     edges = len(tails)
     size = int(max(tails.max(), heads.max())) + 1
     leaving = classes * size + tails
@@ -349,11 +366,9 @@ def _following(tails: I64, heads: I64, classes: I64) -> I64:
 
 
 def _least_of_cycles(following: I64) -> I64:
-    """Return for each edge on a cycle one that all of its cycle agree on, and -1 for those on paths."""
+    """Return for each edge on a cycle an edge that its whole cycle agrees on; -1 on paths."""
     edges = len(following)
-    rank = np.argsort(
-        np.arange(edges, dtype=np.uint64) * _SPREAD
-    )  # any order will do, if it is mixed
+    rank = np.argsort(np.arange(edges, dtype=np.uint64) * _SPREAD)  # any well-mixed order will do
     least = np.append(np.empty(edges, dtype=np.int64), -1)
     least[rank] = np.arange(edges)
     jump = np.append(following, edges)

@@ -1,9 +1,9 @@
-"""Euler splits: the edges of a graph in two halves that are equal at each vertex.
+"""Euler splits: dividing the edges of a graph into two halves that are equal at each vertex.
 
-Where each vertex has an even number of edges, its edges can be paired at will; the pairs join all
-edges to closed walks. Following each walk, edges are left and entered in turn: that is the whole
-of Euler's argument, done here for all walks at once (pointer doubling, a few NumPy calls for each
-power of two in the length of the longest walk).
+If each vertex has an even number of edges, its edges can be paired in any way. The pairs join all
+edges into closed walks. Along a walk, vertices are entered and left in turn: that is Euler's whole
+argument. Here it is done for all walks at once by pointer doubling, with a few NumPy calls for each
+power of two in the length of the longest walk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def halves(left: I64, right: I64) -> Mask:
-    """Divide the edges of a bipartite graph; each vertex has as many in one half as in the other.
+    """Divide the edges of a bipartite graph into halves that are equal at each vertex.
 
     Args:
         left, right: the vertices of each edge, numbered on either side. Each has an even degree.
@@ -32,7 +32,7 @@ def halves(left: I64, right: I64) -> Mask:
 
 
 def directions(one: I64, other: I64) -> Mask:
-    """Give each edge of a graph a direction; each vertex is left by as many as enter it.
+    """Give each edge of a graph a direction, so that each vertex is left as often as it is entered.
 
     Args:
         one, other: the vertices of each edge. Each has an even degree.

@@ -1,13 +1,14 @@
-"""Levelling: give workers equal work by moving as little of it as can be.
+"""Levelling: giving workers equal work by moving as little of it as possible.
 
-Who has more than the mean gives its first bins, as far as it stays at the mean or above; who leaves
-gives all. What is given goes to those below the mean: heavy bins first, each to who lacks most, the
-rest in runs of neighbours, in hash order. Then single bins go from the heaviest worker to the
-lightest while that makes the two more equal.
+A worker with more than the mean gives away its first bins, as long as it stays at the mean or
+above. A worker that leaves gives away everything. These bins go to workers below the mean: heavy
+bins first, each to the worker that lacks most, the others in runs of neighbours, in hash order. In
+the end single bins move from the heaviest worker to the lightest, as long as that makes the two
+more equal.
 
-The least that has to move, for everybody to have the mean, is all of those who leave, and of each
-other what it has above the mean. Bins are not divisible, so the mean is met as nearly as they allow:
-bins of equal weight come out as even as can be, with exactly the least number of moves.
+For all workers to have the mean, at least this must move: all work of workers that leave, and the
+work of others above the mean. Bins are indivisible, so the mean is met only as nearly as they
+allow. Bins of equal weight end up as even as possible, with exactly the least number of moves.
 """
 
 from __future__ import annotations
@@ -22,33 +23,33 @@ I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
-#: Two workers that differ by less of the mean are equal.
+#: Workers whose work differs by less than this share of the mean count as equal.
 CLOSE = 0.001
 #: Rounding of sums, as a share of the mean.
 _ROUNDING = 1e-9
-#: How often a giver looks again for smaller bins that still fit.
+#: How often a giver looks for smaller bins that still fit its excess.
 _LOOKS = 32
-#: So many bins for each taker are heavy enough to be placed one by one.
+#: At most this many bins for each taker are heavy enough to be placed one by one.
 _HEAVY = 8
-#: A bin goes to the lightest worker if it is at most this share of the difference of the two; a half
-#: makes them equal, and with all of it they only change places.
+#: A bin goes to the lightest worker if its work is at most this share of the difference. With a
+#: half, the two become equal; with all of it, they only swap places.
 _WORTH_IT = 0.8
-#: So many bins for each worker may be moved one by one in the end.
+#: At most this many bins for each worker move one by one in the end.
 _LAST = 16
 
 
 def level(owners: I32, work: F64, stays: Mask, *, give: bool, close: float = CLOSE) -> I32:
-    """Return new owners, so that all who stay have about equal work.
+    """Return new owners with which all workers that stay have about equal work.
 
     Args:
         owners: the worker of each bin.
         work: what each bin costs.
-        stays: for each worker whether it may own anything.
-        give: whether those who stay give too; else only those who leave do.
+        stays: for each worker, whether it may own anything.
+        give: whether workers that stay give away bins, too; otherwise only those that leave do.
         close: how far apart two workers may be, as a share of the mean.
 
-    Cost: some sorts of the bins, and a look at all bins for each bin that is placed last, of
-    which there are at most a few for each worker.
+    Cost: some sorts of the bins, and a look at all bins for each bin that is placed in the end.
+    There are at most a few of these for each worker.
     """
     mean = float(work.sum()) / int(stays.sum())
     after = owners.copy()
@@ -63,12 +64,12 @@ def level(owners: I32, work: F64, stays: Mask, *, give: bool, close: float = CLO
 
 
 def _sums(owners: I32, work: F64, stays: Mask) -> F64:
-    """Return the work of each worker; bins that have none (-1) do not count."""
+    """Return the work of each worker. Bins without an owner (-1) do not count."""
     return np.bincount(owners + 1, work, minlength=len(stays) + 1)[1:].astype(np.float64)
 
 
 def _given(owners: I32, work: F64, excess: F64, mean: float) -> Mask:
-    """Choose bins of each worker, the first ones in hash order that its excess has room for."""
+    """Choose the bins that workers give away: the first, in hash order, that fit their excess."""
     left = excess + mean * _ROUNDING
     given = np.zeros(len(owners), dtype=np.bool_)
     order = np.argsort(owners, kind="stable")
@@ -87,7 +88,7 @@ def _given(owners: I32, work: F64, excess: F64, mean: float) -> Mask:
 
 
 def _take(after: I32, work: F64, bins: I64, stays: Mask, mean: float) -> None:
-    """Give bins to those who lack work."""
+    """Give bins to workers that lack work."""
     if not len(bins):
         return
     lacks = np.where(stays, mean - _sums(after, work, stays), -np.inf)
@@ -106,7 +107,7 @@ def _take(after: I32, work: F64, bins: I64, stays: Mask, mean: float) -> None:
 
 
 def _take_runs(after: I32, work: F64, bins: I64, lacks: F64) -> None:
-    """Give bins in hash order, a run to each worker, as much as it lacks of what all lack."""
+    """Give bins in hash order, a run to each worker, in proportion to what it lacks."""
     if not len(bins):
         return
     ends = np.cumsum(work[bins])
@@ -119,7 +120,8 @@ def _take_runs(after: I32, work: F64, bins: I64, lacks: F64) -> None:
 def _polish(after: I32, before: I32, work: F64, stays: Mask, movable: Mask, close: float) -> None:
     """Move single bins from the heaviest worker to the lightest, while the two become more equal.
 
-    Of what is as good, a bin that has left its first owner already goes: it costs nothing more.
+    Among equally good bins, one that has already left its first owner is preferred, since moving it
+    costs nothing more.
     """
     sums = _sums(after, work, stays)
     foreign = np.bincount(after[after != before], minlength=len(stays))
@@ -144,7 +146,10 @@ def _polish(after: I32, before: I32, work: F64, stays: Mask, movable: Mask, clos
 
 
 def _best(work: F64, moved: Mask, half: float) -> int:
-    """Return the bin that makes two workers most equal, rather one too small than one too large."""
+    """Return the bin that makes two workers most equal.
+
+    A bin too small is preferred to one too large.
+    """
     small = work <= half
     if small.any():
         return int(np.argmax(np.where(small, work, 0.0) * np.where(moved, 2.0, 1.0)))
@@ -152,6 +157,6 @@ def _best(work: F64, moved: Mask, half: float) -> int:
 
 
 def _heaviest(sums: F64, foreign: I64, close: float) -> int:
-    """Return the heaviest worker; of equal ones, one that has bins which moved already."""
+    """Return the heaviest worker; among equals, one that has bins which moved already."""
     equals = np.flatnonzero(sums >= sums.max() - close)
     return int(equals[np.argmax(foreign[equals] > 0)])

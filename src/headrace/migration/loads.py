@@ -1,4 +1,4 @@
-"""What bins cost their workers: bytes, records and CPU as one weight, in microseconds of work a step."""
+"""The load of bins: bytes, records and CPU, as one weight in microseconds of work a step."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from headrace.keyspace.refinement import refinement
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-#: Nothing counts for more: weights of many bins are to have a sum.
+#: The highest price. Weights of many bins must have a finite sum.
 _MOST = 1e12
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """What a bin's bytes, records and CPU count for, as microseconds of a worker's time in a step.
+    """What a bin's bytes, records and CPU cost, in microseconds of a worker's time in a step.
 
     Attributes:
-        cpu: of each measured microsecond of CPU.
-        record_us: of each record, where no CPU was measured at all.
-        byte_us: of each byte of state that is kept; 0 where memory is no concern.
-        idle: share of the whole work that is put on all bins by how many hashes they have: what
-            may come yet. It lets bins without work be spread as well.
+        cpu: for each measured microsecond of CPU.
+        record_us: for each record, if no CPU was measured at all.
+        byte_us: for each byte of state that is kept; 0 if memory is no concern.
+        idle: share of the whole work that is spread over all bins by their hashes, for work that
+            may still come. With it, bins without work are spread, too.
     """
 
     cpu: float = 1.0
@@ -36,10 +36,10 @@ class Prices(msgspec.Struct, frozen=True):
     idle: float = 0.01
 
     def __post_init__(self) -> None:
-        """Check that work can be counted by them.
+        """Check the prices.
 
         Raises:
-            PipelineError: for a price that is negative or beyond all measure.
+            PipelineError: for a price that is negative or out of bounds.
         """
         for price in (self.cpu, self.record_us, self.byte_us, self.idle):
             if not 0 <= price <= _MOST:
@@ -48,9 +48,9 @@ class Prices(msgspec.Struct, frozen=True):
                 )
 
 
-#: CPU where it was measured, else records; memory is no concern.
+#: CPU if it was measured, otherwise records. Memory is no concern.
 PRICES = Prices()
-#: State alone: a byte of it is as good as any other.
+#: State alone: all bytes of it weigh the same.
 BY_STATE = Prices(cpu=0.0, record_us=0.0, byte_us=1.0)
 
 
@@ -61,8 +61,9 @@ class Load:
     Attributes:
         sizes: bytes of state.
         records: records in a step.
-        cpu_us: microseconds of CPU in a step; all 0 where that was not measured.
-        hashes: the share of all hashes that each bin can have; None where each is as likely as another.
+        cpu_us: microseconds of CPU in a step; all 0 if not measured.
+        hashes: the share of all hashes that each bin can have; None if all hashes are equally
+            likely.
     """
 
     sizes: F64
@@ -80,7 +81,10 @@ class Load:
         cpu_us: npt.ArrayLike | None = None,
         hashes: F64 | None = None,
     ) -> Load:
-        """Return the load of a layout's bins, given in hash order. What is not given is 0."""
+        """Return the load of a layout's bins, given in hash order.
+
+        Columns that are left out are 0.
+        """
         columns = []
         for values in (sizes, records, cpu_us):
             column = np.zeros(len(layout)) if values is None else np.asarray(values, np.float64)
@@ -92,7 +96,7 @@ class Load:
     def work(self, layout: Layout, prices: Prices = PRICES) -> F64:
         """Return what each bin costs its worker, in microseconds a step.
 
-        Where nothing was measured, bins count by the share of all hashes that they have.
+        If nothing was measured, bins weigh their share of all hashes.
 
         >>> layout = Layout([1, 2, 2], [0, 0, 0], 1)
         >>> Load.of(layout).work(layout).tolist()
@@ -107,7 +111,10 @@ class Load:
         return known + width * total * prices.idle if total else width
 
     def moved_to(self, before: Layout, after: Layout) -> Load:
-        """Return the load in the bins of another layout; a bin that is split is split evenly."""
+        """Return the load in the bins of another layout.
+
+        The load of a split bin is divided evenly.
+        """
         columns = (self.sizes, self.records, self.cpu_us)
         sizes, records, cpu_us = (regroup(column, before, after) for column in columns)
         hashes = None if self.hashes is None else regroup(self.hashes, before, after)
@@ -115,7 +122,7 @@ class Load:
 
 
 def regroup(values: F64, before: Layout, after: Layout) -> F64:
-    """Return what bins of one layout weigh as what bins of another do, by common hashes."""
+    """Return the weights of one layout's bins as weights of another's, divided by common hashes."""
     _, _, old, new = refinement(before, after)
     finer = after.bits[new].astype(np.float64) - before.bits[old]
     parts = values[old] * np.exp2(-np.maximum(finer, 0))

@@ -1,4 +1,4 @@
-"""What policies go by: how much each worker and bin has to do, and how much comes in."""
+"""What policies are based on: how much work each worker and bin has, and how much input arrives."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ class Measurements:
     """What was measured of a pipeline over some recent time.
 
     Attributes:
-        now_us: when this was put together, by the clock of whoever did.
-        changed_us: when the layout last changed, by the same clock; None where it never did.
-        layout: the one in force.
-        load: what each of its bins has.
-        state_bytes: of each worker.
-        records_per_s: that each worker worked on.
-        busy_us: how long each worker was at work in a step.
-        true_rates: how many records a second each worker works on while it is at work, not counting
-            the time that it waits (DS2's *true processing rate*); 0 where that is not known.
-        arrivals_per_s: records that come in; where more is waiting than is read, those that are read.
+        now_us: when this was put together, by the clock of the process that did it.
+        changed_us: when the layout last changed, by the same clock; None if it never did.
+        layout: the layout in force.
+        load: the load of each of its bins.
+        state_bytes: bytes of state of each worker.
+        records_per_s: records a second that each worker processed.
+        busy_us: how long each worker worked in a step.
+        true_rates: how many records a second each worker processes while it works, not counting the
+            time that it waits (DS2's *true processing rate*); 0 if unknown.
+        arrivals_per_s: records a second that arrive; if more is waiting than is read, those that
+            are read.
         backlog: records that wait, as far as that is known.
-        amplification: on how many records computations work for each that comes in, as what one produces
-            is worked on by others.
-        places: how many workers can work at once; 0 where that is not known.
-        known: whether enough was measured to tell bins apart.
-        saturated: whether most steps leave input waiting, so that more may come in than is read.
+        amplification: how many records computations process for each that arrives, since some of
+            them process what others produce.
+        saturated: whether most steps leave input waiting, so that more may arrive than is read.
+        known: whether enough was measured to know the loads of single bins.
+        places: how many workers can work at once; 0 if unknown.
     """
 
     now_us: int
@@ -62,10 +63,10 @@ class Measurements:
 
     @property
     def workers(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return self.layout.workers
 
     @property
     def since_change_us(self) -> float:
-        """How long ago the layout changed; without end where it never did."""
+        """How long ago the layout changed; infinite if it never did."""
         return float("inf") if self.changed_us is None else float(self.now_us - self.changed_us)

@@ -1,9 +1,10 @@
-"""What differs between two layouts: the bins that change hands, and the splits and merges around it.
+"""The difference of two layouts: the bins that move, and the splits and merges around them.
 
-The bins of two layouts are leaves of two prefix trees, which need not be the same. Their *common
-refinement* is the coarsest layout in which each bin lies inside one bin of either. State changes
-hands there: first bins are split down to it, then bins of it move, then siblings are merged up to
-the bins of the target (a split or a merge moves nothing: files name hash ranges).
+The bins of a layout are the leaves of a prefix tree, and two layouts may have different trees.
+Their *common refinement* is the coarsest layout in which each bin lies inside one bin of either.
+State moves in its bins: first bins are split down to the refinement, then bins of it move, then
+siblings are merged up to the bins of the target. Splits and merges move nothing, because files name
+hash ranges.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import ensure
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import HASH_BITS, Bin, Layout
 from headrace.keyspace.refinement import refinement
 
-U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
@@ -28,7 +29,7 @@ _ONE = np.uint64(1)
 
 
 class Move(NamedTuple):
-    """One bin that changes hands."""
+    """One bin that moves from one worker to another."""
 
     bin: Bin
     source: int
@@ -37,13 +38,14 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """Bins that change hands, as columns.
+    """Bins that move, as columns.
 
     Attributes:
         starts, bits: the bins.
-        sources, targets: the worker that each leaves, and the one that it goes to; never the same.
+        sources, targets: the worker that each bin leaves, and the worker that it goes to; never the
+            same.
         sizes: bytes of each bin's state, as far as known.
-        pending: how much comes for each bin, as far as known; in any measure.
+        pending: the demand for each bin, as far as known, in any unit.
     """
 
     starts: U64
@@ -55,7 +57,7 @@ class Moves:
 
     @classmethod
     def of(cls, moves: list[Move]) -> Moves:
-        """Return moves that are given one by one; nothing is known of what they weigh."""
+        """Return the moves in a list. Nothing is known of their sizes and demand."""
         return cls(
             np.array([move.bin.start for move in moves], dtype=np.uint64),
             np.array([move.bin.bits for move in moves], dtype=np.uint8),
@@ -85,14 +87,14 @@ class Moves:
         )
 
     def weighed(self, before: Layout, sizes: npt.ArrayLike, pending: npt.ArrayLike) -> Moves:
-        """Return the same moves with what is known of the bins of the layout that they start from.
+        """Return the same moves with the sizes and demand of the bins that they start from.
 
-        A bin that is split to be moved is taken to be spread evenly, since hashes are.
+        A bin that is split in order to move counts as spread evenly, since hashes are.
 
         Args:
             before: the layout that the moves start from.
             sizes: bytes of state of each of its bins.
-            pending: how much comes for each of its bins.
+            pending: the demand for each of its bins.
         """
         at = before.bins_of(self.starts)
         share = np.exp2(before.bits[at].astype(np.float64) - self.bits)
@@ -101,9 +103,9 @@ class Moves:
     def runs(self) -> list[tuple[int, int, int, int]]:
         """Return the moves as a configuration update writes them: (start, bits, count, worker).
 
-        Each is so many neighbouring bins of one depth that go to one worker, in hash order. Nothing is
-        lost by that: within a round a worker opens what the step's records and due timers need, and
-        leaves the rest until something needs it.
+        Each is a run of ``count`` neighbouring bins of one depth that go to one worker, in hash
+        order. The order of moves is lost, which costs nothing: within a round a worker opens what
+        the step's records and due timers need, and leaves the rest until something needs it.
         """
         order = np.argsort(self.starts, kind="stable")
         starts, bits, targets = self.starts[order], self.bits[order], self.targets[order]
@@ -119,7 +121,7 @@ class Moves:
 
 
 def _part(values: npt.ArrayLike, at: npt.NDArray[np.intp], share: npt.NDArray[np.float64]) -> I64:
-    """Return the rounded-up share that each moved bin has of the bin that it lies in."""
+    """Return the share, rounded up, that each moved bin has of the bin that it lies in."""
     return np.ceil(np.asarray(values, dtype=np.float64)[at] * share).astype(np.int64)
 
 
@@ -139,8 +141,9 @@ class Difference(NamedTuple):
 
     Attributes:
         splits: bins that become their two children, level by level: all parents before any child.
-        moves: bins of the common refinement that change hands, in hash order.
-        merges: parents whose two children become one, level by level: all children before any parent.
+        moves: bins of the common refinement that move, in hash order.
+        merges: parents whose two children become one, level by level: all children before any
+            parent.
     """
 
     splits: list[Prefixes]
@@ -154,9 +157,9 @@ class Difference(NamedTuple):
 def moves_between(before: Layout, after: Layout) -> Difference:
     """Return what leads from one layout to another.
 
-    Only what must move moves: each hash whose worker is the same in both stays where it is. So what
-    is left of a migration that stopped midway, or what undoes it, is the difference between the
-    layout that it has reached and the one that is wanted.
+    Only what must move moves: each hash whose worker is the same in both layouts stays where it is.
+    So if a migration stopped midway, the rest of it is the difference from the layout reached to
+    the target. What undoes it is the difference from the layout reached to the first one.
 
     Cost: a sort of the bins of both. 2^20 bins take 0.02 s in one tree, 0.3 s in two.
 
@@ -187,8 +190,8 @@ def _inner(starts: U64, roots: U8, leaves: U8) -> list[Prefixes]:
 
     Args:
         starts: the finer bins, ascending.
-        roots: for each the depth of the bin that it lies in.
-        leaves: for each its own depth.
+        roots: for each, the depth of the bin that it lies in.
+        leaves: for each, its own depth.
     """
     levels = []
     depths = roots
@@ -202,6 +205,6 @@ def _inner(starts: U64, roots: U8, leaves: U8) -> list[Prefixes]:
 
 
 def widths(bits: U8) -> U64:
-    """Return how many hashes a bin of each depth has; 0 stands for all, which is 2^64."""
+    """Return the number of hashes in a bin of each depth; 0 stands for all, which is 2^64."""
     ensure(bool((bits <= HASH_BITS).all()), "a bin cannot be smaller than one hash")
     return np.where(bits > 0, _ONE << (np.uint64(HASH_BITS) - np.maximum(bits, 1)), np.uint64(0))

@@ -1,12 +1,12 @@
-"""What moving costs, and rounds that keep steps within a latency objective.
+"""The cost of moving, and rounds that keep steps within a latency objective.
 
-The worker that a bin goes to opens it at the step at which it becomes its own: reading takes some
-time for each bin, and some for each byte. The worker that it leaves has nothing to do. Workers open
-in parallel, so a round makes its step longer by what its busiest target has to open.
+The new owner of a bin opens it at the step at which it becomes the owner. This takes some time for
+each bin, and some for each byte. The old owner has nothing to do. Workers open bins in parallel. So
+a round makes its step longer by the time that its busiest target needs to open its bins.
 
-From that follows how many bins a round may have, for a step to stay within an objective: for each
-target as many as fit in the *spare time* of a step, which is the objective less what a step takes
-anyway. And from the same model follows what any other strategy is expected to cost.
+This decides how many bins a round may have if a step is to stay within an objective: for each
+target, as many as fit in the *spare time* of a step. The spare time is the objective less what a
+step takes anyway. The same model estimates the cost of any other strategy.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class OpeningRates(msgspec.Struct, frozen=True):
 
     Attributes:
         bytes_per_s: how fast a worker opens state.
-        bin_us: how long any bin takes, however small.
-        round_us: how long any round takes, however little moves in it.
+        bin_us: the fixed time for any bin, however small.
+        round_us: the fixed time for any round, however little moves in it.
         measured: whether something was measured; otherwise it is assumed.
     """
 
@@ -52,9 +52,10 @@ class Costs(msgspec.Struct, frozen=True):
     Attributes:
         step_us: how long a step takes in which nothing moves.
         bytes_per_s: how fast a worker opens state.
-        bin_us: how long it takes to open a bin, however small.
-        round_us: by how much any round makes its step longer.
-        busy: share of the time in which steps run; what is left drains a backlog. Below 1.
+        bin_us: the fixed time to open a bin, however small.
+        round_us: the fixed time by which any round makes its step longer.
+        busy: share of the time in which steps run. The rest of the time drains a backlog. At 1 or
+            more, no backlog drains.
         measured: whether opening was measured; otherwise it is assumed.
     """
 
@@ -75,7 +76,7 @@ class Costs(msgspec.Struct, frozen=True):
             )
 
     def opening_us(self, moves: Moves) -> F64:
-        """Return how long the target of each move takes to open it."""
+        """Return how long the target of each move takes to open the bin."""
         return np.asarray(self.bin_us + moves.sizes * (1e6 / self.bytes_per_s), dtype=np.float64)
 
     def round_times_us(self, rounds: Rounds) -> F64:
@@ -91,20 +92,20 @@ class Costs(msgspec.Struct, frozen=True):
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What a migration is expected to come to, before it is made.
+    """The expected cost of a migration, before it starts.
 
     Attributes:
-        bins: how many move.
-        bytes: of state that move.
-        rounds: in how many rounds.
-        interferes: in how many of these a worker takes part in two moves.
-        expected_max_us: the longest that a record is expected to wait for its step: that of the longest
-            round, or without gaps of the two longest that follow each other.
-        expected_duration_us: from the first round to the last, gaps included; None where a gap would
-            never end, since steps are busy all the time.
+        bins: how many bins move.
+        bytes: how many bytes of state move.
+        rounds: the number of rounds.
+        interferes: in how many of them a worker takes part in two moves.
+        expected_max_us: the longest that a record is expected to wait for its step: the time of the
+            longest round, or without gaps of the two longest consecutive ones.
+        expected_duration_us: the time from the first round to the last, including gaps; None if a
+            gap would never end, because steps are busy all the time.
         largest: the bin that takes longest to open, and how long it takes, in microseconds.
-        measured: whether the times follow from how fast workers were seen to open state, or from what is
-            assumed of that.
+        measured: whether the times follow from measured rates of opening; otherwise the rates are
+            assumed.
     """
 
     bins: int
@@ -118,10 +119,11 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 def estimate(rounds: Rounds, costs: Costs) -> Estimate:
-    """Return what a migration is expected to come to, for rounds of any strategy.
+    """Return the expected cost of a migration, for rounds of any strategy.
 
-    In a round so much work is left undone as came while it made its step longer. The gap after it lasts
-    until that is drained, in the share of the time in which steps would not run.
+    While a round makes its step longer, as much work is left undone as arrives in that time. The
+    gap after the round lasts until this is drained, in the share of the time in which steps would
+    not run.
 
     >>> from headrace.migration.moves import Move
     >>> from headrace.migration.rounds import fluid
@@ -146,7 +148,7 @@ def estimate(rounds: Rounds, costs: Costs) -> Estimate:
 
 
 def _longest_wait(longer: F64, gap: bool) -> float:
-    """Return what rounds add to a record's wait: with a gap one round, without two (Megaphone §4.4)."""
+    """Return what rounds add to a record's wait: one with gaps, two without (Megaphone §4.4)."""
     if gap or len(longer) < 2:
         return float(longer.max(initial=0.0))
     return float((longer[1:] + longer[:-1]).max())
@@ -173,13 +175,13 @@ def _name(moves: Moves, at: int) -> str:
 
 
 class Within(msgspec.Struct, frozen=True, tag="within"):
-    """Rounds as large as keep each step within an objective.
+    """A strategy with rounds as large as possible that keep each step within an objective.
 
     Attributes:
         objective_us: how long a step may take.
         costs: what was measured.
-        gap: whether to let the backlog drain after each round. Without, a record may wait for two
-            rounds, so that each may take only half of the spare time.
+        gap: whether the backlog drains after each round. Without gaps a record may wait for two
+            rounds, so each round may take only half of the spare time.
     """
 
     objective_us: int
@@ -193,7 +195,7 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
         return (spare if self.gap else spare / 2) - self.costs.round_us
 
     def too_large(self, moves: Moves) -> list[tuple[Bin, float]]:
-        """Return the bins that alone take longer to open than there is spare time, and how long."""
+        """Return the bins that take longer to open than the spare time, and how long each takes."""
         opening = self.costs.opening_us(moves)
         found = np.flatnonzero(opening > self.spare_us)
         found = found[np.argsort(-opening[found], kind="stable")]
@@ -201,10 +203,10 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
         return list(zip(bins, opening[found].tolist(), strict=True))
 
     def rounds(self, moves: Moves) -> Rounds:
-        """Return the rounds; each target fills its share of a round in order of demand.
+        """Return the rounds. Each target fills its share of a round in the order of demand.
 
         Raises:
-            ChangeRefused: when a bin alone takes longer than there is spare time, or there is none.
+            ChangeRefused: when a bin alone takes longer than the spare time, or there is none.
         """
         if len(moves):
             self._check(moves)
@@ -233,7 +235,7 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
             )
 
     def _split(self, bin_: Bin, opening_us: float) -> str:
-        """Say how often a bin would have to be split, where that would help."""
+        """Return advice on how often a bin would have to be split; empty if that would not help."""
         rest = self.spare_us - self.costs.bin_us
         if rest <= 0:
             return ""
@@ -253,13 +255,16 @@ def within(objective_us: int, costs: Costs, *, gap: bool = True) -> Within:
     Args:
         objective_us: how long a step may take, in microseconds.
         costs: what was measured.
-        gap: whether to let the backlog drain after each round.
+        gap: whether the backlog drains after each round.
     """
     return Within(objective_us, costs, gap)
 
 
 def _filled(targets: npt.NDArray[np.int32], opening: F64, spare: float) -> I64:
-    """Return the round of each move: its target takes moves in order, as many as fit in each round."""
+    """Return the round of each move.
+
+    A target takes its moves in order, in each round as many as fit.
+    """
     nth = np.zeros(len(targets), dtype=np.int64)
     order = np.argsort(targets, kind="stable")
     edges = np.flatnonzero(np.diff(targets[order], prepend=-1, append=-1))
@@ -276,5 +281,5 @@ def _filled(targets: npt.NDArray[np.int32], opening: F64, spare: float) -> I64:
 
 
 def _ms(micros: float) -> str:
-    """Write milliseconds, rounded up, so that to do as one is told is enough."""
+    """Return milliseconds as text, rounded up so that following the advice is enough."""
     return f"{np.ceil(micros / 10) / 100:.2f}".rstrip("0").rstrip(".")

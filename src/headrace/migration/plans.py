@@ -1,4 +1,4 @@
-"""A plan: the way from one layout to another, divided into rounds."""
+"""Migration plans: the way from one layout to another, divided into rounds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from headrace.migration.rounds import Rounds, Strategy
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class MigrationPlan:
     """The way from one layout to another, as configuration updates.
 
-    First there are new workers and splits, then the rounds of moves, then merges, and workers go. What
-    fits in one update is in one: the last level of splits comes with the first round, the first level
-    of merges with the last round. (A parent and its child need two updates, as each names bins that
-    there are.) A plan that was carried out in part needs no memory: the plan from the layout that was
-    reached has what is left of it, and the one back to ``before`` undoes it.
+    New workers and splits come first, then the rounds of moves, then merges and the removal of
+    workers. What fits in one update is in one: the last level of splits is in the first round, and
+    the first level of merges in the last round. A parent and its child need two updates, because an
+    update names only bins that exist.
+
+    A plan that was carried out in part needs no memory of that. The plan from the layout reached to
+    ``after`` has what is left of it, and the plan from there to ``before`` undoes it.
 
     Attributes:
         before, after: the layouts.
@@ -36,7 +38,7 @@ class Plan:
     merges: list[Prefixes]
 
     def __len__(self) -> int:
-        """How many updates there are."""
+        """The number of updates."""
         middle = len(self.rounds) or int(
             bool(self.splits or self.merges) or self.before.workers != self.after.workers
         )
@@ -44,7 +46,7 @@ class Plan:
 
     @property
     def ahead(self) -> int:
-        """How many updates there are before the first round; nothing moves in them."""
+        """The number of updates before the first round. Nothing moves in them."""
         return max(len(self.splits) - 1, 0)
 
     def update(self, index: int, step: int) -> Update:
@@ -63,7 +65,7 @@ class Plan:
         )
 
     def updates(self, step: int) -> Iterator[Update]:
-        """Return all updates, at one step after another."""
+        """Return all updates, at consecutive steps."""
         return (self.update(index, step + index) for index in range(len(self)))
 
 
@@ -74,14 +76,14 @@ def plan(
     *,
     sizes: npt.ArrayLike | None = None,
     pending: npt.ArrayLike | None = None,
-) -> Plan:
+) -> MigrationPlan:
     """Return the way from one layout to another.
 
     Args:
         before, after: the layouts.
         strategy: divides the moves into rounds.
-        sizes: bytes of state of each bin of ``before``, where they are known.
-        pending: how much comes for each bin of ``before``, in any measure, where that is known.
+        sizes: bytes of state of each bin of ``before``, if known.
+        pending: the demand for each bin of ``before``, in any unit, if known.
 
     >>> from headrace.keyspace import contiguous
     >>> from headrace.migration.rounds import batched
@@ -93,7 +95,9 @@ def plan(
     moves = difference.moves.weighed(
         before, _known(sizes, len(before)), _known(pending, len(before))
     )
-    return Plan(before, after, difference.splits, strategy.rounds(moves), difference.merges)
+    return MigrationPlan(
+        before, after, difference.splits, strategy.rounds(moves), difference.merges
+    )
 
 
 def _known(values: npt.ArrayLike | None, bins: int) -> npt.ArrayLike:

@@ -1,15 +1,15 @@
-"""Strategies: in which rounds the bins of a migration move.
+"""Strategies: the rounds in which the bins of a migration move.
 
 A *round* is what takes effect at one step. Megaphone §3.3 has three ways to divide a migration:
 *all at once*; *fluid*, a bin a round; and *batched*, some bins a round. Rounds in which no worker
-takes part in two moves do not interfere, and cost hardly more than one move (§4.4); the batched
-strategy finds them by edge colouring. After a round there is a *gap* by default: the next one
+takes part in two moves do not interfere, and cost hardly more than one move (§4.4). The batched
+strategy finds them by edge colouring. By default a round is followed by a *gap*: the next round
 waits until the backlog of the last has drained, so that no record waits for two (§4.4).
 
-What is wanted most goes first (Meces, ATC '22). Among rounds, those of bins for which most records come
-go first: until its round a bin is worked on where it was, so what the order decides is how soon
-the work is shared as it is to be. Within a round there is nothing to order: a worker opens what the
-records and due timers of the step need, and everything else when it is needed.
+Rounds with the greatest demand come first (Meces, ATC '22): those with the bins that most records
+come for. Until its round, a bin is processed by its old owner, so the order decides how soon the
+work is shared as planned. Within a round nothing is ordered: a worker opens what the records and
+due timers of the step need, and everything else when it is needed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Round(NamedTuple):
     """Moves that take effect at one step.
 
     Attributes:
-        moves: what moves, what most records come for first.
+        moves: the moves, those with the greatest demand first.
         interferes: whether a worker takes part in two of the moves, as source or as target.
-        gap: whether the backlog is to drain before the next round.
+        gap: whether the backlog drains before the next round.
     """
 
     moves: Moves
@@ -45,12 +45,12 @@ class Round(NamedTuple):
 
 
 class Rounds(Sequence[Round]):
-    """The rounds of a migration, in the order in which they are to be made.
+    """The rounds of a migration, in the order in which they take effect.
 
     Args:
         moves: all moves; those of a round stand together.
-        sizes: how many moves each round has, none of them 0.
-        gap: whether there is a gap after each round.
+        sizes: the number of moves in each round, never 0.
+        gap: whether each round is followed by a gap.
     """
 
     def __init__(self, moves: Moves, sizes: npt.ArrayLike, gap: bool) -> None:
@@ -83,19 +83,19 @@ class Rounds(Sequence[Round]):
 
 
 class Strategy(Protocol):
-    """Divides a migration into rounds."""
+    """A way to divide a migration into rounds."""
 
     def rounds(self, moves: Moves) -> Rounds:
-        """Return the rounds; each move is in exactly one."""
+        """Return the rounds. Each move is in exactly one."""
 
 
 class AllAtOnce(msgspec.Struct, frozen=True, tag="all_at_once"):
-    """One round for all: the shortest migration, and the longest wait."""
+    """One round for everything: the shortest migration, and the longest wait."""
 
     gap: bool = True
 
     def rounds(self, moves: Moves) -> Rounds:
-        """Return one round, or none where nothing moves."""
+        """Return one round, or none if nothing moves."""
         return Rounds(moves.take(by_demand(moves.pending)), [len(moves)][: len(moves)], self.gap)
 
 
@@ -114,9 +114,10 @@ class Batched(msgspec.Struct, frozen=True, tag="batched"):
     """Some bins a round.
 
     Attributes:
-        bins: None makes rounds of which none interferes, as few as colouring finds; a number makes
-            rounds of at most so many bins, from these: large ones are cut, small ones are joined
-            while they fit, and then may interfere.
+        bins: None for rounds that do not interfere, as few as colouring finds. A number limits the
+            bins in a round. Then larger rounds are cut, and smaller ones are joined while they fit,
+            so that they may interfere.
+        gap: whether each round is followed by a gap.
     """
 
     bins: int | None = None
@@ -131,9 +132,10 @@ class Batched(msgspec.Struct, frozen=True, tag="batched"):
             )
 
     def rounds(self, moves: Moves) -> Rounds:
-        """Return the rounds. 10^5 moves take about 0.6 s, most of it colouring."""
+        """Return the rounds. 10^5 moves take about 0.6 s, most of it for colouring."""
         wanted = by_demand(moves.pending)
-        moves = moves.take(wanted)  # the colours of parallel moves ascend, so the first go early
+        # The colours of parallel moves ascend, so the first moves are in early rounds.
+        moves = moves.take(wanted)
         colours = _wanted_first(edge_colours(moves.sources, moves.targets), moves.pending)
         sizes = np.bincount(colours)
         if self.bins is not None:
@@ -156,13 +158,13 @@ def batched(bins: int | None = None, *, gap: bool = True) -> Batched:
 
     Args:
         bins: the most bins in a round; None for rounds in which each worker takes part once.
-        gap: whether to let the backlog drain after each round.
+        gap: whether the backlog drains after each round.
     """
     return Batched(bins, gap)
 
 
 def by_demand(pending: npt.ArrayLike) -> I64:
-    """Return positions, those for which most records come first; equals keep their order.
+    """Return positions, those with the greatest demand first. Equals keep their order.
 
     >>> by_demand([0, 700, 0, 900]).tolist()
     [3, 1, 0, 2]
@@ -171,7 +173,7 @@ def by_demand(pending: npt.ArrayLike) -> I64:
 
 
 def _wanted_first(colours: I64, pending: I64) -> I64:
-    """Return the colours renumbered, those that most records come for first."""
+    """Return the colours, renumbered so that those with the greatest demand come first."""
     if not len(colours):
         return colours
     demand = np.zeros(int(colours.max()) + 1, dtype=np.int64)
@@ -182,7 +184,7 @@ def _wanted_first(colours: I64, pending: I64) -> I64:
 
 
 def _cut(sizes: I64, most: int) -> I64:
-    """Return sizes of at most so many, each size cut into as few and as even parts as can be."""
+    """Return sizes of at most ``most``, each size cut into as few and as even parts as possible."""
     parts = -(-sizes // most)
     each, rest = np.divmod(np.repeat(sizes, parts), np.repeat(parts, parts))
     nth = positions(np.zeros_like(parts), parts)
@@ -190,7 +192,7 @@ def _cut(sizes: I64, most: int) -> I64:
 
 
 def _joined(sizes: I64, most: int) -> I64:
-    """Return sizes of at most so many, neighbours taken together while they fit."""
+    """Return sizes of at most ``most``, with neighbours joined while they fit."""
     joined = [0]
     for size in sizes.tolist():
         if joined[-1] + size > most:
@@ -200,7 +202,7 @@ def _joined(sizes: I64, most: int) -> I64:
 
 
 def _interfering(moves: Moves, round_of_moves: I64, rounds: int) -> Mask:
-    """Say for each round whether a worker takes part in two of its moves."""
+    """Return for each round whether a worker takes part in two of its moves."""
     workers = np.concatenate([moves.sources, moves.targets]).astype(np.int64)
     both = np.concatenate([round_of_moves, round_of_moves])
     order = np.lexsort((workers, both))

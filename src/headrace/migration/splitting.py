@@ -1,9 +1,9 @@
-"""Which bins to split, because they are too heavy to be placed well, and which to merge again.
+"""Which bins to split because they are too heavy, and which to merge again.
 
 A bin with much of the work can be moved but not shared, until it is split in two. Bins with little
-work cost room in layouts and reports, and are merged. Between the two bounds nothing happens: a
-bin that was just split has, with its sibling, more work than a merge allows, and one that was just
-merged has less than a split asks for, so that splits and merges do not alternate.
+work cost space in layouts and reports, and are merged. Between the two bounds nothing happens. A
+bin that was just split has, with its sibling, more work than a merge allows, and a bin that was
+just merged has less than a split requires. So splits and merges do not alternate.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class SplitRule(msgspec.Struct, frozen=True):
 
     Attributes:
         split_above: a bin with more than this share of all work is split.
-        merge_below: two siblings of one owner that together have less than this share are merged. At
-            most half of ``split_above``, so that there is room for work to come and go.
-        deepest: bins of this depth are not split. A single hot key stays in one bin however often
-            that is split, so a bound is needed; at most 48.
+        merge_below: two siblings of one owner that together have less than this share are merged.
+            At most half of ``split_above``, so that work may vary.
+        deepest: bins of this depth are not split; at most 48. A single hot key stays in one bin
+            however often that is split, so a bound is needed.
         shallowest: bins of this depth are not merged.
     """
 
@@ -60,8 +60,8 @@ class Reshaping(NamedTuple):
 
     Attributes:
         splits: bins that become their two children.
-        merges: parents whose two children become one, level by level: all children before any parent.
-            Each level is an update of its own.
+        merges: parents whose two children become one, level by level: all children before any
+            parent. Each level is an update of its own.
     """
 
     splits: Prefixes
@@ -71,13 +71,14 @@ class Reshaping(NamedTuple):
 def reshape(layout: Layout, work: F64, rule: SplitRule) -> Reshaping:
     """Return which bins to split and which siblings to merge.
 
-    A bin is split once, however heavy: what its halves have is known when they were measured. Merges
-    go as far up as the rule allows, since what bins have together is known now.
+    A bin is split once, however heavy it is, because the work of its halves is known only when they
+    have been measured. Merges go as far up as the rule allows, because the work of bins together is
+    known now.
 
     Args:
-        layout: what there is.
-        work: what each of its bins costs; ``Load.work`` reckons it.
-        rule: when.
+        layout: the layout in force.
+        work: what each of its bins costs, as ``Load.work`` computes it.
+        rule: when to split and to merge.
 
     >>> found = reshape(Layout([1, 2, 2], [0, 0, 0], 1), np.array([98.0, 1, 1]), SplitRule(0.5, 0.1))
     >>> found.splits.pairs(), [level.pairs() for level in found.merges]

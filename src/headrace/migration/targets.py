@@ -1,4 +1,4 @@
-"""Planners: which layout a pipeline should have, given the one that it has and what its bins cost.
+"""Planners: which layout a pipeline should have, from the present one and the load of its bins.
 
 ========================  ==========================================================================
 ``contiguous``            Heron's: neighbouring bins to one worker; few runs, moves much
@@ -6,13 +6,15 @@
 ``balanced``              the same number of workers, where that is worth its cost
 ========================  ==========================================================================
 
-Distributed DBSP knows two ways of sharding; they are settings of ``minimum_movement``. *Fixed*
-sharding (``imbalance=None``, the default) keeps the bins that there are, however many workers share
-them. *Dynamic* sharding (``imbalance=0.1``, say) has so many bins that workers need not differ by
-more than that: ``workers / imbalance``, as the next power of two; bins are split or merged when that
-number changes, which moves no state by itself.
+Distributed DBSP has two ways of sharding, which are settings of ``minimum_movement``.
 
-All planners have ``avoid``: workers that are to be drained get nothing, and lose what they have.
+* *Fixed* sharding (``imbalance=None``, the default) keeps the bins, however many workers share
+  them.
+* *Dynamic* sharding (for instance ``imbalance=0.1``) has as many bins as needed for workers not to
+  differ by more than that share: ``workers / imbalance``, rounded up to a power of two. Bins are
+  split or merged when that number changes, which in itself moves no state.
+
+All planners take ``avoid``: workers to be drained get nothing, and lose what they have.
 """
 
 from __future__ import annotations
@@ -37,13 +39,14 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Worth(msgspec.Struct, frozen=True):
-    """When a better balance is worth moving state: all of these must hold.
+    """When a better balance is worth moving state. All of these conditions must hold.
 
     Attributes:
-        gain: the heaviest worker's work before, over that after.
-        floor_us: by how much the heaviest worker's work in a step must fall.
-        byte_us: what it takes to open a byte of state elsewhere.
-        within_steps: in so many steps the time saved must exceed the time that moving takes.
+        gain: the least ratio of the heaviest worker's work before to the heaviest worker's work
+            after.
+        floor_us: by how much the heaviest worker's work in a step must fall, at least.
+        byte_us: what it costs to open a byte of state elsewhere.
+        within_steps: in this many steps, the time saved must exceed the time that moving takes.
     """
 
     gain: float = 1.2
@@ -52,16 +55,16 @@ class Worth(msgspec.Struct, frozen=True):
     within_steps: int = 1_000
 
 
-#: A fifth less and a millisecond less, paid back in a thousand steps.
+#: By default: less by a factor of 1.2 and by a millisecond, paid back in a thousand steps.
 WORTH = Worth()
 
 
 class Target(NamedTuple):
-    """A layout that a planner wants, and why.
+    """A layout that a planner chose, and why.
 
     Attributes:
-        layout: the very one that it was given where nothing is to change.
-        reason: in words.
+        layout: the layout; the same object that the planner was given if nothing is to change.
+        reason: the reason, in words.
     """
 
     layout: Layout
@@ -78,18 +81,19 @@ def contiguous(
 ) -> Layout:
     """Return a layout of the same bins in which each worker has neighbours.
 
-    Without a load each has as many bins, by Heron's equations. With one each has as much work, but
-    for half a bin at either end: none has more than the mean and the heaviest bin.
+    Without a load, all workers get the same number of bins, by Heron's equations. With a load, they
+    get the same work, except for half a bin at either end: none has more than the mean and the
+    heaviest bin.
 
     Args:
-        layout: what there is; only its bins count.
-        workers: how many workers there are to be.
-        load: what its bins cost.
-        avoid: workers that are to have nothing.
+        layout: the present layout, of which only the bins count.
+        workers: the new number of workers.
+        load: the load of its bins.
+        avoid: workers that get nothing.
         prices: how bytes, records and CPU count.
 
     Raises:
-        ChangeRefused: when no worker is left that may have anything.
+        ChangeRefused: when no worker is left that may own a bin.
     """
     stays = np.flatnonzero(_staying(workers, avoid))
     if load is None:
@@ -112,26 +116,31 @@ def minimum_movement(
     avoid: Collection[int] = (),
     prices: Prices = PRICES,
 ) -> Layout:
-    """Return a layout for another number of workers that moves about as little work as can be.
+    """Return a layout for another number of workers that moves about as little work as possible.
 
-    Adding a worker to W equal ones moves about 1 / (W + 1) of the work. Where workers
-    leave and none comes, only what they own moves. *The least* is what any layout must move
-    that is as even as the one returned; at all events those who leave lose all, others what they
-    have above the heaviest, or the lightest would not have what it has. Bins of equal work come out
-    as even as can be, and exactly the least moves. Otherwise at most 1.05 of it moves, if no bin is
-    more than a quarter of what each giver must give; with larger bins a heaviest bin more may move.
+    Adding a worker to W equal ones moves about 1 / (W + 1) of the work. If workers leave and none
+    comes, only what they own moves.
+
+    *The least* is the least work that any layout moves that is as even as the returned one: its
+    heaviest worker has no more, and its lightest no less. In each such layout, workers that leave
+    lose everything, others lose what they have above the heaviest, and the lightest has received
+    what it has.
+
+    * If all bins have equal work, they end up as even as possible, and exactly the least moves.
+    * Otherwise at most 1.05 times the least moves, if no bin is more than a quarter of what each
+      giver must give. With larger bins, the work of one heaviest bin more may move.
 
     Args:
-        layout: what there is.
-        workers: how many workers there are to be; those with higher numbers leave.
-        load: what its bins cost; without it, they count by how many hashes they have.
+        layout: the present layout.
+        workers: the new number of workers; those with higher numbers leave.
+        load: the load of its bins; without it, bins weigh their share of all hashes.
         imbalance: None for fixed sharding; for dynamic sharding, how much more than another a
             worker may have, as a share.
-        avoid: workers that are to have nothing.
+        avoid: workers that get nothing.
         prices: how bytes, records and CPU count.
 
     Raises:
-        ChangeRefused: when no worker is left that may have anything.
+        ChangeRefused: when no worker is left that may own a bin.
 
     >>> minimum_movement(Layout.uniform(8, [0, 0, 0, 0, 1, 1, 1, 1], 2), 3).owners.tolist()
     [2, 0, 0, 0, 2, 1, 1, 1]
@@ -158,24 +167,24 @@ def balanced(
     prices: Prices = PRICES,
     only: I64 | None = None,
 ) -> Target:
-    """Return a layout in which the same workers have more equal work, where that is worth moving state.
+    """Return a layout that shares work better among the same workers, if that is worth its cost.
 
-    It is worth it when the heaviest worker has enough less to do, relatively and absolutely, and the
-    time that this saves soon exceeds the time that moving takes (``Worth``; in the shape of
-    Feldera's balancer). Workers within ``close`` of each other, as a share of the mean, are equal
-    enough. To free workers that are to be avoided is always worth it.
+    It is worth its cost if the heaviest worker then has enough less to do, relatively and
+    absolutely, and if the time saved soon exceeds the time that moving takes. See ``Worth``, which
+    is modelled on Feldera's balancer. Workers within ``close`` of each other, as a share of the
+    mean, are equal enough. Freeing workers that are to be avoided is always worth it.
 
     Args:
-        layout: what there is.
-        load: what its bins cost.
+        layout: the present layout.
+        load: the load of its bins.
         worth: when it is worth it.
-        avoid: workers that are to have nothing.
-        close: which share of the mean is no difference.
+        avoid: workers that get nothing.
+        close: the share of the mean that counts as no difference.
         prices: how bytes, records and CPU count.
         only: the bins (positions, ascending) that may move and that count; None for all.
 
     Returns:
-        The layout to go to, or the very one that was given, and the reason in words.
+        The layout to go to, or the same object that was given, and the reason in words.
     """
     stays = _staying(layout.workers, avoid)
     at = np.arange(len(layout)) if only is None else only
@@ -203,7 +212,7 @@ def balanced(
 
 
 def _against(worth: Worth, before_us: float, after_us: float, sizes: int) -> str:
-    """Say why a better balance is not worth it, or nothing where it is."""
+    """Return why a better balance is not worth it, or nothing if it is."""
     saved_us, price_us = before_us - after_us, sizes * worth.byte_us
     if before_us < worth.gain * after_us:
         return f"a gain of {before_us / after_us:.2f} is less than {worth.gain}"
@@ -222,7 +231,7 @@ def _ms(micros: float) -> str:
 
 
 def _staying(workers: int, avoid: Collection[int]) -> Mask:
-    """Say of each worker whether it may have bins.
+    """Return for each worker whether it may own bins.
 
     Raises:
         ChangeRefused: when none may.
@@ -238,7 +247,7 @@ def _staying(workers: int, avoid: Collection[int]) -> Mask:
 
 
 def _with_those_who_leave(stays: Mask, before: int) -> Mask:
-    """Return the same for all workers that there are, were or will be."""
+    """Return the same for all workers, including those that no longer exist in the new layout."""
     return np.append(stays, np.zeros(max(before - len(stays), 0), dtype=np.bool_))
 
 
@@ -267,7 +276,10 @@ def bits_for(workers: int, imbalance: float) -> int:
 
 
 def _sharded(layout: Layout, work: F64, bits: int) -> Layout:
-    """Return a layout of bins of one depth; each belongs to who had most of its work."""
+    """Return a layout of bins of one depth.
+
+    Each belongs to the worker that had most of its work.
+    """
     even = Layout.uniform(1 << bits, np.zeros(1 << bits, dtype=np.int32), layout.workers)
     _, _, old, new = refinement(layout, even)
     share = np.exp2(np.minimum(layout.bits[old].astype(np.float64) - bits, 0))

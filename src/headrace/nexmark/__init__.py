@@ -1,15 +1,16 @@
-"""NEXMark: people, auctions and bids of an online market, and questions about them.
+"""NEXMark: the people, auctions and bids of an online market, and queries over them.
 
-Tucker, Tufte, Papadimos, Maier: "NEXMark: a benchmark for queries over data streams" (2002), with the
-generator's model as Apache Beam has it, which all systems of today use.
+The benchmark is by Tucker, Tufte, Papadimos and Maier: "NEXMark: a benchmark for queries over data
+streams" (2002). The generator follows the model of Apache Beam, which all systems use today.
 
-* ``draws``: numbers and texts by chance, each a function of a seed, a field's name and a position.
-* ``timeline``: which event is what, and when; the knobs.
-* ``people``, ``auctions``, ``bids``: the columns of each kind; ``columns``: what they have in common.
+* ``draws``: random numbers and texts, each a function of a seed, a field's name and a position.
+* ``timeline``: which kind each event is, and when it happens; the parameters.
+* ``people``, ``auctions``, ``bids``: the columns of each kind; ``columns``: what they have in
+  common.
 * ``events``: ranges of the timeline as Arrow tables.
-* ``source``, ``spark_source``: the same for a pipeline, and for ``spark.readStream``.
-* ``pace``: when they are due, by the clock.
-* ``queries``: the questions, on our computations and in plain PySpark.
+* ``source``, ``spark_source``: the events for a pipeline, and for ``spark.readStream``.
+* ``pace``: when events are due, by the clock.
+* ``queries``: the queries, on Headrace's computations and in plain PySpark.
 * ``harness``: a query under load (``headrace nexmark``).
 
 Example::

@@ -1,4 +1,4 @@
-"""Auctions: the second to fourth event of each round."""
+"""Auctions: the second to the fourth event of each round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.nexmark.columns import (
     FIRST_AUCTION,
     FIRST_CATEGORY,
     TIME,
-    Events,
+    EventColumns,
     not_null,
 )
 from headrace.nexmark.draws import I64
@@ -19,12 +19,12 @@ from headrace.nexmark.timeline import Kind
 
 _NAME, _NAME_SPREAD = 11, 8
 _DESCRIPTION, _DESCRIPTION_SPREAD = 51, 48
-#: What is left of 500 bytes, and a fifth of it more or less.
+#: Mean length of ``extra``, and its spread: the rest of 500 bytes, and a fifth of it more or less.
 _EXTRA, _EXTRA_SPREAD = 382, 76
 
 
-class Auctions(Events):
-    """Something that is for sale until a time."""
+class Auctions(EventColumns):
+    """Items for sale until a given time."""
 
     kind = Kind.AUCTION
     schema = not_null(
@@ -44,30 +44,30 @@ class Auctions(Events):
     )
 
     def make_id(self) -> I64:
-        """Return the ids: auctions are numbered as they come."""
+        """Return the ids. Auctions are numbered in the order of their events."""
         return FIRST_AUCTION + np.arange(self.first, self.last)
 
     def make_item_name(self) -> pa.Array:
-        """Return what is sold."""
+        """Return the names of the items."""
         return _trimmed(self._texts("item name", _NAME, _NAME_SPREAD, blanks=True))
 
     def make_description(self) -> pa.Array:
-        """Return what is said of it."""
+        """Return the descriptions of the items."""
         texts = self._texts("description", _DESCRIPTION, _DESCRIPTION_SPREAD, blanks=True)
         return _trimmed(texts)
 
     def make_initial_bid(self) -> I64:
-        """Return what it begins at, in cents."""
+        """Return the initial bids, in cents."""
         return self._prices("initial bid")
 
     def make_reserve(self) -> I64:
-        """Return what it is not sold below, in cents: the initial bid and another price."""
+        """Return the reserves in cents: the initial bid plus another price."""
         return self.make_initial_bid() + self._prices("reserve")
 
     def make_expires(self) -> pa.Array:
-        """Return until when one can bid.
+        """Return the times at which the auctions close.
 
-        It may take up to twice the time in which as many auctions begin as are to be open at once.
+        An auction lasts at most twice the time in which ``in_flight`` auctions start.
         """
         ahead = self.timeline.events_in_flight
         horizon = self.timeline.times_us(self.numbers + ahead) - self.times_us
@@ -75,15 +75,15 @@ class Auctions(Events):
         return pa.array(self.times_us + length).cast(TIME)
 
     def make_seller(self) -> I64:
-        """Return who sells it."""
+        """Return the ids of the sellers."""
         return self._people("seller", self.timeline.hot_sellers, 0)
 
     def make_category(self) -> I64:
-        """Return what it belongs to."""
+        """Return the categories."""
         return FIRST_CATEGORY + self._below(CATEGORIES, "category")
 
     def make_extra(self) -> pa.Array:
-        """Return what fills a record up."""
+        """Return texts that fill records up to the model's length."""
         return self._texts("extra", _EXTRA, _EXTRA_SPREAD)
 
 

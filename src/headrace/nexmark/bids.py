@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace.nexmark.columns import TIME, Events, not_null
+from headrace.nexmark.columns import TIME, EventColumns, not_null
 from headrace.nexmark.draws import I64, Draws, hit, scaled
 from headrace.nexmark.timeline import Kind
 
@@ -16,18 +16,18 @@ HOT_CHANNELS = ["Google", "Facebook", "Baidu", "Apple"]
 _CHANNELS = 10_000
 #: Half of the bids come through one of the hot channels.
 _HOT_CHANNELS_RATIO = 2
-#: So many parts of a page's address are drawn, of so many letters each.
+#: Number of parts in the path of a page, and of letters in each.
 _PATH, _PATH_LETTERS = 3, 4
-#: Of so many pages one does not say its channel.
+#: One page in this many does not name its channel.
 _UNSAID = 10
-#: The hot bidder is the second of its batch, the hot seller the first.
+#: The hot bidder is the second of its batch; the hot seller is the first.
 _HOT_BIDDER = 1
-#: What is left of 100 bytes, and a fifth of it more or less.
+#: Mean length of ``extra``, and its spread: the rest of 100 bytes, and a fifth of it more or less.
 _EXTRA, _EXTRA_SPREAD = 68, 14
 
 
-class Bids(Events):
-    """What somebody would pay."""
+class Bids(EventColumns):
+    """Offers for auctions."""
 
     kind = Kind.BID
     schema = not_null(
@@ -44,27 +44,27 @@ class Bids(Events):
     )
 
     def make_auction(self) -> I64:
-        """Return what is bid for."""
+        """Return the ids of the auctions."""
         return self._open_auctions("auction", self.timeline.hot_auctions)
 
     def make_bidder(self) -> I64:
-        """Return who bids."""
+        """Return the ids of the bidders."""
         return self._people("bidder", self.timeline.hot_bidders, _HOT_BIDDER)
 
     def make_price(self) -> I64:
-        """Return how much, in cents."""
+        """Return the prices, in cents."""
         return self._prices("price")
 
     def make_channel(self) -> pa.Array:
-        """Return through what the bid comes."""
+        """Return the channels through which the bids come."""
         return channels(self.timeline.seed).names.take(pa.array(self._channel()))
 
     def make_url(self) -> pa.Array:
-        """Return the page that the bid is made at; each channel has one."""
+        """Return the pages on which the bids are made. Each channel has one page."""
         return channels(self.timeline.seed).urls.take(pa.array(self._channel()))
 
     def make_extra(self) -> pa.Array:
-        """Return what fills a record up."""
+        """Return texts that fill records up to the model's length."""
         return self._texts("extra", _EXTRA, _EXTRA_SPREAD)
 
     def _channel(self) -> I64:
@@ -83,7 +83,7 @@ class Channels(NamedTuple):
 
 @lru_cache(maxsize=4)
 def channels(seed: int) -> Channels:
-    """Return the channels that a seed has."""
+    """Return the channels for a seed."""
     draws, many = Draws(seed), len(HOT_CHANNELS) + _CHANNELS
     letters = draws.letters("channel path", 0, many * _PATH * _PATH_LETTERS).tobytes().decode()
     said = draws.below(_UNSAID, "channel said", 0, many) > 0
@@ -105,6 +105,6 @@ def _parts(letters: str, number: int) -> list[str]:
 
 
 def _reversed(number: int) -> int:
-    """Return the magnitude of the signed number of 32 bits that has a number's bits the other way round."""
+    """Return the magnitude of the signed 32-bit number with the bits of a number in reverse."""
     found = int(f"{number:032b}"[::-1], 2)
     return min(found, (1 << 32) - found) if found >> 31 else found

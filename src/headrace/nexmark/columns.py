@@ -1,4 +1,4 @@
-"""What the kinds of events have in common: columns that are made one by one, when they are asked for."""
+"""What all kinds of events have in common: each column is made on its own, when asked for."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from headrace.nexmark.timeline import AUCTIONS, PEOPLE, ROUND, Kind, Timeline
 TIME = pa.timestamp("us", tz="UTC")
 FIRST_PERSON, FIRST_AUCTION, FIRST_CATEGORY = 1_000, 1_000, 10
 CATEGORIES = 5
-#: Who is referred to is among so many people, the newest ones.
+#: Sellers and bidders are among the newest people, this many.
 _ACTIVE_PEOPLE = 1_000
-#: Some of what is referred to is still to come.
+#: A reference may be to one of this many people or auctions that are still to come.
 _LEAD = 10
-#: What is hot is another one after so many of its kind.
+#: After this many of a kind, another one becomes hot.
 _HOT_BATCH = 100
-#: Prices are 100 times ten to the power of what is drawn below six: in so many equal steps, and along a
-#: straight line between them. In the table they are in so many parts of a cent.
+#: A price is 100 times 10^x, with x uniform from 0 to ``_PRICE_DIGITS``. A table has the prices at
+#: 2^``_PRICE_BITS`` equal steps of x; between them prices are interpolated linearly. Its unit is
+#: 1/``_CENT`` of a cent.
 _PRICE_DIGITS, _PRICE_BITS, _CENT = 6, 12, 256
 
 
-class Events:
-    """Some events of a kind, one after another.
+class EventColumns:
+    """A range of the events of one kind.
 
     Args:
-        timeline: the knobs.
-        first, last: which of the kind, counted from 0; ``last`` is the first that is not among them.
+        timeline: the parameters.
+        first, last: the range, counted within the kind from 0; ``last`` is not included.
 
     Attributes:
-        numbers: their event numbers.
-        times_us: when they are.
+        numbers: the event numbers.
+        times_us: the event times.
     """
 
     kind: ClassVar[Kind]
@@ -50,7 +51,7 @@ class Events:
         self._draws = Draws(timeline.seed)
 
     def table(self, names: Sequence[str]) -> pa.Table:
-        """Return some columns; what is not asked for is not made."""
+        """Return some columns. The others are not made."""
         fields = [self.schema.field(name) for name in names]
         return pa.table([self._column(name) for name in names], schema=pa.schema(fields))
 
@@ -60,14 +61,14 @@ class Events:
         return made if isinstance(made, pa.Array) else pa.array(made)
 
     def make_event(self) -> I64:
-        """Return the event numbers: they are the order of all events, also of those of one time."""
+        """Return the event numbers, which order all events, even those at the same time."""
         return self.numbers
 
     def make_date_time(self) -> pa.Array:
-        """Return when the events are."""
+        """Return the event times."""
         return pa.array(self.times_us).cast(TIME)
 
-    # -- drawn field by field -----------------------------------------------------------------
+    # -- random values, field by field --------------------------------------------------------
 
     def _bits(self, field: str) -> Bits:
         return self._draws.bits(f"{self.kind} {field}", self.first, self.last)
@@ -81,7 +82,7 @@ class Events:
         )
 
     def _prices(self, field: str) -> I64:
-        """Return prices in cents, from 100 to 100 000 000: as many of each order of magnitude."""
+        """Return prices in cents, from 100 to 100 000 000, uniform in their logarithm."""
         bits = self._bits(field)
         step = (bits >> np.uint64(64 - _PRICE_BITS)).astype(np.int64)
         share = (bits & np.uint64(0xFFFF_FFFF)).astype(np.int64)
@@ -91,7 +92,10 @@ class Events:
         return prices
 
     def _people(self, field: str, ratio: int, hot: int) -> I64:
-        """Return for each event a person: the hot one (at this place of its batch), or any active one."""
+        """Return a person for each event: the hot one, or any active one.
+
+        The hot one is at place ``hot`` of its batch.
+        """
         bits = self._bits(field)
         newest = self.numbers // ROUND
         active = np.minimum(newest + 1, _ACTIVE_PEOPLE)
@@ -99,7 +103,7 @@ class Events:
         return FIRST_PERSON + np.where(hit(bits, ratio), hot_of(newest) + hot, any_one)
 
     def _open_auctions(self, field: str, ratio: int) -> I64:
-        """Return for each event an auction: the hot one, or any of those that are open or to come next."""
+        """Return an auction for each event: the hot one, or any that is open or soon to come."""
         bits = self._bits(field)
         rounds, rest = np.divmod(self.numbers, ROUND)
         newest = rounds * AUCTIONS + np.minimum(rest - PEOPLE, AUCTIONS - 1)
@@ -109,18 +113,21 @@ class Events:
 
 
 def not_null(columns: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return a schema of columns that always have a value."""
+    """Return a schema whose columns always have a value."""
     return pa.schema([pa.field(name, of, nullable=False) for name, of in columns.items()])
 
 
 def hot_of(newest: I64) -> I64:
-    """Return the first of each batch."""
+    """Return the first one of each batch."""
     return newest // _HOT_BATCH * _HOT_BATCH
 
 
 @lru_cache(maxsize=1)
 def _price_table() -> I64:
-    """Return the prices at equal steps of their logarithm: in decimals, so the same on every machine."""
+    """Return prices at equal steps of their logarithm.
+
+    They are computed in decimals, so they are the same on every machine.
+    """
     steps = 1 << _PRICE_BITS
     with localcontext() as context:
         context.prec = 28

@@ -1,8 +1,9 @@
-"""Chance that can be repeated: numbers and texts that follow from a seed, a field and a position alone.
+"""Repeatable randomness: numbers and texts that follow from a seed, a field and a position.
 
-A counter-based generator (Philox4x64-10; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-2011) gives the 64 bits at any position of any field's sequence without those before it. So a range of
-events is the same whoever makes it, in whatever parts; and a field more does not change the others.
+A counter-based generator (Philox4x64-10; Salmon et al., "Parallel random numbers: as easy as 1, 2,
+3", 2011) gives the 64 bits at any position of any field's sequence without those before it. So a
+range of events is the same in whatever parts it is made, and another field does not change the
+others.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ I64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Bits = npt.NDArray[np.uint64]
 
-#: So many 64-bit words come of each count of the generator.
+#: Number of 64-bit words for each count of the generator.
 _WORDS = 4
 _WORD_BYTES = 8
 _LETTERS = 26
-#: So many symbols more stand for a blank: about one character in fourteen.
+#: Number of extra symbols that stand for a blank: about one character in fourteen.
 _BLANKS = 2
 
 
 class Draws:
-    """What is drawn for each position of each field.
+    """Random values for each position of each field.
 
     Args:
-        seed: other seeds give other draws.
+        seed: another seed gives other values.
     """
 
     def __init__(self, seed: int) -> None:
@@ -41,18 +42,18 @@ class Draws:
         seed = self._seed & 0xFFFF_FFFF_FFFF_FFFF
         key = np.array(
             [seed, zlib.crc32(field.encode())], dtype=np.uint64
-        )  # (a list may become floats)
+        )  # (from a list NumPy might make floats)
         skipped = first % _WORDS
         generator = np.random.Philox(key=key, counter=[first // _WORDS, 0, 0, 0])
         drawn: Bits = generator.random_raw(skipped + last - first)[skipped:]
         return drawn
 
     def below(self, bound: Any, field: str, first: int, last: int) -> I64:
-        """Return a whole number from 0 to before ``bound`` (one, or one for each position)."""
+        """Return a whole number from 0 to below ``bound`` (one bound, or one for each position)."""
         return scaled(self.bits(field, first, last), bound)
 
     def letters(self, field: str, first: int, last: int, *, blanks: bool = False) -> Bytes:
-        """Return a letter (as its code) for each position, or sometimes a blank."""
+        """Return the code of a letter for each position; with ``blanks``, sometimes of a blank."""
         begin = first // _WORD_BYTES
         words = self.bits(field, begin, -(-last // _WORD_BYTES)).astype("<u8", copy=False)
         symbols = _LETTERS + _BLANKS if blanks else _LETTERS
@@ -66,8 +67,8 @@ class Draws:
     ) -> pa.Array:
         """Return a text for each position, of ``mean`` letters, at most ``spread`` more or less.
 
-        All texts of a field lie one after another in one long sequence of letters. Where each begins is
-        ``mean`` times its position and something by chance; so a range of them is made as a whole.
+        All texts of a field lie in one long sequence of letters. A text begins at ``mean`` times
+        its position plus a random offset. So a range of texts is made as a whole.
         """
         begins = np.arange(first, last + 1, dtype=np.int64) * mean
         begins += self.below(spread + 1, f"{field} begins", first, last + 1)
@@ -78,9 +79,10 @@ class Draws:
 
 
 def scaled(bits: Bits, bound: Any) -> I64:
-    """Return whole numbers from 0 to before a bound (below 2^63), from random bits.
+    """Return whole numbers from 0 to below a bound (itself below 2^63), from random bits.
 
-    The multiplication is of the upper 53 bits, as a float: exact to the last bit on every machine.
+    The upper 53 bits are multiplied as a float. The result is exact to the last bit on every
+    machine.
     """
     shares = (bits >> np.uint64(11)).astype(np.int64) * 2.0**-53
     found: I64 = (shares * bound).astype(np.int64)
@@ -88,14 +90,14 @@ def scaled(bits: Bits, bound: Any) -> I64:
 
 
 def hit(bits: Bits, ratio: int) -> npt.NDArray[np.bool_]:
-    """Return whether something happens that does so ``ratio`` - 1 times in ``ratio``."""
-    low = bits & np.uint64(0x7FF)  # (the bits that `scaled` leaves)
+    """Return whether an event of probability (``ratio`` - 1) / ``ratio`` happens."""
+    low = bits & np.uint64(0x7FF)  # (the bits that `scaled` does not use)
     found: npt.NDArray[np.bool_] = low * np.uint64(ratio) >= np.uint64(0x800)
     return found
 
 
 def _symbols(words: Bits, many: int) -> Bytes:
-    """Return for each byte one of so many symbols from ``a`` on: two bytes at a time, in place."""
+    """Return one of ``many`` symbols from ``a`` on for each byte. Handles two bytes at a time."""
     pairs = words.view("<u2")
     even = pairs & np.uint16(0x00FF)
     even *= np.uint16(many)

@@ -11,13 +11,13 @@ import pyarrow as pa
 from headrace.errors import PipelineError
 from headrace.nexmark.auctions import Auctions
 from headrace.nexmark.bids import Bids
-from headrace.nexmark.columns import TIME, Events
+from headrace.nexmark.columns import TIME, EventColumns
 from headrace.nexmark.people import People
 from headrace.nexmark.timeline import ROUND, Kind, Timeline, blocks
 
-#: So many events are made at once: what is made of them stays in the processor's cache.
+#: Number of events made at once, such that their columns stay in the processor's cache.
 BLOCK = ROUND * 1024
-_KINDS: dict[Kind, type[Events]] = {of.kind: of for of in (People, Auctions, Bids)}
+_KINDS: dict[Kind, type[EventColumns]] = {of.kind: of for of in (People, Auctions, Bids)}
 _EVENT_TYPE = {Kind.PERSON: 0, Kind.AUCTION: 1, Kind.BID: 2}
 
 
@@ -25,7 +25,7 @@ def kind_of(name: str) -> Kind:
     """Return a kind of events by its name.
 
     Raises:
-        PipelineError: for one that there is not.
+        PipelineError: when there is no such kind.
     """
     try:
         return Kind(name)
@@ -39,8 +39,8 @@ def kind_of(name: str) -> Kind:
 def schema_of(kind: Kind) -> pa.Schema:
     """Return the columns of a kind.
 
-    Of events of all kinds: their number, kind (0 a person, 1 an auction, 2 a bid) and time, and a struct
-    for each kind, which is null for the others.
+    Events of all kinds have their number, their kind (0 a person, 1 an auction, 2 a bid) and their
+    time. They also have a struct for each kind, which is null for the other kinds.
     """
     if kind != Kind.EVENT:
         return _KINDS[kind].schema
@@ -55,10 +55,10 @@ def schema_of(kind: Kind) -> pa.Schema:
 
 
 def columns_of(kind: Kind, chosen: Sequence[str] | None) -> list[str]:
-    """Return the names of the chosen columns of a kind; all if not said.
+    """Return the names of the chosen columns of a kind; by default of all.
 
     Raises:
-        PipelineError: for one that is not there.
+        PipelineError: when there is no such column.
     """
     known = schema_of(kind).names
     for name in chosen or []:
@@ -73,10 +73,10 @@ def columns_of(kind: Kind, chosen: Sequence[str] | None) -> list[str]:
 def read(
     timeline: Timeline, kind: Kind, first: int, last: int, columns: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """Return, in parts, the events of a kind among those that arrive ``first`` to before ``last``.
+    """Yield, in parts, the events of a kind that arrive from ``first`` to before ``last``.
 
-    Cost: what the columns take that are asked for; events of other kinds cost nothing, unless they are
-    out of order.
+    Positions count events of all kinds. Cost: only the wanted columns are made. Events of other
+    kinds cost nothing, unless events arrive out of order.
     """
     most = -(-BLOCK // timeline.disorder) * timeline.disorder
     for begin, end in blocks(first, last, most):
@@ -101,26 +101,26 @@ def _block(
     return table.take(pa.array(arrived[arrived >= 0]))
 
 
-def _some(timeline: Timeline, kind: Kind, low: int, high: int) -> Events:
+def _some(timeline: Timeline, kind: Kind, low: int, high: int) -> EventColumns:
     return _KINDS[kind](timeline, timeline.before(kind, low), timeline.before(kind, high))
 
 
 def _own(kind: Kind) -> pa.Schema:
-    """Return what only events of a kind have."""
+    """Return the columns that only events of this kind have."""
     schema = _KINDS[kind].schema
     return pa.schema([field for field in schema if field.name not in ("event", "date_time")])
 
 
 def _all_kinds(timeline: Timeline, low: int, high: int, columns: Sequence[str]) -> pa.Table:
-    """Return events of all kinds, in order of their numbers."""
+    """Return events of all kinds, in the order of their numbers."""
     some = [_some(timeline, kind, low, high) for kind in _KINDS]
     numbers = np.concatenate([one.numbers for one in some])
     table = pa.concat_tables(_as_event(one, columns) for one in some)
     return table.take(pa.array(np.argsort(numbers)))
 
 
-def _as_event(some: Events, columns: Sequence[str]) -> pa.Table:
-    """Return events of a kind with the columns of all of them."""
+def _as_event(some: EventColumns, columns: Sequence[str]) -> pa.Table:
+    """Return events of one kind with the columns of ``Kind.EVENT``."""
     many = len(some.numbers)
     made: dict[str, Callable[[], Any]] = {
         "event": lambda: some.numbers,
@@ -133,7 +133,7 @@ def _as_event(some: Events, columns: Sequence[str]) -> pa.Table:
     return pa.table(arrays, schema=pa.schema(fields))
 
 
-def _struct(some: Events) -> pa.Array:
+def _struct(some: EventColumns) -> pa.Array:
     own = _own(some.kind)
     columns = some.table(own.names).columns
     return pa.StructArray.from_arrays([one.combine_chunks() for one in columns], fields=list(own))

@@ -1,4 +1,4 @@
-"""When events are due: an open loop, in which they come by the clock, whatever becomes of those before."""
+"""When events are due: an open loop, in which events come by the clock, however slow the system."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _SECOND = 1_000_000
 
 
 def now_us() -> int:
-    """Return what the clock says, in microseconds since 1970."""
+    """Return the time in microseconds since 1970."""
     return time.time_ns() // 1_000
 
 
 class Pace:
-    """So many events a second, by a clock.
+    """A fixed number of events a second, by a clock.
 
     Args:
-        rate: how many.
-        begin_us: from when on they come, in microseconds since 1970; if not said, from when somebody first
-            asks. What has to be the same after a restart has to be said.
+        rate: events a second.
+        begin_us: when events start to come, in microseconds since 1970. By default they start at
+            the first question. Give it if it must be the same after a restart.
         now_us: the clock.
 
-    Several sources may share one: then their events are due at the same times.
+    Several sources may share a pace. Then their events are due at the same times.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class Pace:
 
     @property
     def begun(self) -> bool:
-        """Whether it is known from when on events come."""
+        """Whether it is fixed when events start to come."""
         return self._begin_us is not None
 
     @property
     def begin_us(self) -> int:
-        """From when on events come."""
+        """When events start to come."""
         if self._begin_us is None:
             self._begin_us = self._now_us()
         return self._begin_us
@@ -57,15 +57,15 @@ class Pace:
         return seconds * self.rate + rest * self.rate // _SECOND
 
     def due_us(self, arrivals: Any) -> Any:
-        """Return when events are due, by their place in the order of arrival: an integer or an array."""
+        """Return when events are due, by their places in the order of arrival (an int or array)."""
         seconds, rest = (arrivals + 1) // self.rate, (arrivals + 1) % self.rate
         return self.begin_us + seconds * _SECOND - (-rest * _SECOND // self.rate)
 
 
 def there(timeline: Timeline, pace: Pace | None, history: int = 0) -> int | None:
-    """Return how many events have come by now, behind a history that was there before the clock began.
+    """Return how many events have come by now, including a history that precedes the clock.
 
-    None where there is no end of them.
+    None if they are unlimited.
     """
     if pace is None:
         return timeline.events

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.nexmark.columns import FIRST_PERSON, TIME, Events, not_null
+from headrace.nexmark.columns import FIRST_PERSON, TIME, EventColumns, not_null
 from headrace.nexmark.draws import I64
 from headrace.nexmark.timeline import Kind
 
@@ -31,12 +31,12 @@ LAST_NAMES = [
     "Jones",
     "Noris",
 ]
-#: What is left of 200 bytes, and a fifth of it more or less.
+#: Mean length of ``extra``, and its spread: the rest of 200 bytes, and a fifth of it more or less.
 _EXTRA, _EXTRA_SPREAD = 137, 27
 
 
-class People(Events):
-    """Somebody who sells and bids."""
+class People(EventColumns):
+    """People who sell and bid."""
 
     kind = Kind.PERSON
     schema = not_null(
@@ -54,15 +54,15 @@ class People(Events):
     )
 
     def make_id(self) -> I64:
-        """Return the ids: people are numbered as they come."""
+        """Return the ids. People are numbered in the order of their events."""
         return FIRST_PERSON + np.arange(self.first, self.last)
 
     def make_name(self) -> pa.Array:
-        """Return names: of so many that many people bear the same."""
+        """Return names. There are few different names, so many people share one."""
         return _full_names().take(pa.array(self._below(len(_full_names()), "name")))
 
     def make_email_address(self) -> pa.Array:
-        """Return addresses."""
+        """Return email addresses."""
         name, domain = self._texts("name at", 5, 2), self._texts("domain", 4, 1)
         return pc.binary_join_element_wise(
             name, pc.binary_join_element_wise(domain, "com", "."), "@"
@@ -79,11 +79,11 @@ class People(Events):
         return pa.array(CITIES).take(pa.array(self._below(len(CITIES), "city")))
 
     def make_state(self) -> pa.Array:
-        """Return states; a city may be in any of them."""
+        """Return states. A city may be in any of them."""
         return pa.array(STATES).take(pa.array(self._below(len(STATES), "state")))
 
     def make_extra(self) -> pa.Array:
-        """Return what fills a record up."""
+        """Return texts that fill records up to the model's length."""
         return self._texts("extra", _EXTRA, _EXTRA_SPREAD)
 
 

@@ -1,4 +1,4 @@
-"""NEXMark's events as the input of a pipeline."""
+"""NEXMark's events as a source of a pipeline."""
 
 from __future__ import annotations
 
@@ -10,40 +10,34 @@ from headrace.errors import PipelineError
 from headrace.nexmark.events import columns_of, kind_of, read, schema_of
 from headrace.nexmark.pace import Pace, there
 from headrace.nexmark.timeline import Kind, Timeline, cut
+from headrace.pipeline.source import InTasks, Limit, Offer, Part, Position, Source, Split
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import (
-    TIMESTAMP_COLUMN,
-    InTasks,
-    Limit,
-    Offer,
-    Part,
-    Position,
-    Source,
-    Split,
-)
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 
-#: An event that came from outside would be about so long.
+#: Assumed length of an event that comes from outside.
 _EVENT_BYTES = 200
-#: Fewer events are not worth a task more.
+#: Another task must be worth at least this many events.
 _WORTH_A_TASK = 20_000
 
 
 class Events(Source):
-    """The events of a kind, in the order in which they arrive.
+    """A source of the events of one kind, in the order in which they arrive.
 
-    Positions are numbers of events of all kinds: so injectors of people, auctions and bids that may take
-    as much a step keep together. A step takes so many events of the timeline, and of these what is of the
-    kind.
+    Positions count events of all kinds. So injectors of people, auctions and bids with the same
+    limits stay in step with each other. A step takes a range of the timeline, and from it the
+    events of this kind.
 
-    The source knows how far it is: give the injector ``watermark=hr.exact()``.
+    The source knows how far it is complete: give the injector ``watermark=hr.exact()``.
 
     Args:
-        timeline: the knobs.
-        kind: ``"person"``, ``"auction"``, ``"bid"``, or ``"event"`` for all of them, in a struct each.
-        columns: what is wanted of an event, all if not given; what is not costs nothing.
-        pace: when events are due; all at once if not given.
-        history: so many events are there before the clock begins, which it does once a step has had them.
-        tasks: how many tasks read a step side by side, at most.
+        timeline: the parameters.
+        kind: ``"person"``, ``"auction"``, ``"bid"``, or ``"event"`` for all of them, each in a
+            struct.
+        columns: the wanted columns; by default all. Other columns cost nothing.
+        pace: when events are due; by default all at once.
+        history: how many events there are before the clock starts. It starts once a step has read
+            them.
+        tasks: how many tasks read a step in parallel, at most.
     """
 
     source_kind = "NEXMark events"
@@ -114,7 +108,7 @@ class Events(Source):
 
 
 class _Made(InTasks):
-    """Makes the events of a split, in a task."""
+    """Makes the events of a split, inside a task."""
 
     def __init__(
         self, values: ValueType, timeline: Timeline, kind: Kind, columns: list[str]

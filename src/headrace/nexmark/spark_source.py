@@ -1,6 +1,6 @@
 """NEXMark's events for Spark itself: ``spark.readStream.format("nexmark")``, or ``spark.read``.
 
-The same events, of the same timeline, as :mod:`headrace.nexmark.source` brings into a pipeline.
+They are the same events of the same timeline as those of :mod:`headrace.nexmark.source`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMAT = "nexmark"
-#: Options that are knobs of the timeline, as Spark writes them.
+#: Options that are parameters of the timeline, as Spark spells them.
 _KNOBS = {
     "events": "events", "seed": "seed", "rate": "rate", "inFlight": "in_flight",
     "hotSellers": "hot_sellers", "hotAuctions": "hot_auctions", "hotBidders": "hot_bidders",
@@ -47,7 +47,7 @@ _PER_TRIGGER = 1_000_000
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """What the options of a read come to."""
+    """The options of a read, parsed."""
 
     timeline: Timeline
     kind: Kind
@@ -58,26 +58,26 @@ class _Asked(msgspec.Struct, frozen=True):
     begin_us: int | None
 
     def cut(self, first: int, last: int) -> list[InputPartition]:
-        """Return a range of arrivals in parts that are read side by side."""
+        """Return a range of arrivals, divided into parts that are read in parallel."""
         return [InputPartition(part) for part in cut(first, last, self.parts) if part[0] < part[1]]
 
     def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the events of a part."""
+        """Yield the events of a part."""
         first, last = partition.value
         for table in read(self.timeline, self.kind, first, last, self.columns):
             yield from table.combine_chunks().to_batches()
 
 
 class NexmarkDataSource(DataSource):  # type: ignore[misc]
-    """NEXMark's events as Spark's own kind of source.
+    """NEXMark's events as a data source of Spark.
 
-    Options: ``kind`` (``person``, ``auction``, ``bid``; ``event``, all of them in a struct each, by
-    default), ``columns`` (their names, with commas; all by default), the knobs of
+    Options: ``kind`` (``person``, ``auction``, ``bid``; by default ``event``, all of them, each in
+    a struct), ``columns`` (names with commas between; by default all), the parameters of
     :class:`headrace.nexmark.timeline.Timeline` (``events``, ``seed``, ``rate``, ``inFlight``,
-    ``hotSellers``, ``hotAuctions``, ``hotBidders``, ``disorder``, ``baseMicros``), ``parts`` (how many
-    tasks read; 2), ``eventsPerTrigger`` (at most so many of the timeline in a micro-batch; 1 000 000),
-    ``eventsPerSecond`` (they come by the clock, from ``beginMicros`` on or from when they are first asked
-    for; without it they are all there).
+    ``hotSellers``, ``hotAuctions``, ``hotBidders``, ``disorder``, ``baseMicros``), ``parts`` (how
+    many tasks read; 2), ``eventsPerTrigger`` (maximum number of events of the timeline in a
+    micro-batch; 1 000 000), ``eventsPerSecond`` (events come by the clock, from ``beginMicros`` on,
+    or from the first question; by default all are there at once).
     """
 
     @classmethod
@@ -147,24 +147,24 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session read ``spark.readStream.format("nexmark")``."""
+    """Register the format ``nexmark`` with a session, for ``spark.readStream.format``."""
     spark.dataSource.register(NexmarkDataSource)
 
 
 def timeline_of(options: Mapping[str, str]) -> Timeline:
-    """Return the timeline that options of a read describe.
+    """Return the timeline that the options of a read describe.
 
     Raises:
-        PipelineError: for options that are unknown or no numbers.
+        PipelineError: for options that are unknown, or not the numbers they should be.
     """
     return _asked(options).timeline
 
 
 def _asked(options: Mapping[str, str]) -> _Asked:
-    """Return what options say. Spark gives their names in lower case.
+    """Return the parsed options. Spark passes their names in lower case.
 
     Raises:
-        PipelineError: for options that are unknown or no numbers.
+        PipelineError: for options that are unknown, or not the numbers they should be.
     """
     known = {name.lower(): name for name in [*_KNOBS, *_OTHERS]}
     given = {name.lower(): value for name, value in options.items()}

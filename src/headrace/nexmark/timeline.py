@@ -1,8 +1,8 @@
-"""One timeline: which event is a person, an auction or a bid, when it is, and in what order events arrive.
+"""The timeline: the kind of each event, its time, and the order in which events arrive.
 
-Events are numbered from 0. Of each fifty the first is a person, the next three are auctions, the rest are
-bids. All that is said of an event follows from its number and the knobs; so the data are the same in
-however many parts they are made.
+Events are numbered from 0. Of each fifty, the first is a person, the next three are auctions, and
+the rest are bids. Everything about an event follows from its number and the parameters. So the data
+are the same in whatever parts they are made.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from headrace.nexmark.draws import I64
 
 PEOPLE, AUCTIONS, BIDS = 1, 3, 46
 ROUND = PEOPLE + AUCTIONS + BIDS
-#: 2015-07-15 00:00 UTC: the beginning of a day, and of a window of any usual length.
+#: 2015-07-15 00:00 UTC: the start of a day, and of a window of any usual length.
 BASE_US = 1_436_918_400_000_000
-#: Within a group, the k-th to arrive is event ``k * _STRIDE`` modulo the group's size.
+#: Within a group, the k-th event to arrive is event ``k * _STRIDE`` modulo the group's size.
 _STRIDE = 953
-#: Times are exact up to 10^12, and begin at one that can be shown; what is hot or not is decided by eleven
-#: bits.
+#: Bounds of the parameters. Times are exact up to 10^12 and begin at a date that can be shown.
+#: Eleven bits decide what is hot.
 _BOUNDS = {
     "rate": (1, 10**12), "in_flight": (1, 10**12), "disorder": (1, 10**12),
     "hot_sellers": (1, 2**11), "hot_auctions": (1, 2**11), "hot_bidders": (1, 2**11),
@@ -42,7 +42,7 @@ class Kind(StrEnum):
     EVENT = "event"
 
 
-#: The place of a kind's first event in a round, and how many there are in each.
+#: For each kind: the place of its first event in a round, and how many events a round has.
 _PLACE = {
     Kind.PERSON: (0, PEOPLE),
     Kind.AUCTION: (PEOPLE, AUCTIONS),
@@ -51,21 +51,22 @@ _PLACE = {
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """The knobs of the generator, and what follows from them.
+    """The parameters of the generator, and what follows from them.
 
     Attributes:
-        events: how many there are; None for no end.
-        seed: other seeds give other contents; numbers, kinds, ids and times stay.
-        rate: events per second of event time. With a rate R of arrivals, R / rate is the time dilation:
-            how many times faster event time passes.
-        in_flight: how many auctions are open at a time, on average; with ``rate``, how long they are.
-        hot_sellers, hot_auctions, hot_bidders: all but one of so many auctions (bids) are of the hot seller
-            (of the hot auction, by the hot bidder) of that time.
-        disorder: events arrive in order but within groups of so many, where they are shuffled.
-        base_us: when the first event is, in microseconds since 1970 UTC.
+        events: how many events there are; None for no end.
+        seed: another seed gives other contents; numbers, kinds, ids and times stay the same.
+        rate: events per second of event time. If they arrive at a rate R, the time dilation is R /
+            rate: how many times faster event time passes.
+        in_flight: how many auctions are open at a time, on average. With ``rate`` it determines how
+            long an auction lasts.
+        hot_sellers, hot_auctions, hot_bidders: of this many auctions (or bids), all but one are by
+            the hot seller of that time (for the hot auction, by the hot bidder).
+        disorder: events arrive in order, but are shuffled within groups of this size.
+        base_us: the time of the first event, in microseconds since 1970 UTC.
 
     Raises:
-        PipelineError: for a knob that is no whole number, or too small or large.
+        PipelineError: for a parameter that is not a whole number, or out of bounds.
     """
 
     events: int | None = None
@@ -104,34 +105,34 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     # -- time ---------------------------------------------------------------------------------
 
     def times_us(self, numbers: Any) -> Any:
-        """Return when events are, in microseconds since 1970: exact, for any whole rate."""
+        """Return the times of events, in microseconds since 1970: exact, for any whole rate."""
         seconds, rest = numbers // self.rate, numbers % self.rate
         return self.base_us + seconds * 1_000_000 + rest * 1_000_000 // self.rate
 
     @property
     def events_in_flight(self) -> int:
-        """How many events come while as many auctions begin as are to be open at once."""
+        """How many events come while ``in_flight`` auctions start."""
         return self.in_flight * ROUND // AUCTIONS
 
     @property
     def longest_open_us(self) -> int:
-        """How long an auction is open, at most: twice as long as it takes for these events to come."""
+        """The longest that an auction is open: twice the time in which these events come."""
         return 2 * (self.events_in_flight * 1_000_000 // self.rate + 1)
 
     def promise_us(self, arrived: int) -> int:
-        """Return a time that no event is before which arrives after so many others."""
+        """Return a time such that no event that arrives after ``arrived`` others is before it."""
         return int(self.times_us(arrived // self.disorder * self.disorder))
 
     # -- kinds --------------------------------------------------------------------------------
 
     def before(self, kind: Kind, number: int) -> int:
-        """Return how many events of a kind have numbers below one."""
+        """Return how many events of a kind have a lower number than the given one."""
         place, many = _PLACE[kind]
         rounds, rest = divmod(number, ROUND)
         return rounds * many + min(max(rest - place, 0), many)
 
     def numbers(self, kind: Kind, first: int, last: int) -> I64:
-        """Return the event numbers of those of a kind, from their ``first`` to before their ``last``."""
+        """Return the event numbers of a kind's events from ``first`` to before ``last``."""
         place, many = _PLACE[kind]
         rounds, rest = np.divmod(np.arange(first, last, dtype=np.int64), many)
         rounds *= ROUND
@@ -142,7 +143,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     # -- order of arrival ---------------------------------------------------------------------
 
     def arrivals(self, first: int, last: int) -> I64:
-        """Return the numbers of the events that arrive ``first`` to before ``last``."""
+        """Return the numbers of the events that arrive from ``first`` to before ``last``."""
         at = np.arange(first, last, dtype=np.int64)
         if self.disorder == 1:
             return at
@@ -153,26 +154,26 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
         return arrived
 
     def _end_in_order(self, at: I64, arrived: I64) -> None:
-        """Leave a last group that is not whole in its order: it would reach beyond the end."""
+        """Leave an incomplete last group in order. Shuffled, it would reach beyond the end."""
         assert self.events is not None
         whole = self.events // self.disorder * self.disorder
         arrived[at >= whole] = at[at >= whole]
 
     def covering(self, first: int, last: int) -> tuple[int, int]:
-        """Return a range of numbers that has all events that arrive ``first`` to before ``last``."""
+        """Return a range of numbers that covers the events which arrive in a range."""
         if self.disorder == 1:
             return first, last
         return first // self.disorder * self.disorder, -(-last // self.disorder) * self.disorder
 
 
 def cut(first: int, last: int, parts: int) -> list[tuple[int, int]]:
-    """Return a range in so many parts, as long as each other."""
+    """Return a range, divided into ``parts`` parts of about equal length."""
     cuts = [first + (last - first) * at // parts for at in range(parts + 1)]
     return list(zip(cuts[:-1], cuts[1:], strict=True))
 
 
 def blocks(first: int, last: int, most: int) -> Iterator[tuple[int, int]]:
-    """Return a range in parts of at most so many, each but the first beginning at a multiple of that."""
+    """Yield parts of a range of at most ``most``; all but the first begin at a multiple of it."""
     while first < last:
         end = min(last, (first // most + 1) * most)
         yield first, end

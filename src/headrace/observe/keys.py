@@ -1,7 +1,8 @@
-"""What is stored of single keys: their state and their timers, as of a committed step.
+"""The stored state and timers of single keys, as of a committed step.
 
-Everything comes from the files that the head names, by way of what a worker itself does after a crash: so
-one sees what a restart would see. Costs reading the bins of the keys, from all files that hold them.
+Everything is read from the files that the head names, with the code that a worker runs after a
+crash. So the result is what a restart would see. It costs reading the bins of the keys, from all
+files that hold them.
 """
 
 from __future__ import annotations
@@ -15,28 +16,29 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.checkpoints.checkpoint import Checkpoint
-from headrace.columnar import ColumnarComputation
-from headrace.computation import TimeDomain
+from headrace.computation.columnar import ColumnarComputation
+from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.hashing import hash_key
 from headrace.keyspace.ranges import Ranges
+from headrace.pipeline import Node
+from headrace.runfiles.sections import DUE, SUB_PREFIX, is_column, table_section, timer_section
 from headrace.schema import column_to_python
-from headrace.state.cells import MISSING, KeyCells
-from headrace.state.keyed import CellType, KeyedState
-from headrace.state.runs import HASH
-from headrace.state.sections import DUE, SUB_PREFIX, is_column, table_section, timer_section
-from headrace.state.tables import TableSet
-from headrace.topology import Node
+from headrace.schema.reserved import HASH
+from headrace.state.keyed.cells import KeyCells
+from headrace.state.keyed.handles import MISSING
+from headrace.state.keyed.keyed import CellType, KeyedState
+from headrace.state.tables.table_set import TableSet
 
 
 class PendingTimer(msgspec.Struct, frozen=True, order=True):
-    """A timer that is set and has not fired. They sort by the times that they are set for.
+    """A timer that is set and has not fired. Timers sort by their times.
 
     Attributes:
         time_us: the time it is set for, in microseconds since 1970 UTC.
         name: the attribute that declares it.
         tag: the tag it was set with: a text, or an integer in a columnar computation.
-        domain: what its time is measured by.
+        domain: event time or wall time.
     """
 
     time_us: int
@@ -51,7 +53,7 @@ class PendingTimer(msgspec.Struct, frozen=True, order=True):
 
 
 class StoredKeys:
-    """The keys of one computation, as of a committed step.
+    """The stored keys of one computation, as of a committed step.
 
     Args:
         node: the computation in its pipeline.
@@ -65,18 +67,19 @@ class StoredKeys:
         self._states: dict[int, KeyedState | TableSet] = {}  # by worker
 
     def all_keys(self) -> list[Any]:
-        """Return every key of which anything is stored, in ascending order of its hash."""
+        """Return every key for which anything is stored, in ascending order of its hash."""
         return [key for _, key in sorted(self._all_keys(), key=lambda pair: pair[0])]
 
     def state(self, key: Any) -> dict[str, Any]:
-        """Return what each declared state of a key holds.
+        """Return the content of each declared state of a key.
 
         Args:
             key: as ``ctx.key`` would be: a value, or a tuple of the parts.
 
         Returns:
-            Name → the value (or its default), a list, or a dict. For a table a dict of the row's columns
-            (None when there is no row), or with ``sub`` a dict of such by sub value.
+            Name → content: a value (or its default), a list, or a dict. For a table, a dict of the
+            row's columns, or None if there is no row. For a table with ``sub``, a dict from sub
+            value to such a dict.
         """
         state, declared = self._of_key(key), self._node.shape.states
         if isinstance(state, KeyedState):
@@ -90,7 +93,7 @@ class StoredKeys:
         }
 
     def timers(self, key: Any) -> list[PendingTimer]:
-        """Return the pending timers of a key, by the times that they are set for."""
+        """Return the pending timers of a key, ordered by their times."""
         state = self._of_key(key)
         if isinstance(state, KeyedState):
             cells = self._cells(state, key)
@@ -109,14 +112,14 @@ class StoredKeys:
     # -- loading ------------------------------------------------------------------------------
 
     def _of_key(self, key: Any) -> KeyedState | TableSet:
-        """Return the state of a worker, with the key's bin loaded."""
+        """Return the state of a key's worker, with the key's bin loaded."""
         hashes = np.array([self._place_of(key)], dtype=np.uint64)
         state = self._attached(int(self._layout.workers_of(hashes)[0]))
         state.load_bins_of(hashes)
         return state
 
     def _attached(self, worker: int) -> KeyedState | TableSet:
-        """Return the state of a worker; what is loaded of it stays at hand."""
+        """Return the state of a worker. What was loaded of it stays loaded."""
         if worker not in self._states:
             self._states[worker] = self._newly_attached(worker)
         return self._states[worker]
@@ -144,7 +147,7 @@ class StoredKeys:
         parts = [column_to_python(rows.column(name)) for name in names]
         return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
 
-    # -- what is in it ------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------
 
     def _place_of(self, key: Any) -> int:
         return self._node.group.place(hash_key(key))
@@ -167,7 +170,7 @@ class StoredKeys:
         return {sub if len(sub) > 1 else sub[0]: columns for sub, columns in sorted(rows)}
 
     def _table(self, state: TableSet, section: str, key: Any) -> list[dict[str, Any]]:
-        """Return the live rows of a section that a key has."""
+        """Return the live rows of a key in a section."""
         hash_ = self._place_of(key)
         batch = state.tables[section].rows_in(Ranges.of([(hash_, hash_)]))
         if batch is None:

@@ -1,4 +1,4 @@
-"""Progress on a terminal: rate, watermark, lag; a line now and then where there is no terminal."""
+"""Progress on standard error: rate, watermark and lag. Without a terminal, a line now and then."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from headrace.control.migrations import progress_of
+from headrace.errors.printable import one_line
 from headrace.eventtime.timestamps import MIN_TIME, show_time
-from headrace.ledger.manifest import Head
-from headrace.migrating import progress_of
-from headrace.observe.lags import lag_us, show_duration
-from headrace.printable import one_line
-from headrace.summary import StepSummary
+from headrace.ledger.head import Head
+from headrace.observe.durations import lag_us, show_duration
+from headrace.protocol.step_summary import StepSummary
 
 _LINE_EVERY_S = 5.0
 _SMOOTHING = 0.2
 
 
 class ProgressLine:
-    """A listener of steps that shows one line on standard error, and one for each migration.
+    """A listener that shows a line for the pipeline, and one for each migration, on standard error.
 
-    Shows: step, records read, records/s (smoothed), the lowest output watermark, its lag behind the
-    highest event time seen, the time of the last step, and how many workers there are. Of a migration:
-    where it stands, the round, bins and bytes that have moved.
+    The line shows the step, records read, records/s (smoothed), the lowest output watermark, its
+    lag behind the highest event time seen, the time of the last step, and the number of workers.
+    The line of a migration shows its state, the round, and the bins and bytes that have moved.
 
-    Where there is no terminal, leaving its context prints how it was in the end.
+    Without a terminal, a final line is printed when the context is left.
 
     Args:
-        name: what the line begins with.
-        every_s: how often there is a line where there is no terminal; there is one, too, when a migration
-            begins or ends.
+        name: the start of the line.
+        every_s: without a terminal, seconds between two lines. A line is also printed when a
+            migration starts or ends.
     """
 
     def __init__(self, name: str, every_s: float = _LINE_EVERY_S) -> None:
         self._name = name
         self._every_s = every_s
-        self._moving: dict[int, TaskID] = {}  # the line of the migration that is shown
+        self._moving: dict[int, TaskID] = {}  # the lines of migrations, by id
         self._records = 0
         self._rate = 0.0
         self._last = time.monotonic()
         self._printed = 0.0
-        self._unsaid = ""  # the newest line, until it is printed
+        self._unsaid = ""  # the newest line until it is printed
         console = Console(file=sys.stderr)
         self._live = console.is_terminal
         self._progress = Progress(
@@ -70,7 +70,7 @@ class ProgressLine:
         if self._live:
             self._progress.stop()
         elif self._unsaid:
-            print(self._unsaid, file=sys.stderr, flush=True)  # how it was in the end
+            print(self._unsaid, file=sys.stderr, flush=True)  # the final line
 
     def __call__(self, summary: StepSummary) -> None:
         now = time.monotonic()
@@ -87,10 +87,10 @@ class ProgressLine:
             self._printed, self._unsaid = now, ""
 
     def _follow(self, head: Head) -> tuple[str, bool]:
-        """Show the migration that is under way, in a line of its own, and how the one before has ended.
+        """Update the lines of migrations.
 
         Returns:
-            what a line without a terminal adds, and whether one has begun or ended.
+            what a line without a terminal adds, and whether a migration has started or ended.
         """
         added, news = "", False
         for one in head.migrations:

@@ -1,10 +1,10 @@
-"""The newest manifests of a pipeline that somebody else runs, kept up to date."""
+"""The newest manifests of a pipeline that runs in another process, kept up to date."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from headrace.ledger.log import Ledger
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Manifest
 
 
@@ -12,8 +12,8 @@ class Recent:
     """A window of the newest manifests of a ledger.
 
     Args:
-        ledger: of the pipeline that is looked at; it is only read.
-        at_most: how many manifests are kept.
+        ledger: the ledger of the pipeline. It is only read.
+        at_most: largest number of manifests in the window.
     """
 
     def __init__(self, ledger: Ledger, at_most: int) -> None:
@@ -22,18 +22,18 @@ class Recent:
         self._window: deque[Manifest] = deque(maxlen=at_most)
 
     def look(self) -> list[Manifest]:
-        """Read what has come since the last look; return the window, ascending by step.
+        """Read the manifests since the last look. Return the window, in the order of steps.
 
-        Empty when no pipeline has run there. Starts over when the storage was replaced.
+        It is empty if no pipeline has run there. It starts over if the storage was replaced.
 
         Raises:
-            HeadraceError: when the storage cannot be read, or holds what is damaged.
+            HeadraceError: if the storage cannot be read, or is damaged.
         """
         last = self._window[-1] if self._window else None
         if last is None:
             found = self._ledger.newest(self._at_most)
         else:
-            # The last one is read again, to see that the storage is still the same.
+            # The last one is read again, to check that the storage is still the same.
             found = self._ledger.newest(self._at_most + 1, last.step - 1)
             if found and found[0].step == last.step and found[0].nonce == last.nonce:
                 found = found[1:]

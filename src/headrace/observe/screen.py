@@ -1,4 +1,4 @@
-"""How the view of a running pipeline looks on a terminal, once or live."""
+"""Renders the view of a running pipeline on a terminal, once or live."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from headrace.observe.lags import show_duration
+from headrace.errors.printable import one_line
+from headrace.observe.durations import show_duration
 from headrace.observe.top import Phase, View
-from headrace.printable import one_line
 
 _BAR = 24
-_LEAST = 0.0005  # a phase below it would show as nothing
+_LEAST = 0.0005  # a phase with a smaller share is not shown
 
 
 def render(view: View) -> RenderableType:
@@ -27,11 +27,11 @@ def render(view: View) -> RenderableType:
 def show_live(
     console: Console, look: Callable[[], View], wait: Callable[[], None], *, screen: bool = True
 ) -> None:
-    """Show the view until somebody interrupts.
+    """Show the view until the user interrupts it.
 
     Args:
         console: a terminal.
-        look: returns the view of now; what it raises ends the show.
+        look: returns the present view. An error that it raises ends the show.
         wait: returns when it is time to look again.
         screen: whether to take the whole screen, and give it back at the end.
     """
@@ -114,7 +114,7 @@ def _table() -> Table:
 
 
 def _to_seconds(time: str) -> str:
-    """Return a time without its fraction, so that lines stay short."""
+    """Return a time without its fraction of a second, to keep lines short."""
     whole, dot, _ = time.partition(".")
     return f"{whole}Z" if dot else time
 

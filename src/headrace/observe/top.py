@@ -1,6 +1,7 @@
-"""Where the time of a pipeline's last steps went, as seen from their manifests.
+"""Where the time of a pipeline's last steps went, from their manifests.
 
-Pure: manifests and a clock reading in, a view out. How a view looks is in ``screen``.
+Pure: it takes manifests and a clock reading, and returns a view. :mod:`headrace.observe.screen`
+renders it.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from headrace.eventtime.timestamps import MIN_TIME, show_time
-from headrace.ledger.manifest import Counts, Manifest
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.records import Counts
 from headrace.ledger.timing import Timing
-from headrace.observe.lags import lag_us
+from headrace.observe.durations import lag_us
 
-#: Phases in the order in which a step goes through them; those of tasks stand for ``try``.
+#: Phases in the order of a step. The phases of tasks replace ``try``.
 _BEFORE = ["outbox", "poll", "plan", "split", "lost"]
 _TASKS = ["read", "route", "send", "receive", "state", "user code", "write", "digest", "snapshot"]
 _AFTER = ["intent", "hand out", "commit", "tell", "release", "clean", "sweep"]
-#: What of a try is in no task: Spark's scheduling and shuffle, sending plan and parcels.
+#: The part of an attempt that is in no task: Spark's scheduling and shuffle, sending plan and
+#: parcels.
 ENGINE = "engine"
 
 
@@ -33,13 +36,13 @@ class StepTimes(msgspec.Struct, frozen=True):
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """What a phase took.
+    """The time that a phase took.
 
     Attributes:
-        name: what is done in it.
-        share: of the time that steps took, 0 to 1; over all phases 1.
-        ms: milliseconds a step, as far as the step waited for it.
-        all_tasks_ms: milliseconds a step, added up over all tasks; None for the driver's phases.
+        name: name of the phase.
+        share: its share of the time of steps, 0 to 1. All shares add up to 1.
+        ms: milliseconds per step for which the step waited.
+        all_tasks_ms: milliseconds per step, added up over all tasks; None for the driver's phases.
     """
 
     name: str
@@ -49,14 +52,15 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class ComputationView(msgspec.Struct, frozen=True):
-    """How one computation does.
+    """The progress of one computation.
 
     Attributes:
-        records_per_s, timers_per_s, produced_per_s: rates; None when no time is known.
-        late, skipped: how many records, in the steps seen.
+        records_per_s, timers_per_s, produced_per_s: rates; None if no time is known.
+        late, skipped: number of records, in the steps seen.
         watermark: its output watermark, RFC 3339; ``-`` before any, ``end`` after all.
-        lag_s: by how many seconds that is behind the highest event time that was read.
-        duplicates, expired: what a check of record ids dropped, in the steps seen.
+        lag_s: how many seconds the watermark is behind the highest event time that was read.
+        duplicates, expired: number of records that a check of record ids dropped, in the steps
+            seen.
     """
 
     records_per_s: float | None
@@ -71,26 +75,29 @@ class ComputationView(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """A pipeline's last steps, summed up.
+    """A summary of a pipeline's last steps.
 
     Attributes:
         pipeline: its name.
-        step, epoch: of the newest manifest.
-        age_s: seconds since the newest step began; None before there is one.
-        steps: how many steps were seen.
-        timed: how many of them say where their time went (older versions did not).
-        seconds: the time that these cover, waiting for input included.
-        busy: the share of it that was not waiting; None when no time is known.
-        records: how many they read.
-        records_per_s, steps_per_s: rates; None when no time is known.
+        step, epoch: those of the newest manifest.
+        age_s: seconds since the newest step started; None before the first.
+        steps: number of steps seen.
+        timed: number of them with timings, which older versions did not record.
+        seconds: the time that these cover, with waiting for input.
+        busy: the share of it that was not waiting; None if no time is known.
+        records: number of records that they read.
+        records_per_s, steps_per_s: rates; None if no time is known.
         step_ms: how long steps took.
         phases: where that time went, in the order of a step.
-        deliver_ms: milliseconds a step that sinks took, on Spark while the next step ran.
-        exchange: how many steps' records were carried by whom.
-        soft_state: how many tasks found their soft state how: ``hit``, ``caught up``, ``cold``.
-        computations: by name.
-        unread: records that each injector's source could not read, in the steps seen, where there are any.
-        waits_for: sinks for which the input waits since the newest step, because the outbox is full.
+        deliver_ms: milliseconds per step that sinks took. On Spark the next step runs meanwhile.
+        exchange: number of steps by exchange.
+        soft_state: number of tasks by the state of their soft state: ``hit``, ``caught up``,
+            ``cold``.
+        computations: the computations by name.
+        unread: by injector, the number of records that its source could not read, in the steps
+            seen. Injectors without any are left out.
+        waits_for: the sinks for which the input waits since the newest step, because the outbox is
+            full.
     """
 
     pipeline: str
@@ -115,10 +122,10 @@ class View(msgspec.Struct, frozen=True):
 
 
 def view_of(window: Sequence[Manifest], now_us: int) -> View:
-    """Return the view of some manifests, ascending by step; claims among them count for nothing.
+    """Return the view of some manifests. Claims and notes among them do not count as steps.
 
     Args:
-        window: at least one manifest.
+        window: at least one manifest, in the order of steps.
         now_us: the time of day.
     """
     steps = [manifest for manifest in window if manifest.counts]
@@ -155,8 +162,8 @@ def view_of(window: Sequence[Manifest], now_us: int) -> View:
 def phases_of(timings: Sequence[Timing]) -> list[Phase]:
     """Return where the time of steps went, in the order of a step.
 
-    A try is shown as what its tasks did, and the rest as ``engine``. Where tasks run side by side,
-    the step waits for the slowest one of each layer, so their phases count; otherwise for all.
+    An attempt is shown as the phases of its tasks, and the rest as ``engine``. If tasks run side by
+    side, the step waits for the slowest one of each layer, so that one counts. Otherwise all count.
     """
     driver = _added(timing.driver_us for timing in timings)
     waited: Counter[str] = Counter()
@@ -183,14 +190,14 @@ def phases_of(timings: Sequence[Timing]) -> list[Phase]:
 
 
 def _in_order(names: Iterable[str], order: list[str]) -> list[str]:
-    """Return names in an order; those that it does not know (of a newer version) come last."""
+    """Return names in a given order. Names that it lacks (of a newer version) come last."""
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def _computations(
     steps: Sequence[Manifest], timed: Sequence[Manifest], seconds: float
 ) -> dict[str, ComputationView]:
-    """Return how each computation did; watermarks as of the newest step."""
+    """Return the progress of each computation, with watermarks as of the newest step."""
     if not steps:
         return {}
     highest = max(steps[-1].highest.values(), default=MIN_TIME)
@@ -236,7 +243,10 @@ def _step_times(took_us: Sequence[int]) -> StepTimes | None:
 
 
 def _ranked(ordered: Sequence[int], share: float) -> int:
-    """Return a percentile by nearest rank: the smallest value that so many are not above."""
+    """Return a percentile by nearest rank.
+
+    It is the smallest value that has this share of the values at or below it.
+    """
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 

@@ -1,8 +1,8 @@
-"""Why a watermark is where it is: who holds it, since when, and what to do.
+"""Explains why a watermark is where it is: what holds it, since when, and what to do.
 
-Pure: the pipeline as of a committed step and a clock reading in, the way to the holder out. From a
-computation it goes to what it waits for, up to the injector's partition (or the computation's own
-work) that everything waits for.
+Pure: it takes the pipeline as of a committed step and a clock reading, and returns the way to the
+holder. From a computation, the way leads upstream through what it waits for. It ends at the
+partition of an injector, or at a computation's own work, for which everything else waits.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import msgspec
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
 from headrace.eventtime.watermark import Frontier
-from headrace.ledger.manifest import Head
-from headrace.observe.lags import show_duration
+from headrace.ledger.head import Head
+from headrace.observe.durations import show_duration
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """One stage on the way to the holder.
+    """One stage on the way to the holder of a watermark.
 
     Attributes:
         name: an injector or a computation.
         watermark: its output watermark, RFC 3339; ``-`` before any, ``end`` after all.
-        since_step: the step that last moved it; None for never.
-        since_s: how many seconds ago that was, by the clock; None for never.
+        since_step: the step that last moved it; None if none did.
+        since_s: how many seconds ago that was, by the clock; None if no step moved it.
         waits_for: what holds it, in words.
-        remedy: what to do; empty where the next stage says, or nothing is wrong.
+        remedy: what to do; empty if the next stage says so, or nothing is wrong.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 def why(head: Head, name: str, now_us: int) -> list[Waits]:
-    """Return the way from an injector, a computation or its stream to what holds its watermark.
+    """Return the way from an injector, a computation or its stream to the holder of its watermark.
 
     Args:
         head: the pipeline.
-        name: whose watermark.
+        name: the injector, computation or stream.
         now_us: the time of day.
 
     Raises:
-        PipelineError: when the pipeline has nothing of that name.
+        PipelineError: if the pipeline has nothing of that name.
     """
     known = _Known(head, now_us)
     name = name if known.has(name) else name.partition(".")[0]
@@ -77,7 +77,7 @@ class _Known:
         return name in self.computations or name in self.injectors
 
     def computation(self, name: str) -> tuple[Waits, str | None]:
-        """Return what a computation waits for, and who is to be asked next."""
+        """Return what a computation waits for, and the name of the next stage, if there is one."""
         before, after = self._head.watermark_of(name)
         if after < before:
             text = f"its own work at {show_time(after)}, held by a timer or record"
@@ -107,7 +107,7 @@ class _Known:
         return of.percentile if by_percentile else of.low
 
     def injector(self, name: str) -> Waits:
-        """Return which partition of an injector holds its watermark."""
+        """Return the partition of an injector that holds its watermark."""
         of, rules = self._head.frontiers_of(name), self.injectors.get(name, {})
         if of.low >= MAX_TIME:
             return self._stage(name, of.low, "nothing: its input has ended")
@@ -164,7 +164,7 @@ def _reached(part: Frontier, exact: bool) -> int:
 
 
 def explain(way: list[Waits]) -> str:
-    """Return the way for people, a stage a line or two."""
+    """Return the way as text for people, with a few lines for each stage."""
     lines = []
     for depth, stage in enumerate(way):
         since = "has not moved yet"

@@ -1,8 +1,9 @@
-"""Ready-made operators: windows, joins, running aggregates, and the like, as computations.
+"""Ready-made computations: windows, joins, running aggregates, and others.
 
-Each is drawn like a computation of one's own, with ``Pipeline.compute``, and produces on the one output
-``out``; its state and the columns of its output follow from the streams that it reads. All are
-columnar: what a step costs follows from the records and rows that it touches.
+You add an operator to a pipeline with ``Pipeline.compute``, like a computation of your own. It
+produces on one output, ``out``. Its state and the columns of its output follow from the streams
+that it reads. All operators are columnar: the cost of a step depends on the records and rows that
+it touches.
 """
 
 from headrace.ops.aggregates import Aggregate, Count, Max, Mean, Min, Sum

@@ -1,10 +1,11 @@
-"""What can be asked of many values: counts, sums, extremes, means, as parts that can be combined.
+"""Aggregates of many values, such as counts, sums and means, made of parts that can be combined.
 
-An aggregate of some records is kept as a *partial* result: a few columns, from which the result
-follows. Partial results of parts of the records combine to that of all, in whatever parts they
-come; that is what running totals, windows, panes, merging sessions and hot keys have in common.
-Nulls are skipped as SQL does: ``Count("x")`` counts values, and the sum, least, greatest or mean of
-no value is null.
+The aggregate of some records is kept as a *partial* result: a few columns from which the result
+follows. Partial results of parts of the records combine to that of all records, however they were
+divided. Running totals, windows, panes, merging sessions and hot keys are all built on this.
+
+Nulls are skipped, as in SQL: ``Count("x")`` counts values. The sum, minimum, maximum or mean of no
+values is null.
 
 Example::
 
@@ -20,18 +21,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from headrace.computation import InputStream
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.computation import InputStream
 from headrace.errors import BadInput, PipelineError
 from headrace.ops.columns import I64, Mask, column_type, field_of, values_of, with_nulls
-from headrace.state.columns import Column, ColumnType
-from headrace.state.rows import KeyedBatch
+from headrace.schema.columns import Column, ColumnType
 
 #: Columns of partial results, by name.
 Partial = dict[str, Column]
 
 
 class Aggregate:
-    """Base of aggregates: what is asked of a column, as data.
+    """Base class of aggregates: a function of a column, described as data.
 
     Args:
         column: the column of the stream.
@@ -46,15 +47,15 @@ class Aggregate:
         self.nullable = False
 
     def bound(self, name: str, stream: InputStream, place: str) -> Self:
-        """Return the same as it works on a stream.
+        """Return a copy of the aggregate that is bound to a stream.
 
         Args:
-            name: what the result is called.
-            stream: what has the column.
-            place: what to name in an error.
+            name: the name of the result.
+            stream: the stream that has the column.
+            place: the place to name in an error.
 
         Raises:
-            PipelineError: when the stream has no such column, or it cannot be aggregated so.
+            PipelineError: if the stream has no such column, or it cannot be aggregated in this way.
         """
         own = copy.copy(self)
         field = field_of(stream, self.column, place)
@@ -77,7 +78,7 @@ class Aggregate:
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
-        """The columns of its partial results."""
+        """The columns of its partial results, by name."""
         raise NotImplementedError
 
     @property
@@ -86,7 +87,7 @@ class Aggregate:
         raise NotImplementedError
 
     def of_records(self, batch: KeyedBatch) -> Partial:
-        """Return the partial result of each record by itself."""
+        """Return the partial result of each single record."""
         raise NotImplementedError
 
     def of_groups(self, batch: KeyedBatch) -> Partial:
@@ -94,20 +95,25 @@ class Aggregate:
         return self.combined(self.of_records(batch), batch.starts)
 
     def combined(self, partial: Partial, starts: I64) -> Partial:
-        """Return partial results combined, each stretch to one."""
+        """Return partial results combined, one for each stretch.
+
+        Args:
+            partial: the partial results.
+            starts: the position at which each stretch starts.
+        """
         raise NotImplementedError
 
     def merged(self, one: Partial, other: Partial) -> Partial:
-        """Return partial results combined pairwise, the first ones being the earlier."""
+        """Return partial results combined pairwise. The first ones are the earlier ones."""
         raise NotImplementedError
 
     def result(self, partial: Partial) -> pa.Array | Column:
-        """Return the results."""
+        """Return the results of partial results."""
         raise NotImplementedError
 
 
 class Count(Aggregate):
-    """How many records; of a column, how many values. An integer."""
+    """The number of records or, of a column, the number of values that are not null. An integer."""
 
     takes = "any column"
 
@@ -149,13 +155,13 @@ class Count(Aggregate):
 
 
 class _Added(Aggregate):
-    """What sums and means have in common: a sum, and how many values it is of."""
+    """Base of sums and means: a sum, and the number of values in it."""
 
     takes = "a column of numbers"
 
     @property
     def sum_type(self) -> pa.DataType:
-        """The type that the sum is kept in: wide enough to go on for long."""
+        """The type in which the sum is kept, wide enough to last."""
         kind = self.kind.arrow
         if pa.types.is_floating(kind):
             return pa.float64()
@@ -188,9 +194,9 @@ class _Added(Aggregate):
 class Sum(_Added):
     """The sum of a column of numbers or durations.
 
-    Integers and booleans give an integer of 64 bits (which wraps), floats a float. Floats are added
-    in the
-    order of the records, pairwise, a step at a time: how they are rounded depends on the steps.
+    Integers and booleans give a 64-bit integer, which wraps around; floats give a float. Floats are
+    added pairwise, in the order of the records, one step after the other. So their rounding depends
+    on the steps.
     """
 
     takes = "a column of numbers or durations"
@@ -208,10 +214,10 @@ class Sum(_Added):
 
 
 class Mean(_Added):
-    """The mean of a column of numbers: a float, from the exact sum where they are integers.
+    """The mean of a column of numbers: a float. For integers it is computed from the exact sum.
 
     Raises (while it runs):
-        BadInput: when that sum needs more than 64 bits.
+        BadInput: if that sum needs more than 64 bits.
     """
 
     def combined(self, partial: Partial, starts: I64) -> Partial:
@@ -227,7 +233,11 @@ class Mean(_Added):
         return super().merged(one, other)
 
     def _check(self, about: Column, sums: Column) -> None:
-        """Check that sums, which are known to within a float's digits, have not wrapped."""
+        """Check that sums have not wrapped around, given approximate sums as floats.
+
+        Raises:
+            BadInput: if one has.
+        """
         if (np.abs(about) >= _wraps_at(sums)).any():
             raise BadInput(
                 f"the sum of column {self.column!r}, for its mean, needs more than 64 bits",
@@ -245,19 +255,19 @@ class Mean(_Added):
 
 
 def _largest(sums: Column) -> float:
-    """Return the largest of some sums, whatever its sign; 0 of floats, which do not wrap."""
+    """Return the largest absolute value of some sums. 0 for floats, which do not wrap around."""
     if sums.dtype.kind == "f":
         return 0.0
     return max(float(sums.max()), -float(sums.min()))
 
 
 def _wraps_at(sums: Column) -> float:
-    """Return from where on sums are not what they should be any more, by a margin for floats' rounding."""
+    """Return the value at which sums wrap around, with a margin for the rounding of floats."""
     return 2.0 ** (64 if sums.dtype.kind == "u" else 63) * (1 - 1e-6)
 
 
 class _Extreme(Aggregate):
-    """What the least and the greatest have in common. A NaN among floats is the result."""
+    """Base of minimum and maximum. If a float is NaN, so is the result."""
 
     takes = "a column that can be ordered"
     picks: ClassVar[Any]
@@ -305,28 +315,28 @@ class _Extreme(Aggregate):
 
 
 class Min(_Extreme):
-    """The least value of a column: numbers, texts (by code points), bytes, times, booleans."""
+    """The minimum of a column: numbers, texts (by code points), bytes, times or booleans."""
 
     picks = np.minimum
 
 
 class Max(_Extreme):
-    """The greatest value of a column: numbers, texts (by code points), bytes, times, booleans."""
+    """The maximum of a column: numbers, texts (by code points), bytes, times or booleans."""
 
     picks = np.maximum
 
 
 class Aggregation:
-    """Several named aggregates at once, bound to the streams of an operator.
+    """Several named aggregates, bound to the streams of an operator.
 
     Args:
-        aggregates: what is asked, by the name of the result.
+        aggregates: the aggregates, by the name of their result.
         inputs: the streams that have the columns.
-        place: what to name in an error.
-        reserved: names of columns that the operator itself gives.
+        place: the place to name in an error.
+        reserved: names of columns that the operator itself produces.
 
     Raises:
-        PipelineError: for no aggregate at all, a wrong column, or a name that cannot be one.
+        PipelineError: if no aggregate is given, for a wrong column, and for an invalid name.
     """
 
     def __init__(
@@ -362,7 +372,7 @@ class Aggregation:
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
-        """The columns of partial results."""
+        """The columns of partial results, by name."""
         return {name: kind for part in self._parts for name, kind in part.columns.items()}
 
     @property
@@ -371,11 +381,11 @@ class Aggregation:
         return [part.field for part in self._parts]
 
     def read(self, rows: Any) -> Partial:
-        """Return the partial results that table rows (or a batch) hold."""
+        """Return the partial results in table rows, or in a batch."""
         return {name: rows[name] for name in self.columns}
 
     def of_records(self, batch: KeyedBatch) -> Partial:
-        """Return the partial results of each record by itself."""
+        """Return the partial results of each single record."""
         return {n: v for part in self._parts for n, v in part.of_records(batch).items()}
 
     def of_groups(self, batch: KeyedBatch) -> Partial:
@@ -383,7 +393,7 @@ class Aggregation:
         return {n: v for part in self._parts for n, v in part.of_groups(batch).items()}
 
     def combined(self, partial: Partial, starts: I64) -> Partial:
-        """Return partial results combined, each stretch (there is no empty one) to one."""
+        """Return partial results combined, one for each stretch. No stretch is empty."""
         if not len(starts):
             return {name: values[:0] for name, values in partial.items()}
         return {
@@ -393,7 +403,7 @@ class Aggregation:
         }
 
     def merged(self, one: Partial, other: Partial) -> Partial:
-        """Return partial results combined pairwise, the first ones being the earlier."""
+        """Return partial results combined pairwise. The first ones are the earlier ones."""
         return {
             name: values
             for part in self._parts
@@ -401,13 +411,14 @@ class Aggregation:
         }
 
     def accumulated(self, partial: Partial, ranks: I64) -> Partial:
-        """Return at each place what all from the start of its stretch up to it combine to.
+        """Return at each position the combination of its stretch up to and including it.
 
-        In as many rounds as the longest stretch has bits, each over all places.
+        Takes a number of rounds that is logarithmic in the longest stretch, each over all
+        positions.
 
         Args:
             partial: partial results, stretch after stretch.
-            ranks: the position of each in its stretch.
+            ranks: the position of each within its stretch.
         """
         distance, longest = 1, int(ranks.max(initial=0))
         while distance <= longest:

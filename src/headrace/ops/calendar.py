@@ -1,61 +1,61 @@
-"""Windows of a calendar: days, weeks, months and years as they are in a time zone."""
+"""Calendar windows: hours, days, weeks, months, quarters and years of a time zone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Timer
+from headrace.computation.table_handles import TableHandle
 from headrace.eventtime.calendars import Calendar, CalendarUnit, Weekday
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.eventtime.timestamps import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation
 from headrace.ops.columns import I64, place_of
 from headrace.ops.windows import WINDOW, bounds, positive, window_fields
-from headrace.state.rows import FiredBatch, KeyedBatch
-
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
 
 
 class CalendarWindows(ColumnarComputation):
-    """Aggregates of a key's records for each day, week, month or year of a time zone.
+    """Aggregates of a key's records in calendar windows, such as the days of a time zone.
 
-    As :class:`Tumbling`, but windows are as long as clocks and calendars there make them: a day on which
-    clocks are set forward has 23 hours, and months have 28 to 31 days.
+    Like :class:`Tumbling`, but the length of windows follows the zone's clocks and calendar. A day
+    on which clocks are set forward has 23 hours, and months have 28 to 31 days.
+
+    When the input watermark reaches a window's end + ``allowed_lateness``, one record
+    (window_start, window_end, aggregates…) is produced on ``out``, at that event time. Windows
+    without records produce nothing. The bounds are points in time. An hour that clocks show twice
+    belongs to one day, of 25 hours.
+
+    A record is late when its window has been produced. It is counted and dropped.
 
     Args:
         unit: ``"hour"``, ``"day"``, ``"week"``, ``"month"``, ``"quarter"`` or ``"year"``.
-        every: how many of them a window has; they are counted from 1970.
-        time_zone: whose days they are, such as ``"America/New_York"``.
+        every: how many units a window has. They are counted from 1970.
+        time_zone: the time zone, such as ``"America/New_York"``.
         week_starts: the first day of a week.
         allowed_lateness: how long a window waits for late records after its end.
-        aggregates: the result's name → what is asked.
+        aggregates: the aggregates, by the name of their result.
 
-    Produces, once for each window that has records, a record (window_start, window_end, aggregates…) on
-    ``out``, when the input watermark reaches the window's end + ``allowed_lateness``; that is also its
-    event time. The bounds are points in time, as everywhere. An hour that clocks show twice is
-    in one day, of 25 hours.
-
-    A record is late when its window has been produced; it is counted and dropped.
-
-    State: a row and a timer for each key and window, until the window is produced. Cost: a row for each key
-    and window that a step's records touch.
+    State: a row and a timer for each key and window, until the window is produced. Cost: a row for
+    each key and window that a step's records touch.
 
     Example::
 
         hr.ops.CalendarWindows("day", time_zone="America/New_York", trips=hr.ops.Count())
 
     Raises:
-        PipelineError: for a unit or zone that is none; when drawn, for a wrong column.
+        PipelineError: for an invalid unit or zone. When the pipeline is built, for a wrong column.
     """
 
     deterministic = True
 
-    default_late = "process"  # a window is late as a whole, which process_batch judges
+    default_late = "process"  # lateness is that of windows, which process_batch judges
     judges_late = True
 
     panes: TableHandle
@@ -96,7 +96,7 @@ class CalendarWindows(ColumnarComputation):
             self.over.set(parts.keys[fresh], end + self._wait, tags=start[fresh])
 
     def _bounds(self, times: I64) -> tuple[I64, I64]:
-        """Return where the windows begin and end that some times are in."""
+        """Return the start and the end of the window that contains each time."""
         numbers = self._calendar.numbers(times)
         return self._calendar.starts(numbers), self._calendar.starts(numbers + 1)
 

@@ -1,4 +1,4 @@
-"""Columns of streams as operators keep them: types checked when the pipeline is drawn, nulls apart."""
+"""Columns of streams as operators keep them, with types checked and nulls kept separately."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation import InputStream
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.computation import InputStream
 from headrace.errors import PipelineError
 from headrace.keyspace.stretches import positions
-from headrace.state.columns import Column, ColumnType
-from headrace.state.rows import KeyedBatch
+from headrace.schema.columns import Column, ColumnType
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -35,7 +35,7 @@ def field_of(stream: InputStream, name: str, place: str) -> pa.Field:
     """Return a column of a stream.
 
     Raises:
-        PipelineError: when it has none of that name.
+        PipelineError: if the stream does not have it.
     """
     schema = stream.values.schema
     if name not in schema.names:
@@ -51,7 +51,7 @@ def column_type(field: pa.Field, place: str) -> ColumnType:
     """Return how a table keeps a column of a stream.
 
     Raises:
-        PipelineError: when a table cannot.
+        PipelineError: if a table cannot keep it.
     """
     try:
         return ColumnType(field.name, stored_type(field.type))
@@ -65,9 +65,9 @@ def column_type(field: pa.Field, place: str) -> ColumnType:
 
 
 def values_of(batch: KeyedBatch, kind: ColumnType) -> tuple[Column, Mask | None]:
-    """Return a column of a batch's records, and which of them have a value (None: all).
+    """Return a column of a batch's records, and a mask of the records that have a value.
 
-    Where there is none the value is zero or empty.
+    The mask is None if all have one. Missing values read as zero or empty.
     """
     values = batch[kind.name]
     if not batch.arrow(kind.name).null_count:
@@ -79,14 +79,14 @@ def values_of(batch: KeyedBatch, kind: ColumnType) -> tuple[Column, Mask | None]
 
 
 def with_nulls(array: pa.Array, there: Mask) -> pa.Array:
-    """Return an Arrow array with nulls where nothing is."""
+    """Return an Arrow array with nulls where the mask is false."""
     if there.all():
         return array
     return array.take(pa.array(np.arange(len(array)), mask=~there))
 
 
 def spread(counts: I64) -> tuple[I64, I64]:
-    """Return, for each of so many things at each position, the position and the thing's number.
+    """Expand counts: return, for each item, the position of its count and its number there.
 
     >>> [found.tolist() for found in spread(np.array([2, 0, 1]))]
     [[0, 0, 2], [0, 1, 0]]
@@ -96,7 +96,7 @@ def spread(counts: I64) -> tuple[I64, I64]:
 
 
 def starts_of(groups: I64) -> I64:
-    """Return the positions where each group starts; groups ascend.
+    """Return the position at which each group starts. Groups ascend.
 
     >>> starts_of(np.array([3, 3, 5])).tolist()
     [0, 2]
@@ -107,16 +107,16 @@ def starts_of(groups: I64) -> I64:
 
 
 def place_of(operator: object, inputs: Sequence[InputStream]) -> str:
-    """Return what to name in an error about an operator on its streams."""
+    """Return the place to name in an error of an operator."""
     names = ", ".join(repr(stream.name) for stream in inputs)
     return f"ops.{type(operator).__name__} on {names}"
 
 
 def expect_inputs(inputs: Sequence[InputStream], count: int, place: str) -> None:
-    """Check how many streams an operator reads.
+    """Check the number of streams that an operator reads.
 
     Raises:
-        PipelineError: when it is another number.
+        PipelineError: if it is wrong.
     """
     if len(inputs) != count:
         raise PipelineError(
@@ -127,10 +127,10 @@ def expect_inputs(inputs: Sequence[InputStream], count: int, place: str) -> None
 
 
 def same_schema(inputs: Sequence[InputStream], place: str) -> pa.Schema:
-    """Return the columns that all inputs have.
+    """Return the columns that all inputs have in common.
 
     Raises:
-        PipelineError: when they differ.
+        PipelineError: if their columns differ.
     """
     first = inputs[0].values.schema
     for stream in inputs[1:]:
@@ -144,10 +144,10 @@ def same_schema(inputs: Sequence[InputStream], place: str) -> pa.Schema:
 
 
 def distinct_names(names: Iterable[str], place: str) -> None:
-    """Check that columns of an output have names of their own.
+    """Check that the columns of an output have distinct names.
 
     Raises:
-        PipelineError: when two have the same.
+        PipelineError: if two have the same name.
     """
     seen: set[str] = set()
     for name in names:

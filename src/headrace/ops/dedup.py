@@ -1,15 +1,17 @@
-"""Dedup: of records with one id, the first."""
+"""Dedup: of the records with one id, only the first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MIN_TIME, DurationLike
 from headrace.keyspace.hashing import key_type_problem
@@ -24,36 +26,34 @@ from headrace.ops.columns import (
     values_of,
 )
 from headrace.ops.windows import positive
-from headrace.state.columns import Column
-from headrace.state.rows import KeyedBatch
-
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+from headrace.schema.columns import Column
 
 
 class Dedup(ColumnarComputation):
-    """Of the records of a key with one id the first goes on, as it is; others within ``horizon`` do not.
+    """Passes on the first record of each id, unchanged, and drops others within ``horizon``.
 
-    In the order in which they arrive: a record at *t* goes on unless one of its id at *s* has gone on,
-    with *t* ≤ *s* + horizon. An id is forgotten when the watermark is past *s* + horizon, which
-    makes no difference to any record on time. (The records of a key, as MillWheel §5.2 does for its
-    own deliveries.)
+    Records are judged in order of arrival. A record at *t* goes on unless a record of its id at *s*
+    has gone on, with *t* ≤ *s* + horizon. An id is forgotten when the watermark is past *s* +
+    horizon. That makes no difference to records that are on time. MillWheel §5.2 does this for its
+    own deliveries; here it is done for the records of a key.
 
     Args:
-        id: the column or columns that tell records of a key apart; none: the key alone.
-            A record with a null there has no id, and goes on.
+        id: the column or columns that distinguish the records of a key. Without any, the key alone
+            counts. A record with a null in one of them has no id, and goes on.
         horizon: how long an id is remembered, in event time.
 
-    Guarantees: two records of one id that go on are more than ``horizon`` apart. Which one is first
-    follows the order of arrival. State: a row for each key and id, until it is forgotten.
-    Cost: a look-up for each key and id of a step, a write for each that goes on.
+    Guarantees: two records of one id that go on are more than ``horizon`` apart. Which of them is
+    the first depends on the order of arrival.
+
+    State: a row for each key and id, until it is forgotten. Cost: a look-up for each key and id in
+    a step, and a write for each record that goes on.
 
     Example::
 
         p.compute("once", hr.ops.Dedup(id="order", horizon="1h"), keys={orders: "shop"})
 
     Raises:
-        PipelineError: for a wrong horizon; when drawn, for wrong columns.
+        PipelineError: for a wrong horizon. When the pipeline is built, for wrong columns.
     """
 
     deterministic = True
@@ -94,7 +94,7 @@ class Dedup(ColumnarComputation):
         ctx.produce("out", batch.row_keys[rows], batch.records.take(rows))
 
     def _first(self, batch: KeyedBatch, ids: dict[str, Column]) -> Mask:
-        """Say for each record whether it goes on, and remember those that do."""
+        """Return for each record whether it goes on, and remember those that do."""
         parts = batch.by(**ids)
         rows = self.seen.at(parts.keys, **parts.sub)
         until = np.where(rows.exists, rows["at"] + self._horizon, MIN_TIME)
@@ -109,15 +109,16 @@ class Dedup(ColumnarComputation):
 
 
 def _passing(times: I64, groups: I64, until: I64, horizon: int) -> I64:
-    """Return the records, ascending, that are after what stands in their group's way.
+    """Return the positions of records that go on, ascending.
 
-    Each that goes on stands in the way from then on. In as many rounds as records of one group go on.
+    A record goes on if it is after the time up to which its group is blocked. It then blocks its
+    group for the horizon. Takes as many rounds as records of one group go on.
 
     Args:
-        times: of the records, group by group.
-        groups: which group each is of.
-        until: up to when a record of a group does not go on, at first.
-        horizon: how long one that goes on is in the way.
+        times: the times of the records, group by group.
+        groups: the group of each record.
+        until: for each group, the time up to which it is blocked at first.
+        horizon: for how long a record that goes on blocks its group.
     """
     until = until.copy()
     left = np.arange(len(times))

@@ -1,24 +1,22 @@
-"""Hot keys: aggregates in two phases, so that one key's records are worked on in many places."""
+"""Hot keys: aggregates in two phases, so that several workers share the records of one key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.computation.table_handles import TableHandle
 from headrace.ops.aggregates import Aggregate, Aggregation
-from headrace.state.rows import KeyedBatch
-from headrace.topology import Node, Pipeline, Salt, Stream
-
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+from headrace.pipeline import Node, Pipeline, Salt, Stream
 
 
 class _Parts(ColumnarComputation):
-    """First phase: what the step's records of (key, salt) come to. Keeps nothing."""
+    """First phase: aggregates of the step's records for each (key, salt). It keeps no state."""
 
     deterministic = True
 
@@ -43,7 +41,7 @@ class _Parts(ColumnarComputation):
 
 
 class _Whole(ColumnarComputation):
-    """Second phase: what the parts of a key have come to so far."""
+    """Second phase: aggregates of each key so far, combined from its parts."""
 
     deterministic = True
 
@@ -70,29 +68,33 @@ def two_phase(
     pipeline: Pipeline, name: str, stream: Stream | Node, *, key: str | Sequence[str],
     parts: int = 16, spread: str | Sequence[str] = (), **aggregates: Aggregate,
 ) -> Node:  # fmt: skip
-    """Draw running aggregates for keys so hot that one worker cannot keep up with one of them.
+    """Add running aggregates for keys that are too hot for one worker.
 
-    The first computation, ``<name>-parts``, aggregates the records of a step by (key, salt), the
-    salt being one of ``parts`` numbers made of the record; the second, ``<name>``, combines at most
-    ``parts`` partial results a key and step. Use it when a few keys have a large part of all
-    records; where records are spread evenly :class:`Running` does the same with one exchange less.
+    Use it if a few keys have a large part of all records. For evenly spread keys, :class:`Running`
+    gives the same with one exchange less.
+
+    The first computation, ``<name>-parts``, aggregates the records of a step by (key, salt). The
+    salt is one of ``parts`` numbers, computed from the record. The second computation, ``<name>``,
+    combines at most ``parts`` partial results for each key and step.
 
     Args:
-        pipeline: where it is drawn.
+        pipeline: the pipeline to which they are added.
         name: the computation's name.
-        stream: what is aggregated.
+        stream: the stream to be aggregated.
         key: the column or columns that are the key.
-        parts: into how many keys each is divided in the first phase.
-        spread: columns that tell records of one event time apart (a user, an order), for streams
-            with many records of a key at each time. Event time itself always counts.
-        aggregates: the result's name → what is asked.
+        parts: the number of keys into which each key is divided in the first phase.
+        spread: columns that distinguish records of one event time, such as a user or an order. Use
+            it for streams with many records of a key at each time. The event time itself always
+            counts.
+        aggregates: the aggregates, by the name of their result.
 
     Returns:
-        The second computation, whose ``out`` is that of ``Running(**aggregates)``.
+        The second computation. Its ``out`` is that of ``Running(**aggregates)``.
 
-    Guarantees: the last production of a key equals that of :class:`Running` (sums of floats up to
-    rounding).
-    State: none in the first phase; a row for each key, for ever, in the second.
+    Guarantees: the last production of a key equals that of :class:`Running`, sums of floats up to
+    rounding.
+
+    State: none in the first phase. In the second, a row for each key, which is never removed.
 
     Example::
 

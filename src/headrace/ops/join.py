@@ -1,8 +1,8 @@
 """Join of two streams by key, within a bound of event time.
 
-Each side's records are kept until the watermark says that no partner can come any more. They lie in
-*buckets* of event time, numbered within: so a record finds its partners, and a bucket that is over
-goes as a whole, without a look at others.
+The records of each side are kept until the watermark shows that no partner can come. They lie in
+*buckets* of event time, and are numbered within their bucket. So a record finds its partners
+directly, and a bucket that is over is removed as a whole.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Timer
 from headrace.errors import PipelineError
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.ops.columns import I64, distinct_names, expect_inputs, place_of, spread
 from headrace.ops.payload import Payload, Stored, taken
-from headrace.state.rows import FiredBatch, KeyedBatch
 
 How = Literal["inner", "left", "right", "full"]
 Within = DurationLike | tuple[DurationLike, DurationLike] | None
 
-#: Buckets that the bound is divided into: more let unmatched records go sooner, and cost look-ups.
+#: Number of buckets in the bound. With more, unmatched records go on sooner; each costs look-ups.
 _BUCKETS = 4
 LEFT, RIGHT = "left", "right"
 
@@ -34,9 +36,12 @@ class _Side:
     """One input of a join.
 
     Attributes:
-        name: ``left`` or ``right``; begins the names of its tables.
+        name: ``left`` or ``right``. The names of its tables start with it.
         outer: whether its records go on without a partner.
-        low, high: its record at *t* has partners in [*t* + low, *t* + high].
+        low, high: a record at *t* has partners in [*t* + low, *t* + high].
+        stream: the name of the input stream.
+        payload: the columns that are kept of its records.
+        renamed: the name in the output of each of these columns.
     """
 
     def __init__(self, name: str, outer: bool, low: int, high: int) -> None:
@@ -50,31 +55,35 @@ class _Side:
         return {self.renamed[name]: array for name, array in self.payload.arrow(stored).items()}
 
     def nothing(self, length: int) -> dict[str, pa.Array]:
-        """Return nulls in place of partners."""
+        """Return nulls in place of partners, as columns of the output."""
         return {self.renamed[f.name]: pa.nulls(length, f.type) for f in self.payload.fields}
 
 
 class Join(ColumnarComputation):
-    """Pairs of records of two streams that have the same key, and event times within a bound.
+    """Pairs of records of two streams with the same key, and event times within a bound.
 
-    The first stream in ``keys=`` is the left one. Produces a record with the columns of both on
-    ``out``, in the step in which the later of the two arrives, at the later of their event times.
+    The first stream in ``keys=`` is the left one. A pair is produced on ``out`` as a record with
+    the columns of both. It is produced in the step in which the later of the two arrives, at the
+    later of their event times.
 
     Args:
-        how: ``"inner"``: pairs; ``"left"``, ``"right"``, ``"full"``: also records of that side (of
-            both) that find no partner, with nulls in place of it, once the watermark says that none
-            can come: when it is ``within`` after them, or up to a quarter of the bound's width later.
-        within: the bound: a duration *d*, for ``|t_right - t_left| <= d``, or a pair (lowest,
-            highest) of durations, for ``lowest <= t_right - t_left <= highest``. None: any two
-            records; then only ``"inner"`` is possible, and the state is kept for ever.
-        left, right: which columns go on, of each side; all if not given.
-        suffix: what is put after names of right columns that the left side has too.
+        how: ``"inner"`` produces pairs. ``"left"``, ``"right"`` and ``"full"`` also produce the
+            records of that side, or of both, that find no partner, with nulls in its place. That
+            happens once the watermark shows that no partner can come: when it is ``within`` after
+            them, or up to a quarter of the bound's width later.
+        within: the bound. A duration *d* means ``|t_right - t_left| <= d``. A pair (lowest,
+            highest) of durations means ``lowest <= t_right - t_left <= highest``. None pairs any
+            two records; then ``how`` must be ``"inner"``, and state is never removed.
+        left, right: the columns of each side that go on; by default all.
+        suffix: what is appended to the names of right columns that the left side has too.
 
-    Guarantees: for records on time the pairs are the same however the input was divided into steps.
-    Late records are dropped and counted (with ``late="process"`` they meet what is still kept).
+    Guarantees: for records on time, the pairs do not depend on how the input was divided into
+    steps. Late records are dropped and counted. With ``late="process"``, they meet what is still
+    kept.
+
     State: the columns of each record, until no partner can come; a row and a timer for each quarter
-    of the bound.
-    Cost: for each record about six look-ups, and the records of its key in the bound.
+    of the bound. Cost: for each record about six look-ups, and the records of its key within the
+    bound.
 
     Example::
 
@@ -82,7 +91,8 @@ class Join(ColumnarComputation):
         paid = p.compute("paid", join, keys={orders: "id", payments: "order"})
 
     Raises:
-        PipelineError: for a bound that is none; when drawn, for columns that cannot be kept or named.
+        PipelineError: for an invalid bound. When the pipeline is built, for columns that cannot be
+            kept or named.
     """
 
     deterministic = True
@@ -112,7 +122,7 @@ class Join(ColumnarComputation):
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
         place = place_of(self, inputs)
         expect_inputs(inputs, 2, place)
-        # sides of its own: another drawing of the same object has other streams
+        # Copied, since the same object may be used in another pipeline with other streams.
         self._left, self._right = copy.copy(self._left), copy.copy(self._right)
         found: dict[str, Declaration | Output] = {}
         fields: list[pa.Field] = []
@@ -156,7 +166,7 @@ class Join(ColumnarComputation):
     def _pair(
         self, ctx: BatchContext, batch: KeyedBatch, stored: Stored, own: _Side, other: _Side
     ) -> Any:
-        """Produce the pairs of new records with kept ones; say which records have found a partner."""
+        """Produce the pairs of new records with kept ones. Return which records found a partner."""
         times = batch.timestamps_us
         first, last = self._bucket(times + own.low), self._bucket(times + own.high)
         at, step = spread(last - first + 1)
@@ -184,7 +194,7 @@ class Join(ColumnarComputation):
     def _mark(
         self, batch: KeyedBatch, side: _Side, mine: I64, buckets: I64, numbers: I64, known: Any
     ) -> None:
-        """Note which kept records have found their first partner."""
+        """Mark the kept records that have found their first partner."""
         new = np.flatnonzero(~known)
         places = np.stack([batch.group_of_row[mine[new]], buckets[new], numbers[new]])
         _, once = np.unique(places, axis=1, return_index=True)
@@ -204,7 +214,7 @@ class Join(ColumnarComputation):
         at = rows.at(parts.row_keys, bucket=bucket[group], number=before[group] + parts.ranks)
         at.upsert(**taken(stored, parts.positions))
         if self._bounded:
-            # over when the last record that may be in the bucket has no partner to come
+            # A bucket is over when no partner can come for its latest possible record.
             over = (bucket[fresh] + 1) * self._width + side.high
             self._table(side, "over").set(parts.keys[fresh], over, tags=bucket[fresh])
 
@@ -228,10 +238,10 @@ class Join(ColumnarComputation):
 
 
 def _bounds(within: Within) -> tuple[int, int]:
-    """Return how much later (or earlier) a right record may be than its left partner.
+    """Return the lowest and the highest value of ``t_right - t_left`` for a pair.
 
     Raises:
-        PipelineError: when there is no such time.
+        PipelineError: if no time lies in between.
     """
     if within is None:
         return 0, 0

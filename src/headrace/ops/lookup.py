@@ -1,16 +1,20 @@
-"""Lookup: each record with the row that a slowly changing table had for its key at that time."""
+"""Lookup: each record with the row that a slowly changing table had for its key at its time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Timer
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.ops.columns import (
     I64,
     distinct_names,
@@ -21,39 +25,34 @@ from headrace.ops.columns import (
     with_nulls,
 )
 from headrace.ops.payload import Payload, Stored, joined, taken
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys
-
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
 
 
 class Lookup(ColumnarComputation):
     """Each record of a stream, with the version of its key's row that was valid at its event time.
 
-    The first input in ``keys=`` is the stream, the second one the table. Each record of the table is a
-    *version* of its key's row, valid from its event time until the next one's; of two of one time the
-    one that arrived later counts. Produces on ``out`` the columns of the record and then those of
-    the version.
+    The first input in ``keys=`` is the stream, the second one is the table. Each record of the
+    table is a *version* of its key's row. It is valid from its event time until that of the next
+    one. Of two versions of one time, the one that arrived later counts. The productions on ``out``
+    have the columns of the record, followed by those of the version.
 
     Args:
-        how: ``"left"``: a record without a valid version goes on with nulls; ``"inner"``: it does not.
-        wait: whether a record waits until the watermark has passed it, so that all versions it may meet
-            are there. Then the result is the same however the input was divided into steps, and a
-            record's event time is put off by a microsecond, for the watermark has to pass it.
-            Otherwise a record is
-            matched at once, with the versions known by then: those of the steps before, and of this
-            step if ``table=0``.
-        table: which input is the table: 1, the second one, or 0, the first.
-        stream_columns, table_columns: which columns go on; all if not given.
-        suffix: what is put after names of the table's columns that the stream has too.
+        how: ``"left"``: a record without a valid version goes on with nulls. ``"inner"``: it does
+            not go on.
+        wait: whether a record waits until the watermark has passed it, so that all versions that it
+            may meet have come. Then the result does not depend on how the input was divided into
+            steps. The event time becomes a microsecond later, since the watermark must pass the
+            record. If False, a record is matched at once, with the versions known by then: those of
+            earlier steps and, with ``table=0``, of this step.
+        table: which input is the table: 1 for the second one, 0 for the first one.
+        stream_columns, table_columns: the columns that go on; by default all.
+        suffix: what is appended to the names of the table's columns that the stream has too.
 
-    Late records of the stream are dropped and counted; late versions are taken in. A version is
-    forgotten
-    when the watermark has reached the next one: no record to come can meet it.
+    Late records of the stream are dropped and counted. Late versions are accepted. A version is
+    forgotten when the watermark has reached the next one, since no further record can meet it.
 
-    State: the last version of each key, for ever, and those before it that records may still meet; with
-    ``wait``, the records that wait. Cost: for each record the versions of its key, mostly one; for
-    a version those of its key.
+    State: the last version of each key, which is never removed; earlier versions that records may
+    still meet; with ``wait``, the records that wait. Cost: for each record the versions of its key,
+    usually one, and for each version the versions of its key.
 
     Example::
 
@@ -61,13 +60,14 @@ class Lookup(ColumnarComputation):
         p.compute("euros", euros, keys={payments: "currency", rates: "currency"})
 
     Raises:
-        PipelineError: for arguments that are none; when drawn, for columns that cannot be kept or
-            named.
+        PipelineError: for invalid arguments. When the pipeline is built, for columns that cannot be
+            kept or named.
     """
 
     deterministic = True
 
-    default_late = "process"  # judged here: versions are taken in, records are not
+    # Lateness is judged here: late versions are accepted, late records are not.
+    default_late = "process"
     judges_late = True
 
     heads: TableHandle
@@ -119,7 +119,7 @@ class Lookup(ColumnarComputation):
             waiting = TableState(self._record.columns, sub={"at": int, "number": int})
             found["waiting_heads"] = TableState({"count": int}, sub={"at": int})
             found["waiting"] = waiting
-            found["due"] = Timer(EVENT_TIME)  # before "old", as timers go by name
+            found["due"] = Timer(EVENT_TIME)  # fires before "old", since timers fire by name
         return found
 
     # -- records ------------------------------------------------------------------------------
@@ -165,11 +165,12 @@ class Lookup(ColumnarComputation):
         """Produce records with the versions that they meet.
 
         Args:
-            keys: each key once.
-            groups: for each record the position of its key.
+            ctx: the context of the handler.
+            keys: the keys, each once.
+            groups: for each record, the position of its key.
             times: the event time of each record.
-            row_keys: the key of each record, as it is produced.
-            records: their columns.
+            row_keys: the key with which each record is produced.
+            records: the columns of the records.
         """
         at, versions = self._known(keys, self.heads.at(keys)["count"])
         met = _as_of(at, versions["at"], groups, times)
@@ -188,13 +189,13 @@ class Lookup(ColumnarComputation):
     # -- versions -----------------------------------------------------------------------------
 
     def _known(self, keys: Keys, counts: I64) -> tuple[I64, Stored]:
-        """Return the versions of some keys: the position of the key, and the columns."""
+        """Return the kept versions of some keys: the positions of their keys, and their columns."""
         at, numbers = spread(counts)
         rows = self.versions.at(keys[at], number=numbers)
         return at, {"at": rows["at"], **self._version.read(rows)}
 
     def _learn(self, batch: KeyedBatch) -> None:
-        """Take in new versions."""
+        """Add new versions."""
         counts = self.heads.at(batch.keys)["count"]
         at, known = self._known(batch.keys, counts)
         both = joined(known, {"at": batch.timestamps_us, **self._version.of(batch)})
@@ -202,11 +203,11 @@ class Lookup(ColumnarComputation):
         order = np.lexsort((both["at"], groups))
         times = both["at"][order]
         same = (groups[order][1:] == groups[order][:-1]) & (times[1:] == times[:-1])
-        order = order[np.append(~same, True)]  # of those of one time the last
+        order = order[np.append(~same, True)]  # of versions of one time, the last
         self._write(batch.keys, counts, groups[order], taken(both, order))
 
     def _write(self, keys: Keys, before: I64, groups: I64, versions: Stored) -> None:
-        """Let keys have these versions, and none of the numbers that they had beyond."""
+        """Store these versions for their keys, and delete rows beyond them."""
         counts = np.bincount(groups, minlength=len(keys))
         firsts = starts_of(groups)
         numbers = np.arange(len(groups)) - np.repeat(firsts, counts[counts > 0])
@@ -235,7 +236,7 @@ class Lookup(ColumnarComputation):
         heads.delete()
 
     def _forget(self, ctx: BatchContext, keys: Keys) -> None:
-        """Drop versions that the watermark has reached the next one of."""
+        """Delete versions whose successor the watermark has reached."""
         counts = self.heads.at(keys)["count"]
         at, known = self._known(keys, counts)
         reached = known["at"] <= ctx.low_watermark_us
@@ -244,10 +245,10 @@ class Lookup(ColumnarComputation):
 
 
 def _as_of(version_of: I64, versions: I64, record_of: I64, records: I64) -> I64:
-    """Return for each record the last version of its group at or before it; -1 where there is none.
+    """Return, for each record, the last version of its group at or before it; -1 for none.
 
     Args:
-        version_of, record_of: the group of each version, of each record.
+        version_of, record_of: the group of each version, and of each record.
         versions, records: their times.
     """
     groups = np.concatenate([version_of, record_of])

@@ -1,36 +1,33 @@
-"""Which panes of a key there are: marks, so that nobody looks for panes that are not there.
+"""Marks of the panes that a key has, so that no others are looked up.
 
-A key may have records in a few of the panes of a window only: in five of sixty, say. Its panes are
-therefore marked in words of ``SPAN`` panes each, and a window reads its words and the panes marked there.
+A key may have records in only a few panes of a window, such as five of sixty. So its panes are
+marked in words of ``SPAN`` bits. A window reads its words, and then only the panes that are marked
+there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from headrace.computation.batches import Keys
+from headrace.computation.table_handles import TableHandle
 from headrace.ops.columns import I64, Mask, spread
-from headrace.state.rows import Keys
 
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
-
-#: So many panes a word marks; so many bits a float tells exactly.
+#: Number of panes that a word marks. A float represents this many bits exactly.
 SPAN = 48
-#: Before any pane.
+#: A number before that of any pane.
 NONE = -(2**62)
 
 
 def mark(table: TableHandle, keys: Keys, panes: I64) -> I64:
-    """Mark panes that are new; return for each the one before it, or ``NONE`` if it is not close.
+    """Mark new panes. Return for each the pane before it, or ``NONE`` if that is not close.
 
-    Close is what the word before that of the pane has, at the farthest.
+    Panes are close if their words are the same or neighbours.
 
     Args:
         table: the marks, with a sub column ``word``.
-        keys: of each pane; the panes of a key lie side by side.
-        panes: their numbers, ascending within a key; none is marked.
+        keys: the key of each pane. The panes of a key are adjacent.
+        panes: their numbers, ascending within a key. None is marked yet.
     """
     words, bits = np.divmod(panes, SPAN)
     runs = _Runs(keys, words)
@@ -46,9 +43,16 @@ def mark(table: TableHandle, keys: Keys, panes: I64) -> I64:
 
 
 def marked(table: TableHandle, keys: Keys, first: I64, count: int) -> tuple[I64, I64]:
-    """Return which of ``count`` panes from ``first`` on there are of each key: (of which key, which pane).
+    """Return the marked panes among ``count`` panes from ``first`` on, for each key.
 
-    Both ascend.
+    Args:
+        table: the marks.
+        keys: the keys.
+        first: the number of the first pane, for each key.
+        count: the number of panes.
+
+    Returns:
+        The position of the key, and the number of the pane, for each marked pane. Both ascend.
     """
     begin = first // SPAN
     at, number = spread((first + count - 1) // SPAN - begin + 1)
@@ -65,8 +69,8 @@ def unmark(table: TableHandle, keys: Keys, panes: I64) -> None:
 
     Args:
         table: the marks.
-        keys: of each pane; the panes of a key lie side by side.
-        panes: their numbers, ascending within a key; each is marked.
+        keys: the key of each pane. The panes of a key are adjacent.
+        panes: their numbers, ascending within a key. Each is marked.
     """
     if not len(panes):
         return
@@ -79,11 +83,11 @@ def unmark(table: TableHandle, keys: Keys, panes: I64) -> None:
 
 
 class _Runs:
-    """Stretches of rows that have a key and a word in common.
+    """Stretches of rows with the same key and word.
 
     Attributes:
-        starts: where each begins.
-        of_row: for each row, in which it is.
+        starts: the first row of each stretch.
+        of_row: the stretch of each row.
     """
 
     def __init__(self, keys: Keys, words: I64) -> None:
@@ -95,13 +99,13 @@ class _Runs:
 
 
 def _highest(marks: I64) -> I64:
-    """Return the number of the highest bit of each word that has one."""
+    """Return the number of the highest bit in each word. Words without a bit have no meaning."""
     exponents: I64 = np.frexp(marks.astype(np.float64))[1].astype(np.int64)
     return exponents - 1
 
 
 def _bits(marks: I64) -> tuple[I64, I64]:
-    """Return all bits that are set: of which word, and which."""
+    """Return all bits that are set: the position of the word, and the number of the bit."""
     some: Mask = marks != 0
     at = np.flatnonzero(some)
     each = np.unpackbits(marks[at].astype("<i8").view(np.uint8), bitorder="little")

@@ -1,4 +1,4 @@
-"""Whole records kept in tables: their columns, and where they are null, which tables cannot say."""
+"""Whole records kept in tables: their columns and, since tables have no nulls, a mask of nulls."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.computation import InputStream
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.computation import InputStream
 from headrace.errors import PipelineError
 from headrace.ops.columns import I64, column_type, field_of, values_of, with_nulls
-from headrace.state.columns import Column, in_micros
-from headrace.state.rows import KeyedBatch
+from headrace.schema.columns import Column, in_micros
 
 _NULLS = "nulls"
 _MOST_NULLABLE = 63
 
-#: Columns of stored records, by the name that the table has for them.
+#: Columns of stored records, by their names in the table.
 Stored = dict[str, Column]
 
 
 class Payload:
-    """Some columns of a stream's records, as a table keeps them and as they come out again.
+    """Some columns of a stream's records, in the form in which a table keeps and returns them.
 
     Args:
-        stream: what has the columns.
-        chosen: which of them; None for all.
-        place: what to name in an error.
+        stream: the stream that has the columns.
+        chosen: the columns; None for all.
+        place: the place to name in an error.
 
     Raises:
-        PipelineError: for a column that is not there, or that a table cannot keep.
+        PipelineError: for a column that does not exist, or that a table cannot keep.
     """
 
     def __init__(self, stream: InputStream, chosen: Sequence[str] | None, place: str) -> None:
@@ -52,7 +52,7 @@ class Payload:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The table's columns."""
+        """The table's columns, by name."""
         nulls = {_NULLS: pa.int64()} if self._nullable else {}
         return {**{f"v_{kind.name}": kind.arrow for kind in self._kinds}, **nulls}
 
@@ -68,11 +68,11 @@ class Payload:
         return {**stored, _NULLS: nulls} if self._nullable else stored
 
     def shown(self, batch: KeyedBatch) -> dict[str, pa.Array]:
-        """Return the records of a batch as columns of a production, without keeping them."""
+        """Return the records of a batch as columns of a production, without storing them."""
         return {kind.name: _as_kept(batch.arrow(kind.name), kind.arrow) for kind in self._kinds}
 
     def read(self, rows: Any) -> Stored:
-        """Return the records that table rows hold."""
+        """Return the records in table rows."""
         return {name: rows[name] for name in self.columns}
 
     def arrow(self, stored: Stored) -> dict[str, pa.Array]:
@@ -100,5 +100,5 @@ def taken(stored: Stored, at: Any) -> Stored:
 
 
 def joined(one: Stored, other: Stored) -> Stored:
-    """Return the records of both, one after the other."""
+    """Return two sets of records, one after the other."""
     return {name: np.concatenate([one[name], other[name]]) for name in one}

@@ -1,46 +1,47 @@
-"""Reduce: all records of a key to one, by a function of two."""
+"""Reduce: all records of a key combined into one, by a function of two."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.ops.columns import I64, column_type, expect_inputs, field_of, place_of, values_of
-from headrace.state.columns import Column
-from headrace.state.rows import KeyedBatch
+from headrace.schema.columns import Column
 
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
-
-#: Column → a value for each of many keys.
+#: Column → array with a value for each key.
 Columns = dict[str, Column]
 
 
 class Reduce(ColumnarComputation):
-    """What a key's records come to under a function of two of them: of what they came to, and the next.
+    """Combines the records of a key with a function of two: the result so far, and the next record.
 
-    The function works on many keys at once: it gets two dicts, column → array with a value for each
-    key, and returns such a dict. Times are integers of microseconds, texts are objects. The first
-    record of a key begins. Produces what a key has come to, on ``out``, for each key that had
-    records in a step.
+    The function works on many keys at once. It gets two dicts, column → array with a value for each
+    key, and returns such a dict. Times are integers of microseconds, texts are objects. A key's
+    first record is its first result. For each key that had records in a step, the result is
+    produced on ``out``.
 
     Args:
-        function: ``function(so_far, next) -> dict`` of the same columns; what it says of a key must
+        function: ``function(so_far, next) -> dict`` of the same columns. The result for a key must
             depend on that key's values alone.
-        columns: which columns it works on; all if not given. A record with a null in one of them is
+        columns: the columns it works on; by default all. A record with a null in one of them is
             left out.
-        associative: promises that ``f(f(a, b), c) = f(a, f(b, c))``. Then a step's records of a key are
-            combined pairwise, in logarithmic rounds; otherwise one after another in the order of
-            arrival, in as many calls as the busiest key has records in the step.
+        associative: a promise that ``f(f(a, b), c) = f(a, f(b, c))``. A step's records of a key are
+            then combined pairwise, in a logarithmic number of calls. Otherwise they are combined
+            one after another, in order of arrival. That takes as many calls as the busiest key has
+            records in the step.
 
-    Guarantees: without ``associative`` the function sees exactly the sequence of a key's records.
-    State: a row for each key, for ever.
+    Guarantees: without ``associative``, the function sees exactly the sequence of a key's records.
+
+    State: a row for each key, which is never removed.
 
     Example::
 
@@ -52,8 +53,9 @@ class Reduce(ColumnarComputation):
         p.compute("farthest", hr.ops.Reduce(farther, associative=True), keys={trips: "car"})
 
     Raises:
-        PipelineError: for what is no function; when drawn, for wrong columns.
-        UserCodeError: in the step, when the function returns other columns.
+        PipelineError: for an object that is not a function. When the pipeline is built, for wrong
+            columns.
+        UserCodeError: in the step, if the function returns other columns.
     """
 
     kept: TableHandle
@@ -74,7 +76,8 @@ class Reduce(ColumnarComputation):
         names = inputs[0].values.schema.names if self._chosen is None else self._chosen
         self._kinds = [column_type(field_of(inputs[0], name, place), place) for name in names]
         columns = {kind.name: kind.arrow for kind in self._kinds}
-        # In the table under names of ours: a stream's may be none that a table can have.
+        # Renamed in the table, since a table cannot have all names that a stream's columns can
+        # have.
         table = {f"v_{name}": kind for name, kind in columns.items()}
         fields = [pa.field(name, kind, nullable=False) for name, kind in columns.items()]
         return {"kept": TableState(table), "out": Output(pa.schema(fields))}
@@ -104,7 +107,7 @@ class Reduce(ColumnarComputation):
     def _in_order(
         self, so_far: Columns, begun: Any, values: Columns, ranks: I64, groups: I64
     ) -> Columns:
-        """Take in values one after another: the first of all keys, then the second ones, and so on."""
+        """Combine values one after another: the first of all keys, then all second ones, etc."""
         by_rank = np.argsort(ranks, kind="stable")
         edges = np.flatnonzero(np.diff(ranks[by_rank], prepend=-1, append=-1))
         for number, (first, last) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
@@ -119,7 +122,7 @@ class Reduce(ColumnarComputation):
         return so_far
 
     def _paired(self, values: Columns, groups: I64) -> Columns:
-        """Return what each group's values come to, neighbours first; one value for each group."""
+        """Return the combined values of each group, neighbours first: one value for each group."""
         while True:
             ranks = np.arange(len(groups)) - np.searchsorted(groups, groups)
             second = np.flatnonzero(ranks % 2 == 1)
@@ -131,7 +134,11 @@ class Reduce(ColumnarComputation):
             values, groups = _taken(values, stays), groups[stays]
 
     def _of(self, one: Columns, other: Columns) -> Columns:
-        """Call the function; bring what it returns to the columns' types."""
+        """Call the function, and convert its result to the columns' types.
+
+        Raises:
+            TypeError: if it returns other columns.
+        """
         length = len(next(iter(other.values())))
         found = self._function(one, other)
         if not isinstance(found, Mapping) or set(found) != set(other):

@@ -1,48 +1,50 @@
-"""Running aggregates: what all records of a key have come to so far."""
+"""Running aggregates: the aggregates of all records of a key so far."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.ops.aggregates import Aggregate, Aggregation, Partial
 from headrace.ops.columns import place_of
-from headrace.state.rows import KeyedBatch
-
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
 
 Emit = Literal["step", "record"]
 
 
 class Running(ColumnarComputation):
-    """Aggregates of all records of a key since the beginning.
+    """Aggregates of all records of a key so far.
 
-    Produces a record with a column for each aggregate, on ``out``, at the highest event time of the
-    records that it is due to.
+    Produces on ``out`` a record with a column for each aggregate, at the highest event time of the
+    records that caused it.
 
     Args:
-        emit: ``"step"``: one production for each key that had records in a step (and input stream);
-            ``"record"``: one for each record, with what the key had come to by then.
-        aggregates: the result's name → what is asked.
+        emit: ``"step"`` produces one record for each key that had records in a step, for each input
+            stream. ``"record"`` produces one for each record, with the aggregates up to that
+            record.
+        aggregates: the aggregates, by the name of their result.
 
-    Guarantees: the last production of a key holds all its on-time records, however the input was
-    divided into steps; what is seen before that, with ``emit="step"``, follows the steps. State: a
-    row for each key, for ever.
-    Cost: a look-up and a write for each key of a step; ``emit="record"`` takes logarithmic rounds
-    in the records of the busiest key.
+    Guarantees: the last production of a key covers all its on-time records, however the input was
+    divided into steps. With ``emit="step"``, earlier productions depend on the steps.
+
+    State: a row for each key, which is never removed. Cost: a look-up and a write for each key of a
+    step. ``emit="record"`` takes a number of rounds that is logarithmic in the records of the
+    busiest key.
 
     Example::
 
         totals = p.compute("totals", hr.ops.Running(visits=hr.ops.Count()), keys={hits: "page"})
 
     Raises:
-        PipelineError: when drawn, for a column that is not there or cannot be aggregated so.
+        PipelineError: when the pipeline is built, for a column that does not exist or cannot be
+            aggregated in this way.
     """
 
     deterministic = True
@@ -77,7 +79,7 @@ class Running(ColumnarComputation):
         ctx.produce("out", batch.keys, self._aggregation.results(now))
 
     def _each(self, before: Partial, batch: KeyedBatch) -> Partial:
-        """Return what each key had come to at each of its records."""
+        """Return the aggregates of each key up to each of its records."""
         alone = self._aggregation.of_records(batch)
         firsts = {name: values[batch.starts] for name, values in alone.items()}
         merged = self._aggregation.merged(before, firsts)

@@ -1,57 +1,59 @@
-"""Sessions: windows as long as a key's records keep coming."""
+"""Session windows, which last as long as a key's records keep coming."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Timer
+from headrace.computation.table_handles import TableHandle
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.eventtime.timestamps import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation, Partial
 from headrace.ops.columns import I64, Mask, place_of, spread, starts_of
 from headrace.ops.windows import WINDOW, bounds, positive, window_fields
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys
-
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
 
 
 class Session(ColumnarComputation):
-    """Aggregates of a key's records in sessions, which end when nothing came for ``gap``.
+    """Aggregates of a key's records in sessions, which end when no record comes for ``gap``.
 
-    A record at *t* alone is the session [*t*, *t* + gap); sessions of a key that overlap are one, so a
-    record between two joins them. Produces a record (window_start, window_end, aggregates…) on
-    ``out`` for each, once, when the input watermark reaches its end + ``allowed_lateness``, which
-    is its event time.
+    A single record at *t* is the session [*t*, *t* + gap). Overlapping sessions of a key are one
+    session, so a record that lies between two joins them. When the input watermark reaches a
+    session's end + ``allowed_lateness``, one record (window_start, window_end, aggregates…) is
+    produced on ``out``, at that event time.
 
     Args:
-        gap: how long nothing comes until a session has ended.
+        gap: how long no record comes before a session ends.
         allowed_lateness: how long a session waits for late records after its end.
-        aggregates: the result's name → what is asked.
+        aggregates: the aggregates, by the name of their result.
 
-    Late is a record when a session of it alone would have been produced; it is counted and dropped.
-    One that is behind the watermark and not late begins a session if the one that it would
-    have joined was produced.
+    A record is late when a session of this record alone would have been produced. It is counted and
+    dropped. A record that is behind the watermark and not late may find that the session it would
+    have joined was produced. It then starts a session of its own.
 
-    Guarantees: for records that are not behind the watermark the result is the same however the
-    input was divided into steps. State: the open sessions of each key, with a timer, until they are
-    produced. Cost: the open sessions of the keys that have records, mostly one each.
+    Guarantees: for records that are not behind the watermark, the result does not depend on how the
+    input was divided into steps.
+
+    State: the open sessions of each key, with a timer, until they are produced. Cost: the open
+    sessions of the keys that have records, usually one each.
 
     Example::
 
         p.compute("visits", hr.ops.Session("30m", pages=hr.ops.Count()), keys={hits: "user"})
 
     Raises:
-        PipelineError: for a wrong duration; when drawn, for a wrong column.
+        PipelineError: for a wrong duration. When the pipeline is built, for a wrong column.
     """
 
     deterministic = True
 
-    default_late = "process"  # judged here, see above
+    default_late = "process"  # lateness is judged here
     judges_late = True
 
     heads: TableHandle
@@ -69,8 +71,9 @@ class Session(ColumnarComputation):
         self._aggregation = Aggregation(self._asked, inputs, place_of(self, inputs), WINDOW)
         columns = {"begins": pa.int64(), "ends": pa.int64(), **self._aggregation.columns}
         return {
-            "heads": TableState({"count": int}),  # how many open sessions the key has,
-            "sessions": TableState(columns, sub={"number": int}),  # in order of time, from 0
+            "heads": TableState({"count": int}),  # the number of the key's open sessions
+            # Open sessions of a key are numbered in order of time, from 0.
+            "sessions": TableState(columns, sub={"number": int}),
             "over": Timer(EVENT_TIME),
             "out": Output(pa.schema([*window_fields(), *self._aggregation.fields])),
         }
@@ -92,14 +95,14 @@ class Session(ColumnarComputation):
         self._write(keys, counts, groups, merged)
 
     def _stored(self, keys: Keys, counts: I64) -> tuple[I64, Partial]:
-        """Return the open sessions of some keys: the position of the key, and the columns."""
+        """Return the open sessions of some keys: the positions of their keys, and their columns."""
         at, numbers = spread(counts)
         rows = self.sessions.at(keys[at], number=numbers)
         names = ("begins", "ends", *self._aggregation.columns)
         return at, {name: rows[name] for name in names}
 
     def _joined(self, groups: I64, sessions: Partial) -> tuple[I64, Partial]:
-        """Return sessions with those that overlap made one, ascending by (group, begin)."""
+        """Return sessions with overlapping ones joined, ascending by (group, start)."""
         order = np.lexsort((sessions["begins"], groups))
         groups = groups[order]
         sessions = {name: values[order] for name, values in sessions.items()}
@@ -112,7 +115,7 @@ class Session(ColumnarComputation):
         return groups[starts], joined
 
     def _write(self, keys: Keys, before: I64, groups: I64, sessions: Partial) -> None:
-        """Let keys have these open sessions, and none of the numbers that they had beyond."""
+        """Store these open sessions for their keys, and delete rows beyond them."""
         counts = np.bincount(groups, minlength=len(keys))
         firsts = starts_of(groups)
         numbers = np.arange(len(groups)) - np.repeat(firsts, counts[counts > 0])
@@ -142,9 +145,9 @@ def _chosen(sessions: Partial, which: Mask) -> Partial:
 
 
 def _apart(groups: I64, begins: I64, ends: I64) -> I64:
-    """Return where a session begins that overlaps none before it in its group."""
+    """Return the positions of sessions that overlap no earlier one of their group."""
     known, codes = np.unique(ends, return_inverse=True)
-    # A running maximum within each group: what is of a later group counts higher than all before.
+    # A running maximum within each group: values of a later group count higher than all before.
     highest = np.maximum.accumulate(groups * len(known) + codes)
     reached = known[highest[:-1] % len(known)]
     fresh = (groups[1:] != groups[:-1]) | (begins[1:] >= reached)

@@ -1,10 +1,12 @@
-"""Operators without state: another record for each, some of them, or any number for each.
+"""Operators without state: one new record, one or none, or any number for each record.
 
-Their functions get a batch (:class:`headrace.KeyedBatch`): ``batch["amount"]`` is a NumPy array with a
-value for each record, ``batch.arrow("amount")`` the same as Arrow, ``batch.timestamps_us`` the event
-times. What a function says of a record must depend on that record alone: a batch holds other
-records when workers or steps are others. Keys and event times stay as they are; records behind the
-watermark are passed on, since nothing here is ever closed.
+Their functions get a batch (:class:`headrace.KeyedBatch`). ``batch["amount"]`` is a NumPy array
+with a value for each record, ``batch.arrow("amount")`` is the same in Arrow, and
+``batch.timestamps_us`` are the event times.
+
+The result for a record must depend on that record alone, since batches hold other records if
+workers or steps are different. Keys and event times stay the same. Records behind the watermark are
+passed on, since these operators never close anything.
 """
 
 from __future__ import annotations
@@ -14,17 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from headrace.columnar import BatchContext, ColumnarComputation
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
 from headrace.errors import PipelineError
 from headrace.ops.columns import place_of, same_schema
 from headrace.schema import value_type_of
-from headrace.state.rows import KeyedBatch
 
 
 class _Stateless(ColumnarComputation):
     default_late = "process"
-    judges_late = True  # (nothing is late for what keeps nothing)
+    judges_late = True  # nothing is late for code without state
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -36,11 +39,11 @@ class _Stateless(ColumnarComputation):
 
 
 class Map(_Stateless):
-    """Another record for each record.
+    """Replaces each record by another record.
 
     Args:
-        function: of a batch; returns the new columns, as a dict of arrays with a value for each
-            record (for a scalar type the array itself).
+        function: a function of a batch. It returns the new columns, as a dict of arrays with a
+            value for each record; for a scalar type, the array itself.
         type: the new records' type: a struct, a dataclass, a scalar, or a dict of name → type.
 
     Cost: one call for the records of a step, on each worker.
@@ -51,8 +54,8 @@ class Map(_Stateless):
         p.compute("euros", euros, keys={bids: "auction"})
 
     Raises:
-        PipelineError: for what is no function, or a type that a stream cannot carry.
-        UserCodeError: in the step, when what the function returns does not fit the type.
+        PipelineError: for an object that is not a function, or a type that a stream cannot carry.
+        UserCodeError: in the step, if the function's result does not fit the type.
     """
 
     def __init__(self, function: Callable[[KeyedBatch], Any], type: Any) -> None:
@@ -67,18 +70,19 @@ class Map(_Stateless):
 
 
 class Filter(_Stateless):
-    """Some of the records, as they are.
+    """Passes on some of the records, unchanged.
 
     Args:
-        function: of a batch; returns for each record whether it goes on.
+        function: a function of a batch. It returns for each record whether it goes on.
 
     Example::
 
         p.compute("dear", hr.ops.Filter(lambda b: b["cents"] > 1_000), keys={bids: "auction"})
 
     Raises:
-        PipelineError: for what is no function; when drawn, for streams of different columns.
-        UserCodeError: in the step, when the function returns anything but a boolean for each record.
+        PipelineError: for an object that is not a function. When the pipeline is built, for streams
+            with different columns.
+        UserCodeError: in the step, if the function does not return a boolean for each record.
     """
 
     def __init__(self, function: Callable[[KeyedBatch], Any]) -> None:
@@ -100,11 +104,12 @@ class Filter(_Stateless):
 
 
 class FlatMap(_Stateless):
-    """Any number of records for each record.
+    """Replaces each record by any number of records.
 
     Args:
-        function: of a batch; returns a pair: for each new record the position (from 0) of the
-            record that it comes of, ascending, and the new columns as :class:`Map` has them.
+        function: a function of a batch. It returns a pair. The first item has, for each new record,
+            the position (from 0) of the record from which it comes, ascending. The second item is
+            the new columns, as for :class:`Map`.
         type: the new records' type.
 
     Example::
@@ -118,8 +123,8 @@ class FlatMap(_Stateless):
         p.compute("words", hr.ops.FlatMap(words, {"word": str}), keys={lines: "file"})
 
     Raises:
-        PipelineError: for what is no function, or a type that a stream cannot carry.
-        UserCodeError: in the step, when what the function returns does not fit.
+        PipelineError: for an object that is not a function, or a type that a stream cannot carry.
+        UserCodeError: in the step, if the function's result does not fit.
     """
 
     def __init__(self, function: Callable[[KeyedBatch], tuple[Any, Any]], type: Any) -> None:

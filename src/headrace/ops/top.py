@@ -1,15 +1,17 @@
-"""Short lists for each key: its best records by a column, or its newest."""
+"""Short lists for each key: its best records by a column, or its newest records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import Declaration, InputStream, Output
+from headrace.computation.batches import KeyedBatch
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.ops.columns import (
     I64,
@@ -24,20 +26,16 @@ from headrace.ops.columns import (
     values_of,
 )
 from headrace.ops.payload import Payload, Stored, joined, taken
-from headrace.state.columns import Column, ColumnType
-from headrace.state.rows import KeyedBatch
-
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
+from headrace.schema.columns import Column, ColumnType
 
 RANK = "rank"
 
 
 class _Ranked(ColumnarComputation):
-    """A list of at most so many records for each key, kept in order, produced when it changes.
+    """Base of operators that keep an ordered list of at most ``n`` records for each key.
 
-    A list of one is produced only when it is a record of the step: so of that one nothing is kept but
-    what it is ordered by.
+    A list is produced when it changes. A list of one record is only produced if that record is of
+    this step. So for ``n=1`` only the value that decides the order is kept, not the record.
     """
 
     deterministic = True
@@ -75,11 +73,14 @@ class _Ranked(ColumnarComputation):
         raise NotImplementedError
 
     def _values(self, batch: KeyedBatch) -> tuple[Column, Mask | None]:
-        """Return what records are ordered by, and which of them have it."""
+        """Return the values by which records are ordered, and a mask of records that have one."""
         raise NotImplementedError
 
     def _order(self, groups: I64, by: Column, ages: I64) -> I64:
-        """Return positions in order of the lists; lower ages came before."""
+        """Return the positions in the order of the lists.
+
+        Of equal values, lower ages came first.
+        """
         raise NotImplementedError
 
     def process_batch(self, ctx: BatchContext, batch: KeyedBatch) -> None:
@@ -110,13 +111,16 @@ class _Ranked(ColumnarComputation):
         self._show(ctx, batch, groups[kept], rank[rank < self._n], taken(both, kept), new[kept])
 
     def _ages(self, places: I64) -> I64:
-        """Return ages of the records that are known, all before those of the batch, by their places."""
+        """Return the ages of the kept records, by their places.
+
+        All are before those of the batch.
+        """
         raise NotImplementedError
 
     def _show(
         self, ctx: BatchContext, batch: KeyedBatch, groups: I64, rank: I64, lists: Stored, new: Mask
     ) -> None:
-        """Store and produce the lists that a new record is in."""
+        """Store and produce the lists that contain a new record."""
         changed = np.zeros(len(batch.keys), dtype=np.bool_)
         changed[groups[new]] = True
         rows = np.flatnonzero(changed[groups])
@@ -128,7 +132,7 @@ class _Ranked(ColumnarComputation):
         ctx.produce("out", keys, {RANK: rank + 1, **self._payload.arrow(lists)})
 
     def _show_best(self, ctx: BatchContext, batch: KeyedBatch, by: Column) -> None:
-        """Store and produce the best record of each key that is better than what was."""
+        """Store and produce the best new record of each key, if it is better than the kept one."""
         keys = batch.keys
         found = self._best_rows(batch, by)
         rows, values = self.best.at(keys), by[found]
@@ -149,34 +153,37 @@ class _Ranked(ColumnarComputation):
         raise NotImplementedError
 
     def _better(self, by: Column, known: Column) -> Mask:
-        """Say which of some records are before those that are known."""
+        """Return which of some records come before the kept ones."""
         raise NotImplementedError
 
 
 class TopN(_Ranked):
     """The ``n`` records of a key with the greatest (or least) values of a column.
 
-    When a step's records change the list of a key, it is produced whole on ``out``: a record (rank,
-    columns…) for each place, rank 1 first, at the highest event time of the key's records in the step.
+    If a step's records change the list of a key, the whole list is produced on ``out``: one record
+    (rank, columns…) for each place, starting with rank 1. Their event time is the highest one of
+    the key's records in the step.
 
     Args:
-        n: how long a list is.
-        by: the column that decides; records with a null (or NaN) there are left out.
-        columns: what is kept of a record and produced; all if not given.
+        n: the length of a list.
+        by: the column that decides. Records with a null or NaN there are left out.
+        columns: the columns that are kept and produced; by default all.
         least: whether the least values win.
 
-    Ties: of equal values the one that arrived first is before the other.
+    Ties: of equal values, the one that arrived first comes first.
 
-    Guarantees: the last list of a key is that of all its on-time records. State: ``n`` rows a key, for
-    ever (key by window as well, for one list a window); with ``n=1`` only what decides, without the
-    other columns. Cost: ``n`` rows for each key that has records in a step.
+    Guarantees: the last list of a key covers all its on-time records.
+
+    State: ``n`` rows for each key, which are never removed. With ``n=1`` only the value that
+    decides is kept, not the other columns. For one list in each window, make the window a part of
+    the key. Cost: ``n`` rows for each key that has records in a step.
 
     Example::
 
         p.compute("dearest", hr.ops.TopN(3, by="cents"), keys={bids: "auction"})
 
     Raises:
-        PipelineError: for a wrong number; when drawn, for wrong columns.
+        PipelineError: for a wrong number. When the pipeline is built, for wrong columns.
     """
 
     def __init__(
@@ -197,7 +204,7 @@ class TopN(_Ranked):
         return values, there
 
     def _ages(self, places: I64) -> I64:
-        return places - self._n  # the lower place came first, if they tie
+        return places - self._n  # of records that tie, the one in the lower place came first
 
     def _order(self, groups: I64, by: Column, ages: I64) -> I64:
         _, codes = np.unique(by, return_inverse=True)
@@ -217,24 +224,24 @@ class TopN(_Ranked):
 class LastN(_Ranked):
     """The ``n`` newest records of a key, by event time.
 
-    When a step's records change the list of a key, it is produced whole on ``out``: a record (rank,
-    columns…) for each place, the newest first with rank 1, at the highest event time of the key's
-    records in the step.
+    If a step's records change the list of a key, the whole list is produced on ``out``: one record
+    (rank, columns…) for each place, the newest first with rank 1. Their event time is the highest
+    one of the key's records in the step.
 
     Args:
-        n: how long a list is.
-        columns: what is kept of a record and produced; all if not given.
+        n: the length of a list.
+        columns: the columns that are kept and produced; by default all.
 
-    Ties: of two records of one time the one that arrived later is the newer.
+    Ties: of two records of one time, the one that arrived later is newer.
 
-    Guarantees, state and cost: as of :class:`TopN`.
+    Guarantees, state and cost are those of :class:`TopN`.
 
     Example::
 
         p.compute("latest", hr.ops.LastN(1), keys={readings: "sensor"})
 
     Raises:
-        PipelineError: for a wrong number; when drawn, for wrong columns.
+        PipelineError: for a wrong number. When the pipeline is built, for wrong columns.
     """
 
     def __init__(self, n: int, *, columns: Sequence[str] | None = None) -> None:
@@ -247,7 +254,7 @@ class LastN(_Ranked):
         return batch.timestamps_us, None
 
     def _ages(self, places: I64) -> I64:
-        return -1 - places  # the lower place came last, if they tie
+        return -1 - places  # of records that tie, the one in the lower place came last
 
     def _order(self, groups: I64, by: Column, ages: I64) -> I64:
         order: I64 = np.lexsort((-ages, ~by, groups))

@@ -1,24 +1,30 @@
 """Windows of fixed length in event time: one after another, or overlapping.
 
-A key's records are aggregated in *panes*: stretches of event time that lie as a whole in or outside
-of any window. A record changes one pane, however many windows it is in; a window that is over is
-combined of its panes. (Panes: Li et al., "No pane, no gain", SIGMOD Record 2005. When a window is
-over is told by the low watermark: MillWheel §4.) Where windows have many panes, those that a key has are
-marked (``panes``), so that a window reads no others, and a pane sets the timers that are new with it.
+A key's records are aggregated in *panes*: stretches of event time that are completely inside or
+completely outside of each window. A record changes one pane, however many windows contain it. When
+a window is over, its panes are combined. (Panes: Li et al., "No pane, no gain", SIGMOD Record 2005.
+The low watermark shows when a window is over: MillWheel §4.)
+
+If windows have many panes, the panes that a key has are marked (:mod:`headrace.ops.panes`). A
+window then reads no others, and a new pane sets only the timers that do not exist yet.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar import BatchContext, ColumnarComputation, TableState
-from headrace.computation import EVENT_TIME, Declaration, InputStream, Output, Timer
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Timer
+from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError, ensure
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.eventtime.timestamps import (
     FIRST_DATE_US,
     LAST_DATE_US,
@@ -29,26 +35,22 @@ from headrace.ops.aggregates import Aggregate, Aggregation, Count
 from headrace.ops.columns import I64, place_of, spread, starts_of
 from headrace.ops.panes import mark, marked, unmark
 from headrace.schema import TIMESTAMP
-from headrace.state.rows import FiredBatch, KeyedBatch, Keys
-
-if TYPE_CHECKING:
-    from headrace.state.tables import TableHandle
 
 WINDOW = ("window_start", "window_end")
-#: Windows of more panes have these marked; fewer are looked up as fast.
+#: With more panes than this in a window, panes are marked. Fewer panes are looked up just as fast.
 _FEW_PANES = 8
 
 
 def window_fields() -> list[pa.Field]:
-    """Return the columns that say which window a result is of."""
+    """Return the columns that identify a result's window."""
     return [pa.field(name, TIMESTAMP, nullable=False) for name in WINDOW]
 
 
 def bounds(begins: I64, ends: I64) -> dict[str, I64]:
-    """Return the columns that say which windows results are of.
+    """Return the columns that identify the results' windows.
 
-    Times before the year 1 and after 9999, which few programs can show, are shown as the first and last
-    ones of these years.
+    Times before the year 1 or after 9999, which few programs can show, appear as the first or last
+    time of these years.
     """
     both = zip(WINDOW, (begins, ends), strict=True)
     return {name: np.clip(times, FIRST_DATE_US, LAST_DATE_US) for name, times in both}
@@ -58,7 +60,7 @@ def positive(duration: DurationLike, what: str, place: str, *, least: int = 1) -
     """Return a duration in microseconds.
 
     Raises:
-        PipelineError: when it is no duration, or too short.
+        PipelineError: if it is not a duration, or too short.
     """
     if not isinstance(duration, str | int) and not hasattr(duration, "total_seconds"):
         raise PipelineError(f"{what}={duration!r} is not a duration", place=place)
@@ -69,41 +71,48 @@ def positive(duration: DurationLike, what: str, place: str, *, least: int = 1) -
 
 
 class Sliding(ColumnarComputation):
-    """Aggregates of a key's records in windows that overlap: of ``size``, beginning every ``every``.
+    """Aggregates of a key's records in overlapping windows: one of ``size`` starts every ``every``.
 
-    Produces, once for each window that has records, a record (window_start, window_end, aggregates…) on
-    ``out``, when the input watermark reaches the window's end + ``allowed_lateness``; that is also its
-    event time. Windows are half open: a record at ``window_end`` is not in them.
+    When the input watermark reaches a window's end + ``allowed_lateness``, one record
+    (window_start, window_end, aggregates…) is produced on ``out``, at that event time. Windows
+    without records produce nothing. Windows are half open: a record at ``window_end`` is not in
+    them.
 
     Args:
-        size: how long a window is: a timedelta, microseconds, or a string such as ``"10m"``.
-        every: how far apart windows begin; at most ``size``.
-        offset: when one of them begins, counted from 1970 UTC.
+        size: the length of a window: a timedelta, microseconds, or a string such as ``"10m"``.
+        every: the distance between the starts of windows; at most ``size``.
+        offset: the start of one of the windows, counted from 1970 UTC.
         allowed_lateness: how long a window waits for late records after its end.
-        aggregates: the result's name → what is asked.
+        aggregates: the aggregates, by the name of their result.
 
-    Late is a record whose windows have all been produced; it is counted and dropped. (So a record
-    behind the watermark still counts where its window is open.) One with ``late="drop"`` in the
-    drawing is dropped as soon as it is behind the watermark.
+    A record is late when all its windows have been produced. It is counted and dropped. So a record
+    behind the watermark still counts if one of its windows is open. With ``late="drop"`` in
+    ``compute``, a record is dropped as soon as it is behind the watermark.
 
-    Guarantees: for records that are not late the result is the same however the input was divided into
-    steps. State: a row for each key and pane (the greatest common divisor of ``size`` and
-    ``every``) and a timer for each key and window, until the last window they are in is produced.
-    Cost: a row for each key and pane that a step's records touch; for a new one the timers of its windows
-    that have none; for a window that is over, the panes that have records. (Windows of eight panes at most
-    are simpler: there a new pane costs all timers of its windows, and a window all its panes.)
+    Guarantees: for records that are not late, the result does not depend on how the input was
+    divided into steps.
+
+    State: a row for each key and pane, until the last window of the pane has been produced, and a
+    timer for each key and window, until the window is produced. The length of a pane is the
+    greatest common divisor of ``size`` and ``every``.
+
+    Cost: a row for each key and pane that a step's records touch; for a new pane, the timers of its
+    windows that have none; for a window that is over, the panes that have records. Windows of at
+    most eight panes work more simply: a new pane sets the timers of all its windows, and a window
+    reads all its panes.
 
     Example::
 
-        p.compute("load", hr.ops.Sliding("10m", "1m", mean=hr.ops.Mean("load")), keys={hosts: "host"})
+        p.compute("load", hr.ops.Sliding("10m", "1m", mean=hr.ops.Mean("load")), keys={hosts:
+        "host"})
 
     Raises:
-        PipelineError: for a wrong duration; when drawn, for a wrong column.
+        PipelineError: for a wrong duration. When the pipeline is built, for a wrong column.
     """
 
     deterministic = True
 
-    default_late = "process"  # a window is late as a whole, which process_batch judges
+    default_late = "process"  # lateness is that of windows, which process_batch judges
     judges_late = True
 
     panes: TableHandle
@@ -131,7 +140,8 @@ class Sliding(ColumnarComputation):
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
         self._aggregation = Aggregation(self._asked, inputs, place_of(self, inputs), WINDOW)
         marks = {"marks": TableState({"marks": int}, sub={"word": int})}
-        # (Panes that are stored without marks would not be found by them: they are another version.)
+        # Panes that were stored without marks could not be found by them, so they are another
+        # version.
         version = 2 if self._marks_panes else 1
         return {
             **(marks if self._marks_panes else {}),
@@ -159,13 +169,14 @@ class Sliding(ColumnarComputation):
             self._await(ctx, parts.keys[fresh], start[fresh])
 
     def _last_window(self, times: I64) -> I64:
-        """Return where the last window begins that each time is in."""
+        """Return the start of the last window that contains each time."""
         return times - (times - self._offset) % self._every
 
     def _await(self, ctx: BatchContext, keys: Keys, panes: I64) -> None:
-        """Set a timer for each window that new panes are in and that is still open.
+        """Set a timer for each open window that contains new panes.
 
-        Windows that a key's pane before is in as well have theirs, or were over already when that came.
+        Windows that also contain the key's previous pane need none: they have their timers, or were
+        over already when that pane came.
         """
         last = self._last_window(panes)
         many = np.full(len(panes), -(-self._size // self._every))
@@ -182,7 +193,7 @@ class Sliding(ColumnarComputation):
     def process_timers(self, ctx: BatchContext, fired: FiredBatch) -> None:
         at, starts = self._panes_of(fired)
         rows = self.panes.at(fired.keys[at], start=starts)
-        # A pane that is not there reads as zeros, which is the partial result of no record.
+        # A pane that does not exist reads as zeros, which is the partial result of no record.
         partial = self._aggregation.read(rows)
         if self._many > 1:
             partial = self._aggregation.combined(partial, starts_of(at))
@@ -195,7 +206,10 @@ class Sliding(ColumnarComputation):
             unmark(self.marks, fired.keys[at[past]], numbers)
 
     def _panes_of(self, fired: FiredBatch) -> tuple[I64, I64]:
-        """Return the panes of windows: of which window, and where each begins; at least one of each."""
+        """Return the panes of windows: the position of the window, and the start of the pane.
+
+        Each window has at least one.
+        """
         if not self._marks_panes:
             at, number = np.divmod(np.arange(len(fired) * self._many), self._many)
             return at, fired.tags[at] + number * self._pane
@@ -208,13 +222,14 @@ class Sliding(ColumnarComputation):
 class Tumbling(Sliding):
     """Aggregates of a key's records in windows of one length, one after another.
 
-    As :class:`Sliding` with ``every`` = ``size``: each record is in one window, a pane is a window.
+    Like :class:`Sliding` with ``every`` = ``size``: each record is in one window, and a pane is a
+    window.
 
     Args:
-        size: how long a window is.
-        offset: when one of them begins, counted from 1970 UTC.
+        size: the length of a window.
+        offset: the start of one of the windows, counted from 1970 UTC.
         allowed_lateness: how long a window waits for late records after its end.
-        aggregates: the result's name → what is asked.
+        aggregates: the aggregates, by the name of their result.
 
     Example::
 
@@ -229,7 +244,7 @@ class Tumbling(Sliding):
 
 
 class TumblingCount(Tumbling):
-    """How many records a key has in each window: :class:`Tumbling` with ``count=Count()``."""
+    """The number of a key's records in each window: :class:`Tumbling` with ``count=Count()``."""
 
     def __init__(
         self, size: DurationLike, /, *, offset: DurationLike = 0, allowed_lateness: DurationLike = 0

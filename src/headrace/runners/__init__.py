@@ -1,1 +1,1 @@
-"""Runners: where the tasks of a step run. The same stage functions everywhere."""
+"""Runners: where the tasks of a step run. All of them call the same functions of ``tasks``."""

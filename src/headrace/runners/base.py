@@ -1,4 +1,4 @@
-"""What a runner is."""
+"""The interface of a runner."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Collection
 
 from headrace.errors import HeadraceError, PipelineError
 from headrace.ledger.places import Places
-from headrace.step.plan import Exchange, Plan, TaskReport
+from headrace.pipeline import Pipeline
+from headrace.protocol.plan import Exchange, StepPlan, TaskReport
 from headrace.storage.base import Store
-from headrace.topology import Pipeline
 
 
 class TryFailed(Exception):
-    """The engine failed to run a try (not the user's code: that is reported in band)."""
+    """The engine failed to run an attempt. Errors of user code are in the reports instead."""
 
 
 class Runner(ABC):
-    """Runs the tasks of tries; one try at a time.
+    """Runs the tasks of an attempt, one attempt at a time.
 
     Attributes:
-        concurrent: whether tasks run elsewhere, so that the driver serves its sinks meanwhile.
-        places: the hosts that there are, and where the workers of the newest plan live.
+        concurrent: whether tasks run elsewhere, so that the driver can serve its sinks meanwhile.
+        places: the hosts that exist, and where the workers of the newest plan live.
     """
 
     concurrent: bool = False
@@ -32,42 +32,48 @@ class Runner(ABC):
         """Get ready to run a pipeline.
 
         Raises:
-            HeadraceError: when it cannot be run here, with the remedy.
+            HeadraceError: the pipeline cannot run here. The error has a remedy.
         """
 
     @abstractmethod
-    def run(self, plan: Plan) -> list[TaskReport]:
-        """Run all tasks of a try; return what they report.
+    def run(self, plan: StepPlan) -> list[TaskReport]:
+        """Run all tasks of an attempt, and return their reports.
 
         Raises:
-            TryFailed: when the engine failed; what the try has written is never used.
-            TaskTimeout: when a task took longer than the plan lets it.
-            Cancelled: when the try was to end.
+            TryFailed: the engine failed. Whatever the attempt has written is never used.
+            TaskTimeout: a task took longer than the plan allows.
+            Cancelled: the attempt was cancelled.
         """
 
     def end_try(self, error: HeadraceError, *, force: bool) -> None:
-        """Let the try that runs end, if there is one: :meth:`run` then raises. From any thread.
+        """End the running attempt, if there is one: :meth:`run` then raises.
+
+        May be called from any thread.
 
         Args:
-            error: what it is to raise, unless a task says where it was.
-            force: whether tasks are ended that do not end by themselves, if that can be done.
+            error: the error to raise, unless a task has reported one that says where it was.
+            force: whether to kill tasks that do not end by themselves, if this is possible.
         """
 
     def why_ending(self) -> HeadraceError | None:
-        """Return why a task of the try that runs was told to end, and where it was; None if none was.
+        """Return why a task of the running attempt is being ended, and where it was.
 
-        From any thread, also while the task does not obey.
+        Return None if no task is being ended. May be called from any thread, also while the task
+        does not end.
         """
         return None
 
     def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
-        """Get ready to run another drawing of the pipeline, between two tries; return what switches to it.
+        """Get ready to run another topology, between two attempts.
 
-        What runs is not touched before the switch, and what was prepared costs nothing when there
-        never is one.
+        Until the switch, whatever runs is left alone. If the switch never happens, nothing needs to
+        be undone.
+
+        Returns:
+            A function that switches to it.
 
         Raises:
-            HeadraceError: when it cannot be run here, with the remedy.
+            HeadraceError: the topology cannot run here. The error has a remedy.
         """
         raise PipelineError(
             f"{type(self).__name__} cannot take up another drawing while it runs",
@@ -75,36 +81,39 @@ class Runner(ABC):
         )
 
     def make_ready(self, workers: int) -> None:
-        """Get ready for plans with another number of workers, while plans with this one are run.
+        """Get ready for plans with another number of workers, while plans with the present one run.
 
-        May be called by another thread. A plan that comes before it is done is run all the same.
+        May be called from another thread. A plan with that number is run even if this is not
+        finished.
         """
 
     def warm_up(self, rehearse: Callable[[], None]) -> None:
-        """Do what the first try would otherwise have to wait for: while another driver still leads.
+        """Do what the first attempt would have to wait for, while another driver still leads.
 
         Args:
-            rehearse: to be called in each process in which tasks are going to run. It touches nothing.
+            rehearse: is called in each process that will run tasks. It changes nothing in the
+                storage.
         """
         rehearse()
 
     def avoid(self, hosts: Collection[str]) -> None:
-        """Let no worker live on some hosts, if there are others.
+        """Keep workers away from some hosts, if there are others.
 
-        From the next plan on, until told otherwise. Where tasks run on one host, nothing is to be done.
+        This takes effect with the next plan, and lasts until the next call. Where all tasks run on
+        one host, it does nothing.
         """
 
     def default_workers(self) -> int:
-        """Return how many workers there are places for."""
+        """Return how many workers can run at the same time: the default number of workers."""
         return 2
 
     def wide_exchange(self) -> Exchange:
-        """Return what is best for steps that are too large for the driver to carry."""
+        """Return the best exchange for steps that are too large for the driver to carry."""
         return "shuffle"
 
     def keep_warm(self) -> None:
-        """Do what keeps processes alive while there is nothing to do. Called every half minute."""
+        """Keep idle processes alive. Called every half minute while the pipeline is idle."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""

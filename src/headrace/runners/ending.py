@@ -1,13 +1,14 @@
-"""Ending tasks: those that take too long, and those of a pipeline that somebody has cancelled.
+"""Ends tasks that take too long, and tasks of a pipeline that was cancelled.
 
-A task cannot be asked to end while user code runs. So a thread beside it looks now and then, and lets an
-exception rise in the task's own thread, wherever that is. By then it is known where it was, and so the
-pipeline ends with the computation and the key. What rises is no ``Exception``: user code that catches those
-does not catch it.
+A task cannot be asked to end while user code runs. So another thread checks it from time to time.
+To end the task, it raises an exception in the task's own thread, wherever that is. Before that, it
+notes where the task is, so the error names the computation and the key. The exception is not a
+subclass of ``Exception``, so user code that catches ``Exception`` does not catch it.
 
-In a Python process of Spark tasks run in the main thread, which a signal wakes from whatever it waits in.
-Elsewhere (inline, in the thread of a job) it rises once the interpreter is back: a call that waits in C for
-ever is not woken. Spark ends such a process; inline, the thread is left behind.
+In a Python process of Spark, tasks run in the main thread. A signal wakes this thread from whatever
+it waits for. Elsewhere, such as inline in the thread of a job, the exception is raised when the
+thread returns to the interpreter. A call into C that never returns is not woken. Spark kills such a
+process; inline, the thread is left behind.
 """
 
 from __future__ import annotations
@@ -26,27 +27,27 @@ from typing import Any
 import msgspec
 
 from headrace.errors import Cancelled, HeadraceError, NotFound, StorageError, TaskTimeout
+from headrace.errors.user_code import FromOutside
 from headrace.ledger.envelope import Sealed
-from headrace.raised import FromOutside
+from headrace.protocol.failures import error_of, failure_of
+from headrace.protocol.plan import Failure, StepPlan
 from headrace.runners import last_resort
-from headrace.step.failures import error_of, failure_of
-from headrace.step.plan import Failure, Plan
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
 
-#: Tasks are looked at so often.
+#: How often a task is checked.
 _LOOK_S = 0.25
-#: A task that was so often told to end, and has not, may be killed soon: it is said where it was.
+#: After this many requests to end, a task may soon be killed. So its place is reported.
 _TOLD_AFTER = 4
-#: Whether somebody has cancelled the pipeline is looked for so often, of tasks that take as long.
+#: How often a task is checked for cancellation. Shorter tasks are not.
 _CANCEL_LOOK_S = 1.0
-#: The signal that wakes a main thread. Its handler is in place while a task runs.
+#: The signal that wakes a main thread. Its handler is installed while a task runs.
 _SIGNAL = signal.SIGUSR2
 
 
 class TaskEnded(FromOutside):
-    """Rises in a task that is to end."""
+    """Raised in a task that is to end."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -58,24 +59,30 @@ class Note(msgspec.Struct, frozen=True):
 NOTES = Sealed("headrace-ended-task", Note)
 
 
-def cancel_name(plan: Plan) -> str:
-    """Return the name whose existence cancels a try. It is swept like what a lost try leaves."""
+def cancel_name(plan: StepPlan) -> str:
+    """Return the name of the file whose existence cancels an attempt.
+
+    It is swept like the files of an abandoned attempt.
+    """
     return f"outputs/{plan.file_stem(0, 0, 'cancel')}"
 
 
-def note_name(plan: Plan, attempt: str) -> str:
-    """Return the name of the note that an attempt leaves."""
+def note_name(plan: StepPlan, attempt: str) -> str:
+    """Return the name of the note that a run of a task leaves."""
     return f"outputs/{plan.file_stem(0, 0, f'ended.{attempt}')}"
 
 
-def cancel(plan: Plan, store: Store) -> None:
-    """Let the tasks of a try end, wherever they run."""
+def cancel(plan: StepPlan, store: Store) -> None:
+    """End the tasks of an attempt, wherever they run."""
     with contextlib.suppress(StorageError):
         store.write(cancel_name(plan), b"")
 
 
-def ended(plan: Plan, store: Store) -> HeadraceError | None:
-    """Return why a try was ended, if one of its tasks says that it was; forget what they have left."""
+def ended(plan: StepPlan, store: Store) -> HeadraceError | None:
+    """Return why an attempt was ended, if one of its tasks has left a note.
+
+    Notes are swept like the files of an abandoned attempt.
+    """
     found: HeadraceError | None = None
     try:
         for name in store.list(f"outputs/{plan.file_stem(0, 0, 'ended.')}"):
@@ -86,8 +93,8 @@ def ended(plan: Plan, store: Store) -> HeadraceError | None:
     return found
 
 
-def timed_out(plan: Plan, place: str = "") -> TaskTimeout:
-    """Return the error about a task that has taken too long."""
+def timed_out(plan: StepPlan, place: str = "") -> TaskTimeout:
+    """Return the error for a task that has taken too long."""
     return TaskTimeout(
         f"a task of step {plan.step} has not come to its end in {plan.timeout_us / 1e6:g} s",
         place=place or f"step {plan.step}",
@@ -96,8 +103,8 @@ def timed_out(plan: Plan, place: str = "") -> TaskTimeout:
     )
 
 
-def cancelled(plan: Plan | None, place: str = "") -> Cancelled:
-    """Return the error about a pipeline that was cancelled."""
+def cancelled(plan: StepPlan | None, place: str = "") -> Cancelled:
+    """Return the error for a pipeline that was cancelled."""
     step = "" if plan is None else f"step {plan.step}"
     return Cancelled(
         f"cancelled{step and ' in '}{step}",
@@ -110,12 +117,16 @@ class _Task:
     """A task that is watched."""
 
     def __init__(
-        self, plan: Plan, is_cancelled: Callable[[], bool], tell: Callable[[HeadraceError], None]
+        self,
+        plan: StepPlan,
+        is_cancelled: Callable[[], bool],
+        tell: Callable[[HeadraceError], None],
     ) -> None:
         self.plan = plan
         self.tell = tell
-        self.looks_ended = 0  # since it was told to end
-        self.told = False  # whether something is to rise in its thread, or was
+        self.looks_ended = 0  # since it was asked to end
+        # whether an exception was set for its thread, which may still be pending
+        self.told = False
         self.thread = threading.get_ident()
         self.in_main = threading.current_thread() is threading.main_thread()
         self.began_s = time.monotonic()
@@ -124,14 +135,14 @@ class _Task:
         self.error: HeadraceError | None = None
 
 
-class Watch:
-    """Watches the task of a process, from a thread of its own; one task at a time.
+class TaskWatch:
+    """Watches the tasks of a process from a thread of its own, one task at a time.
 
-    The thread ends soon after the last task has.
+    The thread ends soon after the last task.
 
     Args:
-        ends_process: whether the process ends when not even this thread can run for longer than a task
-            may take; see :mod:`headrace.runners.last_resort`.
+        ends_process: whether the process is ended if even this thread cannot run for longer than a
+            task may take; see :mod:`headrace.runners.last_resort`.
     """
 
     def __init__(self, *, ends_process: bool = False) -> None:
@@ -144,30 +155,31 @@ class Watch:
 
     @property
     def why_ending(self) -> HeadraceError | None:
-        """Why the task that runs was told to end, if it was: with where it was then."""
+        """Why the running task is being ended, and where it was then. None if it is not."""
         task = self._task
         return None if task is None else task.error
 
     def cancel(self) -> None:
-        """Let the task that runs end, and those to come: for a pipeline of this very process."""
+        """End the running task and all later ones, for a pipeline that runs in this process."""
         self._cancelled = True
         self._changed.set()
 
     @contextlib.contextmanager
     def watching(
-        self, plan: Plan, is_cancelled: Callable[[], bool] = lambda: False,
+        self, plan: StepPlan, is_cancelled: Callable[[], bool] = lambda: False,
         tell: Callable[[HeadraceError], None] = lambda error: None,
     ) -> Iterator[None]:  # fmt: skip
-        """Watch what is done within a ``with``.
+        """Watch a task within a ``with`` block.
 
         Args:
-            plan: of which the task is.
-            is_cancelled: looks whether somebody has cancelled it; asked seldom, in another thread.
-            tell: is told, in that thread, of a task that does not end though it was told to.
+            plan: the plan of its attempt.
+            is_cancelled: returns whether the pipeline was cancelled. Called now and then, in
+                another thread.
+            tell: called in that thread if the task does not end.
 
         Raises:
-            TaskTimeout: when it takes too long.
-            Cancelled: when somebody has cancelled it.
+            TaskTimeout: the task takes too long.
+            Cancelled: the pipeline was cancelled.
         """
         task = _Task(plan, is_cancelled, tell)
         before: Any = signal.signal(_SIGNAL, self._on_signal) if task.in_main else None
@@ -179,7 +191,7 @@ class Watch:
         finally:
             try:
                 self._leave(task)
-            except TaskEnded:  # (it is told at most every quarter of a second)
+            except TaskEnded:  # at most one request every quarter of a second
                 self._leave(task)
             if task.in_main:
                 signal.signal(_SIGNAL, before or signal.SIG_DFL)
@@ -196,7 +208,7 @@ class Watch:
         self._thread.start()
 
     def _leave(self, task: _Task) -> None:
-        """Watch a task no more; what was to rise in it, and has not yet, rises here and goes no further."""
+        """Stop watching a task. If its exception is still pending, raise it here and catch it."""
         while self._task is task or task.told:
             with contextlib.suppress(TaskEnded):
                 with self._lock:
@@ -213,7 +225,7 @@ class Watch:
             with self._lock:
                 task = self._task
                 if task is None and not self._changed.is_set():
-                    self._thread = None  # the next task begins another
+                    self._thread = None  # the next task starts another
                     if self._ends_process:
                         last_resort.call_off()
                     return
@@ -247,11 +259,11 @@ class Watch:
         task.looked_s = now
         try:
             return task.is_cancelled()
-        except StorageError:  # it is looked for again
+        except StorageError:  # checked again later
             return False
 
     def _interrupt(self, task: _Task) -> None:
-        """Let the exception rise; again and again, until the task has ended."""
+        """Raise the exception in the task. This is repeated until the task has ended."""
         with self._lock:
             if self._task is not task:
                 return
@@ -261,7 +273,8 @@ class Watch:
             task.told = True
             _let_rise(task.thread)
         with contextlib.suppress(TaskEnded):
-            _rise_here()  # (the other thread will rise once it has the interpreter, or never)
+            # It is raised in the other thread once that has the interpreter, or never
+            _rise_here()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         task = self._task
@@ -270,16 +283,17 @@ class Watch:
 
 
 def _let_rise(thread: int) -> None:
-    """Let a thread end its task once it has the interpreter."""
+    """Raise the exception in a thread, as soon as it has the interpreter."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TaskEnded))
 
 
 def _rise_here() -> None:
-    """Let this thread end its task now.
+    """Raise the exception in this thread, now.
 
-    Beside the exception of a thread the interpreter has a flag that some thread has one, and takes it
-    back only when one rises. While it is up, Python is slower, and in Python 3.11 code that is traced (by a
-    debugger, or to see what tests cover) never goes on. So each that was set is seen to rise.
+    Besides the pending exception of a thread, the interpreter has a flag that some thread has one.
+    It clears the flag only when an exception is raised. While the flag is set, Python is slower. In
+    Python 3.11, code that is traced, by a debugger or for coverage, even hangs. So each pending
+    exception has to be raised.
 
     Raises:
         TaskEnded: always.
@@ -290,11 +304,13 @@ def _rise_here() -> None:
 
 
 def _place_of(task: _Task) -> str:
-    """Return where a task is: the computation and the key whose handler runs, if one does."""
+    """Return where a task is: the computation and key of the handler that runs, if there is one."""
     step = f"step {task.plan.step}"
     frame = sys._current_frames().get(task.thread)
     while frame is not None:
-        here = frame.f_locals.get("self") if "/headrace/step/" in frame.f_code.co_filename else None
+        here = (
+            frame.f_locals.get("self") if "/headrace/tasks/" in frame.f_code.co_filename else None
+        )
         node, context = getattr(here, "node", None), getattr(here, "context", None)
         name = getattr(node, "name", None)
         if name is not None and context is not None:
@@ -307,12 +323,15 @@ def _place_of(task: _Task) -> str:
 def _key_of(context: Any) -> str:
     try:
         return f", key {context.key!r}"
-    except Exception:  # (a handler of all keys at once has none)
+    except Exception:  # a handler of all keys at once has none
         return ""
 
 
-def marked(plan: Plan, store: Store) -> Callable[[], bool]:
-    """Return what looks whether a try was cancelled, from any process that sees the storage."""
+def marked(plan: StepPlan, store: Store) -> Callable[[], bool]:
+    """Return a function that checks whether an attempt was cancelled.
+
+    It works in any process that sees the storage.
+    """
 
     def look() -> bool:
         try:
@@ -324,7 +343,7 @@ def marked(plan: Plan, store: Store) -> Callable[[], bool]:
     return look
 
 
-def leave_note(plan: Plan, store: Store, attempt: str, error: HeadraceError) -> None:
-    """Leave a note of where a task was that was ended."""
+def leave_note(plan: StepPlan, store: Store, attempt: str, error: HeadraceError) -> None:
+    """Write a note that says why a task was ended, and where it was."""
     with contextlib.suppress(StorageError):
         store.write(note_name(plan, attempt), NOTES.encode(Note(failure_of(error))))

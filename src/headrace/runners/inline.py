@@ -1,7 +1,7 @@
-"""The inline runner: every task in this process, one after another, under a seed.
+"""The inline runner: all tasks run in this process, one after another.
 
-It runs the very functions that run on Spark, over real parcels. Arrival order is shuffled on purpose: a
-result that depended on it would differ from one seed to the next.
+It calls the same functions that run on Spark, with real parcels. It shuffles the order in which
+parcels arrive, under a seed. A result that depended on this order would differ between seeds.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ import time
 from collections.abc import Callable
 
 from headrace.errors import Cancelled, HeadraceError
+from headrace.pipeline import Pipeline
+from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner
-from headrace.runners.ending import Watch
-from headrace.step.layer import TaskResult, Worker
-from headrace.step.plan import Plan, TaskReport
-from headrace.step.soft import SoftState
+from headrace.runners.ending import TaskWatch
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
-from headrace.topology import Pipeline
+from headrace.tasks.state_cache import SoftState
+from headrace.tasks.task import TaskResult, Worker
 
 
 class InlineRunner(Runner):
-    """Runs tries in this process.
+    """Runs attempts in this process.
 
     Args:
-        seed: of the order in which parcels arrive.
-        processes: how many Python processes to pretend: tasks alternate between as many soft states.
-        timer: what tasks tell by how long things took, in seconds.
-        watched: whether a thread watches for tasks that take too long, and for a cancel.
-        ends_process: whether the process may be ended where nothing else can end a task.
+        seed: seeds the order in which parcels arrive.
+        processes: how many Python processes to simulate. Tasks alternate between as many soft
+            states.
+        timer: the clock that tasks use for their reports, in seconds.
+        watched: whether a thread watches for cancellation and for tasks that take too long.
+        ends_process: whether the process may be ended if nothing else can end a task.
     """
 
     def __init__(
@@ -40,9 +41,9 @@ class InlineRunner(Runner):
         self._timer = timer
         self._rng = random.Random(seed)
         self._soft = [SoftState() for _ in range(processes)]
-        self._soft_files = MemoryStore()  # all is on one host
+        self._soft_files = MemoryStore()  # everything is on one host
         self._attempts = 0
-        self._watch = Watch(ends_process=ends_process) if watched else None
+        self._watch = TaskWatch(ends_process=ends_process) if watched else None
         self._workers: list[Worker] = []
         self._drawings = 0
 
@@ -68,12 +69,12 @@ class InlineRunner(Runner):
         ]
 
     def lose_host(self) -> None:
-        """Lose all that is soft, as when the host ends: for tests."""
+        """Lose everything that is soft, as if the host had died. For tests."""
         self._soft_files.clear()
         for soft in self._soft:
             soft.forget()
 
-    def run(self, plan: Plan) -> list[TaskReport]:
+    def run(self, plan: StepPlan) -> list[TaskReport]:
         if self._watch is None:
             return self._run(plan)
         with self._watch.watching(plan):
@@ -86,7 +87,7 @@ class InlineRunner(Runner):
     def why_ending(self) -> HeadraceError | None:
         return None if self._watch is None else self._watch.why_ending
 
-    def _run(self, plan: Plan) -> list[TaskReport]:
+    def _run(self, plan: StepPlan) -> list[TaskReport]:
         reports: list[TaskReport] = []
         results = [
             self._any().read(plan, reader, self._attempt()) for reader in range(plan.readers)

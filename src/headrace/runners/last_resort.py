@@ -1,23 +1,24 @@
-"""The last resort: ends a process in which a call into C lets no thread of Python run.
+"""The last resort: ends a process in which a call into C lets no Python thread run.
 
-Nothing in Python can end such a call, nor do anything else meanwhile, signals included. What can is a
-thread that needs no interpreter: ``faulthandler`` has one. It writes where all threads were, and ends the
-process, as a crash does: the running step is thrown away, and the next start goes on.
+Nothing in Python can end such a call, or run meanwhile; this includes signal handlers. But
+``faulthandler`` has a thread that needs no interpreter. It prints where all threads are, and ends
+the process, like a crash: the running step is discarded, and the next start continues.
 
-There is one in a process, so only who owns the process may use it: the command line, not a notebook.
+A process has only one such thread. So only the owner of the process may use it: the command line,
+but not a notebook.
 """
 
 from __future__ import annotations
 
 import faulthandler
 
-#: So much longer than a task may take nobody may have come to look, before the process ends.
+#: How long after the task timeout the process ends, if nothing has put this off.
 GRACE_S = 2.0
 _STANDARD_ERROR = 2
 
 
 def put_off(timeout_s: float) -> None:
-    """End the process unless this, or :func:`call_off`, is called again in time.
+    """End the process unless this function or :func:`call_off` is called again in time.
 
     Args:
         timeout_s: how long a task may take.

@@ -1,4 +1,4 @@
-"""Values: how a user's Python type becomes Arrow columns, and back, with nothing lost on the way."""
+"""Value types: how a user's Python type becomes Arrow columns and back, without any loss."""
 
 from headrace.schema.exact import NotExact, exact_cast
 from headrace.schema.forms import TIMESTAMP, in_zone

@@ -1,7 +1,7 @@
-"""Whether a value that was written and read again is what it was, and bytes that are the same for the same.
+"""Checks that a value survives encoding unchanged, and encodes equal values as equal bytes.
 
-MessagePack and JSON write a ``Decimal``, a UUID and a member of an enum as texts, and a tuple and a set as
-lists: where no type says what these were, they come back as something else.
+MessagePack and JSON write a ``Decimal``, a UUID and an enum's member as text, and tuples and sets
+as lists. Where no declared type says what these were, they come back as something else.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import msgspec
 
 from headrace.schema.numbers import plain_number
 
-#: For values whose dicts, if they have any, have texts as keys, and whose sets are of one type.
+#: Encodes values whose dicts have only text keys, and whose sets have elements of one type.
 PLAIN = msgspec.msgpack.Encoder(order="deterministic", enc_hook=plain_number)
 _AS_IT_IS = msgspec.msgpack.Encoder(enc_hook=plain_number)
 _SETS = (set, frozenset)
 _TEXTS = frozenset((str,))
-#: Of these, what is of one type is the same kind of thing.
+#: Types without parts: if two values are of the same one of these, nothing more is compared.
 _ATOMS = frozenset((str, int, float, bool, bytes, type(None)))
 
 
 def encoded(value: Any) -> bytes:
-    """Return a value in MessagePack: dicts in the order of their keys, sets in that of their elements.
+    """Return a value in MessagePack, with dicts ordered by key and sets by element.
 
     Raises:
-        TypeError, ValueError, OverflowError, RecursionError: for what cannot be written.
+        TypeError, ValueError, OverflowError, RecursionError: for a value that cannot be written.
     """
     try:
         return PLAIN.encode(value)
-    except TypeError:  # (it orders no keys but texts, and no elements but of one type)
+    except TypeError:  # (it can order only text keys, and elements of one type)
         return _AS_IT_IS.encode(in_order(value))
 
 
 def in_order(value: Any) -> Any:
-    """Return what is written as a value is, with its dicts and sets in the order of what is written."""
+    """Return an equally encoded value, with dicts and sets in the order of their encodings."""
     if isinstance(value, dict):
         items = [(in_order(key), in_order(item)) for key, item in value.items()]
         return dict(sorted(items, key=lambda item: _AS_IT_IS.encode(item[0])))
@@ -61,19 +61,24 @@ def in_order(value: Any) -> Any:
 
 
 def same_value(value: Any, other: Any) -> bool:
-    """Say whether two values are the same to the last bit, NaN and types included.
+    """Return whether two values are the same to the last bit, NaN and types included.
 
     Raises:
-        TypeError, ValueError, OverflowError, RecursionError: for what cannot be written.
+        TypeError, ValueError, OverflowError, RecursionError: for a value that cannot be written.
     """
     return encoded(value) == encoded(other) and same_types(value, other)
 
 
 def same_types(value: Any, kept: Any) -> bool:
-    """Say whether what was written and read again is of the types that it was of, at any depth.
+    """Return whether a value that was written and read again kept its types, at any depth.
 
-    A number that is kept as a float may have been an integer, and what is kept as a class with fields a
-    mapping; a tuple may have been a list: there a declared type says so.
+    Some differences pass, because only a declared type brings them about: an integer kept as a
+    float, a mapping kept as a class with fields, a list kept as a tuple, and a set kept as a
+    frozenset or the reverse.
+
+    Args:
+        value: what was written.
+        kept: what was read again.
     """
     if type(value) is type(kept) and type(kept) in _ATOMS:
         return True
@@ -124,13 +129,19 @@ def _same_fields(value: Any, kept: Any, names: Iterable[tuple[str, str]]) -> boo
 
 
 def may_hold(wanted: Any, declared: Any, known: dict[int, Any] | None = None) -> bool:
-    """Say whether values of a type may hold others of a plain type."""
+    """Return whether values of a declared type may contain values of a plain type.
+
+    Args:
+        wanted: the plain type.
+        declared: the declared type.
+        known: the types that were looked at so far, by id.
+    """
     known = {} if known is None else known
     if declared is wanted:
         return True
     if id(declared) in known:
         return False
-    known[id(declared)] = declared  # (which so stays, and its number is no other's)
+    known[id(declared)] = declared  # (kept alive here, so that no other type gets its id)
     if isinstance(declared, typing.TypeVar):
         return wanted is Any
     inner = list(typing.get_args(declared))
@@ -151,7 +162,7 @@ def _has_hints(kind: type) -> bool:
 
 
 def names_no_zone(value: Any) -> bool:
-    """Say whether a value is a point in time that names no zone, or has one inside of it."""
+    """Return whether a value is, or contains, a ``datetime`` without a time zone."""
     if isinstance(value, datetime):
         return value.utcoffset() is None
     if isinstance(value, Mapping):

@@ -1,7 +1,8 @@
-"""Decimals as columns: with all their digits, or refused.
+"""Decimals as columns: kept with all their digits, or refused.
 
-Arrow's own conversions multiply modulo 2**128 and count digits only then, and take some that have very many
-digits behind the point for nothing: what they are given here is within what they can do.
+Arrow's own conversions multiply modulo 2**128 and check the number of digits only afterwards. They
+also turn some decimals with very many digits behind the point into zero. Here they are given only
+what they can convert correctly.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: The most digits of decimals of 128 bits, and of 256; Arrow multiplies these by ten so often, and no more.
+#: Most digits of decimals of 128 bits, and of 256 bits; also the most powers of ten by which Arrow
+#: rescales them.
 _MOST, _WIDEST = 38, 76
 
 
 def decimals_of_values(values: Sequence[Decimal | None], kind: pa.DataType) -> pa.Array:
-    """Return Python's decimals as a column; zeros to spare behind the point are no digits that count.
+    """Return Python decimals as a column. Trailing zeros behind the point do not count as digits.
 
     Raises:
-        pa.ArrowInvalid: when one has more digits than the type, or is no number.
+        pa.ArrowInvalid: when a value has more digits than the type, or is not a number.
     """
     unit = Decimal(1).scaleb(-kind.scale)
     quantize = Context(prec=kind.precision, traps=[Inexact, InvalidOperation]).quantize
@@ -31,7 +33,7 @@ def decimals_of_values(values: Sequence[Decimal | None], kind: pa.DataType) -> p
     try:
         try:
             made = list(map(quantize, values, repeat(unit)))  # type: ignore[arg-type]
-        except TypeError:  # (there are some that are None)
+        except TypeError:  # (some are None)
             made = [None if value is None else quantize(value, unit) for value in values]
     except DecimalException:
         raise pa.ArrowInvalid(
@@ -42,10 +44,10 @@ def decimals_of_values(values: Sequence[Decimal | None], kind: pa.DataType) -> p
 
 
 def rescaled(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return decimals as others of another scale or precision.
+    """Return decimals in another scale or precision.
 
     Raises:
-        pa.ArrowInvalid: when one has digits that have no place there.
+        pa.ArrowInvalid: when a value has digits that the type cannot hold.
     """
     if array.type == kind:
         return array
@@ -59,7 +61,7 @@ def rescaled(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:
-    """Return a type of the same scale that Arrow makes of texts and numbers as it should."""
+    """Return a type of the same scale to which Arrow converts texts and numbers correctly."""
     if kind.bit_width >= 128 and _usual(kind):
         return kind
     if _usual(kind):
@@ -72,7 +74,7 @@ def _usual(kind: pa.DataType) -> bool:
 
 
 def _check_within(array: pa.Array, digits: int) -> None:
-    """Check that decimals have no more than some digits before the point."""
+    """Check that decimals have at most ``digits`` digits before the point."""
     ends = pc.min_max(array).as_py()
     least, most = ends["min"], ends["max"]
     if most is not None and (most >= 10**digits or least <= -(10**digits)):
@@ -80,10 +82,10 @@ def _check_within(array: pa.Array, digits: int) -> None:
 
 
 def decimals_of_texts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the decimals that texts stand for, with or without an exponent.
+    """Return the decimals that texts represent, with or without an exponent.
 
     Raises:
-        pa.ArrowInvalid: when one is no number, or has digits that have no place in the type.
+        pa.ArrowInvalid: when a text is not a number, or has digits that the type cannot hold.
     """
     usual = _as_usual(texts, kind)
     try:
@@ -103,7 +105,7 @@ def decimals_of_texts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _as_usual(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Say which texts have no exponent, and only so many digits that Arrow reads them as they are."""
+    """Return which texts Arrow reads exactly: no exponent, and few enough digits."""
     if not _usual(kind):
         return pa.array(np.zeros(len(texts), dtype=bool))
     before = kind.precision - kind.scale

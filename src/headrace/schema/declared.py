@@ -1,4 +1,7 @@
-"""From declared Python types to their forms, and from Arrow types to those that they are taken as."""
+"""Finds the form of a declared type, whether it is a Python type or an Arrow type.
+
+A *form* (:mod:`headrace.schema.forms`) says how values of a type are kept as a column.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from headrace.schema.forms import (
     Bool,
     Bytes,
     Date,
-    Duration,
+    DurationForm,
     Float,
     Form,
     Int,
@@ -33,26 +36,26 @@ from headrace.schema.forms import (
     OneOf,
     Plain,
     PointInTime,
-    Text,
+    TextForm,
     TimeOfDay,
     Uuid,
 )
 from headrace.schema.nested import (
     Constrained,
     Dict,
+    FormPart,
     Json,
     Many,
-    Part,
-    Record,
+    RecordForm,
     by_attribute,
     by_key,
     by_place,
 )
 
-#: The forms of types that are not made of others.
+#: Forms of types that are not composed of other types.
 PLAIN: dict[Any, Callable[[], Form]] = {
-    int: Int, float: Float, bool: Bool, str: Text, bytes: Bytes, date: Date, datetime: PointInTime,
-    timedelta: Duration, time: TimeOfDay, Decimal: Number, UUID: Uuid,
+    int: Int, float: Float, bool: Bool, str: TextForm, bytes: Bytes, date: Date, datetime: PointInTime,
+    timedelta: DurationForm, time: TimeOfDay, Decimal: Number, UUID: Uuid,
 }  # fmt: skip
 
 _LISTS = (list, collections.abc.Sequence, collections.abc.Collection, collections.abc.Iterable)
@@ -68,14 +71,14 @@ _REMEDY = (
 
 
 def says(kind: Any) -> str:
-    """Return what messages call a type."""
+    """Return the name of a type for messages."""
     if isinstance(kind, type) and typing.get_origin(kind) is None:
         return kind.__name__
     return str(kind).replace("typing.", "")
 
 
 def strip_optional(kind: Any) -> tuple[Any, bool]:
-    """Return a type without None, and whether it was there."""
+    """Return a type without None, and whether None was allowed."""
     kind = _unwrapped(kind)
     if typing.get_origin(kind) is typing.Annotated:
         of, *notes = typing.get_args(kind)
@@ -89,7 +92,7 @@ def strip_optional(kind: Any) -> tuple[Any, bool]:
 
 
 def _unwrapped(kind: Any) -> Any:
-    """Return what stands behind a name for a type."""
+    """Return the type behind a ``NewType`` or a type alias."""
     while True:
         if hasattr(kind, "__supertype__"):
             kind = kind.__supertype__
@@ -102,32 +105,34 @@ def _unwrapped(kind: Any) -> Any:
 def part_of(
     name: str, kind: Any, place: str, *, outside: str = "",
     default: Callable[[], Any] | None = None, within: tuple[Any, ...] = (),
-) -> Part:  # fmt: skip
-    """Return the part that a field of a declared type is.
+) -> FormPart:  # fmt: skip
+    """Return the part for a field of a declared type.
 
     Args:
-        place: of the type, for errors.
-        outside: its name in files and at sinks, if that is another.
-        default: makes what it is where it is absent.
-        within: the classes that it is a field of, outermost first.
+        name: the name of the field.
+        kind: its type.
+        place: where the type is declared, for errors.
+        outside: the name of the field in files and at sinks, if that is another one.
+        default: makes the value of an absent field.
+        within: the classes that contain the field, outermost first.
 
     Raises:
-        PipelineError: when no column can hold it.
+        PipelineError: when no column can hold the field.
     """
     if isinstance(kind, pa.DataType):
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return Part(name, form_of_arrow(kind), nullable=True, outside=outside)
+        return FormPart(name, form_of_arrow(kind), nullable=True, outside=outside)
     inner, nullable = strip_optional(kind)
     form = form_of(inner, f"{place} field {name!r}", within)
     bare = _bare(inner)
     nullable = nullable or bare in (Any, object) or _may_be_none(bare)
-    part = Part(name, form, nullable=nullable, outside=outside, default=default)
+    part = FormPart(name, form, nullable=nullable, outside=outside, default=default)
     _check_default(part, place)
     return part
 
 
-def _check_default(part: Part, place: str) -> None:
-    """Check that what a field is where it is absent is of its type.
+def _check_default(part: FormPart, place: str) -> None:
+    """Check that the default of a field is of the field's type.
 
     Raises:
         PipelineError: when it is not.
@@ -143,7 +148,7 @@ def _check_default(part: Part, place: str) -> None:
 
 
 def _bare(kind: Any) -> Any:
-    """Return a type without what is noted of it."""
+    """Return a type without its annotations (``Annotated``)."""
     while typing.get_origin(kind) is typing.Annotated:
         kind = _unwrapped(typing.get_args(kind)[0])
     return kind
@@ -157,7 +162,7 @@ def form_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> Form:
     """Return the form of a declared type that is not optional.
 
     Raises:
-        PipelineError: when there is none.
+        PipelineError: when the type has no form.
     """
     kind = _unwrapped(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -211,7 +216,7 @@ def _constrained(form: Form, kind: Any, limits: list[msgspec.Meta], place: str) 
 
 
 def _narrowed(form: Form, arrow: pa.DataType, place: str) -> Form:
-    """Return a form with an Arrow type of its own: ``Annotated[Decimal, pa.decimal128(10, 2)]``."""
+    """Return a form with the Arrow type of ``Annotated[Decimal, pa.decimal128(10, 2)]``."""
     if not isinstance(form, Plain) or family_of(form.arrow) != family_of(arrow):
         raise PipelineError(f"{form.says} cannot be kept as {arrow}", place=place)
     return form_of_arrow(arrow)
@@ -219,7 +224,7 @@ def _narrowed(form: Form, arrow: pa.DataType, place: str) -> Form:
 
 def _enum(kind: type[Enum], place: str) -> Form:
     values = [member.value for member in kind]
-    for of, inner in ((int, Int), (str, Text)):
+    for of, inner in ((int, Int), (str, TextForm)):
         if all(isinstance(value, of) and not isinstance(value, bool) for value in values):
             return Member(kind, inner())
     raise PipelineError(
@@ -231,7 +236,7 @@ def _enum(kind: type[Enum], place: str) -> Form:
 
 def _literal(values: tuple[Any, ...], place: str) -> Form:
     there = [value for value in values if value is not None]
-    for of, inner in ((int, Int), (str, Text)):
+    for of, inner in ((int, Int), (str, TextForm)):
         if there and all(type(value) is of for value in there):
             return OneOf(there, inner())
     return _json(typing.Literal[tuple(there)], place)
@@ -251,9 +256,9 @@ def _json(kind: Any, place: str) -> Form:
 def _collection(
     kind: Any, origin: Any, arguments: tuple[Any, ...], place: str, within: tuple[Any, ...]
 ) -> Form | None:
-    """Return the form of a list, a set, a tuple or a dict; None for what is none."""
+    """Return the form of a list, set, tuple or dict type; None for other types."""
 
-    def item(of: Any) -> Part:
+    def item(of: Any) -> FormPart:
         return part_of("item", of, place, within=within)
 
     if origin in _LISTS:
@@ -277,10 +282,10 @@ def _collection(
     return None
 
 
-class FixedTuple(Record):
-    """Tuples of a fixed length, as structs with the fields ``_1``, ``_2``, … (as Spark names them)."""
+class FixedTuple(RecordForm):
+    """Tuples of a fixed length, as structs with the fields ``_1``, ``_2``, …, as in Spark."""
 
-    def __init__(self, says: str, parts: Sequence[Part]) -> None:
+    def __init__(self, says: str, parts: Sequence[FormPart]) -> None:
         super().__init__(says, parts, accepts=tuple, get=by_place, make=_tuple)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
@@ -300,7 +305,7 @@ def _tuple(*items: Any) -> tuple[Any, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class DeclaredField:
-    """A field of a class: its names, its type, and how to make what it is where it is absent."""
+    """A field of a class: its names, its type, and what makes its default."""
 
     name: str
     kind: Any
@@ -310,7 +315,7 @@ class DeclaredField:
 
 @dataclasses.dataclass(frozen=True)
 class Always:
-    """Makes one and the same value."""
+    """A factory that always returns the same value."""
 
     value: Any
 
@@ -322,29 +327,29 @@ def record_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> Form:
     """Return the form of a class with fields.
 
     Raises:
-        PipelineError: for what is none.
+        PipelineError: for any other type.
     """
     if kind in within:
-        return _json(kind, place)  # (a type that is made of itself has no columns)
+        return _json(kind, place)  # (a type that contains itself has no columns)
     parts = parts_of(kind, place, within)
     cls: Any = typing.get_origin(kind) or kind
     if typing.is_typeddict(kind):
         if kind.__optional_keys__:
             return _json(kind, place)
         names = [part.name for part in parts]
-        return Record(says(kind), parts, accepts=dict, get=by_key, make=ByName(dict, names))
-    return Record(says(kind), parts, accepts=cls, get=by_attribute, make=record_maker(kind))
+        return RecordForm(says(kind), parts, accepts=dict, get=by_key, make=ByName(dict, names))
+    return RecordForm(says(kind), parts, accepts=cls, get=by_attribute, make=record_maker(kind))
 
 
 def record_maker(kind: Any) -> Callable[..., Any]:
-    """Return how to make a value of a class with fields, given all of these in their order."""
+    """Return a callable that makes a value of a class from all of its fields, in their order."""
     cls: Any = typing.get_origin(kind) or kind
     return ByName(cls, [field.name for field in fields_of(kind, "")]) if _by_name(cls) else cls
 
 
 @dataclasses.dataclass(frozen=True)
 class ByName:
-    """Makes values of their fields by name: some take them so only."""
+    """Makes values from fields that are passed by name, for classes that accept only that."""
 
     make: Callable[..., Any]
     names: list[str]
@@ -360,11 +365,11 @@ def _by_name(cls: Any) -> bool:
     return dataclasses.is_dataclass(cls) and any(f.kw_only for f in dataclasses.fields(cls))
 
 
-def parts_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> list[Part]:
+def parts_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> list[FormPart]:
     """Return the fields of a class as parts.
 
     Raises:
-        PipelineError: for what is no class with fields, or has some that no column can hold.
+        PipelineError: for a type without fields, or with a field that no column can hold.
     """
     parts = []
     for field in fields_of(kind, place):
@@ -390,10 +395,10 @@ def _check_apart(names: list[str], of: str, place: str) -> None:
 
 
 def check_name(name: str, place: str) -> None:
-    """Check that a column may be called so.
+    """Check that a column may have a name.
 
     Raises:
-        PipelineError: for a name that the engine has for its own columns.
+        PipelineError: for a name that is reserved for the engine's own columns.
     """
     if name.startswith("__"):
         raise PipelineError(
@@ -407,7 +412,7 @@ def fields_of(kind: Any, place: str) -> list[DeclaredField]:
     """Return the fields of a class: a struct, a dataclass, a named tuple or a typed dict.
 
     Raises:
-        PipelineError: for what is none of these.
+        PipelineError: for any other type.
     """
     cls: Any = typing.get_origin(kind) or kind
     if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
@@ -434,7 +439,7 @@ def fields_of(kind: Any, place: str) -> list[DeclaredField]:
 
 
 def _without_marks(kind: Any) -> Any:
-    """Return the type of a key without what says whether it must be there."""
+    """Return the type of a typed dict's key without ``Required`` and ``NotRequired``."""
     while typing.get_origin(kind) in (typing.Required, typing.NotRequired):
         (kind,) = typing.get_args(kind)
     return kind
@@ -471,22 +476,22 @@ def _unknown(kind: Any, place: str) -> PipelineError:
 # -- Arrow types ------------------------------------------------------------------------------
 
 _OF_FAMILY: dict[str, type[Plain]] = {
-    "int": Int, "float": Float, "bool": Bool, "text": Text, "bytes": Bytes, "date": Date,
-    "point in time": PointInTime, "duration": Duration, "time of day": TimeOfDay, "decimal": Number,
+    "int": Int, "float": Float, "bool": Bool, "text": TextForm, "bytes": Bytes, "date": Date,
+    "point in time": PointInTime, "duration": DurationForm, "time of day": TimeOfDay, "decimal": Number,
 }  # fmt: skip
 
 
-#: What Arrow cannot gather from several places is kept as what it can.
+#: Arrow cannot ``take`` values of view types, so they are kept as the plain types.
 _OF_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def form_of_arrow(kind: pa.DataType) -> Form:
-    """Return the form of columns that are declared by their Arrow type."""
+    """Return the form of a column that is declared by its Arrow type."""
     kind = _OF_VIEWS.get(kind, kind)
     family = family_of(kind)
     plain = _OF_FAMILY.get(family)
     if plain is not None:
-        own = kind == plain.arrow or plain in (Int, Number)  # (these know any width)
+        own = kind == plain.arrow or plain in (Int, Number)  # (these accept any width)
         return plain(kind) if own else Cast(plain(), kind)
     if family == "time without a zone":
         return LocalTime() if kind == LocalTime.arrow else Cast(LocalTime(), kind)
@@ -500,7 +505,7 @@ def form_of_arrow(kind: pa.DataType) -> Form:
 
 
 class ArrowForm(Form):
-    """Values of an Arrow type that has no Python type of its own: as Arrow takes and gives them."""
+    """Values of an Arrow type without a Python type of its own. Arrow itself converts them."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.arrow, self.says = kind, str(kind)
@@ -517,7 +522,7 @@ class ArrowForm(Form):
 
 
 class Cast(ArrowForm):
-    """A form that is kept in another type of the same family: other widths, units and zones."""
+    """A form kept in another type of its family, such as another width, unit or zone."""
 
     def __init__(self, inner: Plain, kind: pa.DataType) -> None:
         super().__init__(kind)
@@ -535,7 +540,7 @@ class ArrowList(ArrowForm):
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)
-        item = Part("item", form_of_arrow(kind.value_type), nullable=kind.value_field.nullable)
+        item = FormPart("item", form_of_arrow(kind.value_type), nullable=kind.value_field.nullable)
         self._many = Many(str(kind), list, (list, tuple), item)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
@@ -543,12 +548,12 @@ class ArrowList(ArrowForm):
 
 
 class ArrowMap(ArrowForm):
-    """Maps of an Arrow type; they come back as lists of pairs, as Arrow gives them."""
+    """Maps of an Arrow type. They come back as lists of pairs, as Arrow gives them."""
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)
-        item = Part("item", form_of_arrow(kind.item_type), nullable=kind.item_field.nullable)
-        self._dict = Dict(str(kind), Part("key", form_of_arrow(kind.key_type)), item)
+        item = FormPart("item", form_of_arrow(kind.item_type), nullable=kind.item_field.nullable)
+        self._dict = Dict(str(kind), FormPart("key", form_of_arrow(kind.key_type)), item)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         dicts = [dict(value) if isinstance(value, list | tuple) else value for value in values]
@@ -556,12 +561,12 @@ class ArrowMap(ArrowForm):
 
 
 class ArrowStruct(ArrowForm):
-    """Structs of an Arrow type; given as dicts, as tuples (named ones by their names), or as objects."""
+    """Structs of an Arrow type. Values may be dicts, tuples, named tuples or objects."""
 
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(kind)
-        parts = [Part(f.name, form_of_arrow(f.type), nullable=f.nullable) for f in kind]
-        self._record = Record(str(kind), parts, accepts=dict, get=by_key, make=_tuple)
+        parts = [FormPart(f.name, form_of_arrow(f.type), nullable=f.nullable) for f in kind]
+        self._record = RecordForm(str(kind), parts, accepts=dict, get=by_key, make=_tuple)
         self._names = [part.name for part in parts]
         self._absent = {part.name: None for part in parts if part.nullable}
 

@@ -1,4 +1,4 @@
-"""Equality of rows by value: NaN is NaN, whatever Arrow and Python say of it."""
+"""Equality of rows by value. Unlike in Arrow and Python, NaN equals NaN."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.schema.exact import entries_of, items_of, present_rows
 
 
 def same_rows(one: pa.Table, other: pa.Table) -> bool:
-    """Say whether two tables have the same columns with the same values, NaN among them."""
+    """Return whether two tables have the same columns with the same values. NaN equals NaN."""
     if one.equals(other):
         return True
     if not one.schema.equals(other.schema) or one.num_rows != other.num_rows:

@@ -1,8 +1,8 @@
-"""Casts of Arrow columns that lose nothing: each value arrives as it was, or is refused with its row.
+"""Casts of Arrow columns that lose nothing: a value arrives unchanged, or is refused with its row.
 
-Arrow's own casts turn booleans into numbers, numbers into texts and texts into bytes. This one stays
-within a family of types. The only thing that it cuts is a part of a microsecond in points in time and
-times of day, for nothing finer exists in Python.
+Arrow's own casts turn booleans into numbers, numbers into texts and texts into bytes. This cast
+stays within a family of types. It cuts only one thing: parts of a microsecond, in points in time
+and times of day, because Python has nothing finer.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import pyarrow.compute as pc
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.schema.decimals import decimals_of_texts, rescaled
 
-#: Below that every integer is a float of so many bits.
+#: Bits of a float → the bound below which it represents every integer.
 _EXACT_IN_FLOATS = {16: 2**11, 32: 2**24, 64: 2**53}
 _DAY_US = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = FIRST_DATE_US // _DAY_US, LAST_DATE_US // _DAY_US
-#: In a unit, so many make a microsecond.
+#: Units finer than a microsecond → how many of them make a microsecond.
 _FINER = {"ns": 1_000}
-#: The decimals that any integer of 64 bits fits in, and what integers decimals may be.
+#: A decimal type that holds any 64-bit integer, and the widest one without a fraction.
 _INTEGERS, _WHOLE = pa.decimal128(20, 0), pa.decimal128(38, 0)
 
 
 class NotExact(TypeError):
-    """A value cannot be kept as it is in the declared type.
+    """A value cannot be kept unchanged in the declared type.
 
     Attributes:
-        row: which one, counted from 0.
-        why: what is wrong with it; for a part of a nested value beginning with the path to it.
-        path: the field, and the way from there to the part: ``items[3].price``.
+        row: the row of the value, counted from 0.
+        why: what is wrong with it. For a part of a nested value, it begins with the path to that.
+        path: the field, and the path from there to the part: ``items[3].price``.
     """
 
     def __init__(self, row: int, why: str, path: str = "") -> None:
@@ -45,12 +45,14 @@ class NotExact(TypeError):
 
 
 class Misfit(Exception):
-    """A value cannot be kept; as :class:`NotExact`, on the way from the part at fault to the column.
+    """A value cannot be kept. The internal form of :class:`NotExact`.
+
+    It is raised for the part at fault. On the way up to the column its row and path are completed.
 
     Args:
-        row: which of the values at hand.
+        row: the position of the value among those at hand.
         why: what is wrong.
-        path: the way from the value to the part at fault.
+        path: the path from the value to the part at fault.
     """
 
     def __init__(self, row: int, why: str, path: str = "") -> None:
@@ -59,21 +61,29 @@ class Misfit(Exception):
 
 
 def exact_cast(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
-    """Return a column in the type of a field, with exactly the values that it has.
+    """Return a column in the type of a field, with all values unchanged.
 
-    Taken: dictionaries, run-end encoded and chunked columns; views and large types; integers of any
-    width that fit; floats that are whole for integers; integers for floats that can show them; decimals
-    whose digits fit; bytes that are UTF-8 for texts; times of any unit (of what is finer than the field's
-    the part beyond is cut); points in time of any zone; and lists, maps and structs of all these. A
-    struct may have more fields than are wanted, and lack those that may be null.
+    Accepted are:
+
+    - dictionaries, run-end encoded and chunked columns, views and large types
+    - integers of any width that fit, and floats that are whole, for integers
+    - integers that a float can represent, for floats
+    - decimals whose digits fit
+    - bytes that are UTF-8, for texts
+    - times of any unit that fit (nanoseconds are cut to microseconds, except in durations)
+    - points in time of any zone
+    - lists, maps and structs of all these
+
+    A struct may have more fields than are wanted. It may lack fields that may be null.
 
     Args:
-        column: what there is.
-        field: what is wanted: its type, and whether there may be nulls.
+        column: the column to be cast.
+        field: the wanted type, and whether nulls are allowed.
 
     Raises:
-        NotExact: for the first value that does not fit: of another family of types, out of range, with a
-            fraction, no UTF-8, no date of the years 1 to 9999, or null where there may be none.
+        NotExact: for the first value that does not fit. It is of another family of types, out of
+            range, has a fraction, is not UTF-8, is not a date of the years 1 to 9999, or is null
+            where nulls are not allowed.
     """
     array = as_plain(column)
     try:
@@ -85,7 +95,7 @@ def exact_cast(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
 
 
 def as_plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, without dictionaries and other ways to write values only once."""
+    """Return a column as one array, without dictionary or run-end encoding or extension type."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):  # (it is too long for one array)
@@ -147,7 +157,7 @@ _FAMILIES: list[tuple[str, Callable[[pa.DataType], bool]]] = [
 
 
 def family_of(kind: pa.DataType) -> str:
-    """Return what kind of thing a type is, whatever its width: values stay within their family."""
+    """Return the family of a type, whatever its width. Values stay within their family."""
     return next((name for name, holds in _FAMILIES if holds(kind)), str(kind))
 
 
@@ -164,7 +174,7 @@ def first_of(mask: pa.Array) -> int:
 
 
 def _checked(cast: Callable[[pa.Array, pa.DataType], pa.Array]) -> Any:
-    """Return a rule of a cast that raises for what it cannot keep: the row is found by halves."""
+    """Return a rule for a cast that raises if it cannot keep a value. Bisection finds the row."""
 
     def rule(array: pa.Array, kind: pa.DataType) -> pa.Array:
         if array.type == kind:
@@ -181,7 +191,7 @@ def _checked(cast: Callable[[pa.Array, pa.DataType], pa.Array]) -> Any:
 
 
 def _first_failing(array: pa.Array, attempt: Callable[[pa.Array], object]) -> int:
-    """Return the first row that cannot be converted; there is one."""
+    """Return the first row that cannot be converted. There must be one."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
@@ -198,7 +208,7 @@ def _shown(array: pa.Array, row: int) -> str:
         return repr(array[row].as_py())[:80]
     except UnicodeDecodeError:
         return repr(array[row].as_buffer().to_pybytes())[:80]
-    except (ValueError, OverflowError):  # a time that Python does not have
+    except (ValueError, OverflowError):  # a time that Python cannot represent
         number = array.slice(row, 1).cast(
             pa.int32() if pa.types.is_date32(array.type) else pa.int64()
         )
@@ -226,7 +236,7 @@ def _float_to_float(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _same_after(found: pa.Array, array: pa.Array, back: pa.Array) -> pa.Array:
-    """Return what was found if it comes to the same when it is cast back; NaN is checked before."""
+    """Return a result if casting it back (``back``) gives the original values, NaN aside."""
     same = pc.fill_null(pc.equal(array, back), True).to_numpy(zero_copy_only=False)
     if array.type in (pa.float32(), pa.float64()):
         same = same | np.isnan(_filled(array))
@@ -245,7 +255,7 @@ def _int_to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _float_to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return floats as the decimals that they are written as: 0.1 is 0.1."""
+    """Return floats as the decimals of their shortest texts: 0.1 becomes 0.1."""
     return decimals_of_texts(array.cast(pa.string()), kind)
 
 
@@ -265,10 +275,10 @@ def _to_text(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _to_time(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return times in another unit; what is finer is cut."""
+    """Return times in another unit. Nanoseconds are cut to microseconds."""
     if array.type.unit in _FINER and kind.unit == "us":
         plain, per = array.view(pa.int64()), _FINER[array.type.unit]
-        cut = _filled(plain) // per  # (Arrow cuts towards 1970, which is later before it)
+        cut = _filled(plain) // per  # (Arrow cuts towards 1970: upwards, before that)
         missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
         return pa.array(cut, pa.int64(), mask=missing).view(kind)
     return array.cast(kind)
@@ -301,18 +311,18 @@ def _check_range(array: pa.Array, plain: pa.DataType, first: int, last: int) -> 
 
 
 def check_point_in_time(array: pa.Array) -> None:
-    """Check that times are of the years that Python has.
+    """Check that times are in the years 1 to 9999, which Python can represent.
 
     Raises:
-        Misfit: for the first that is not.
+        Misfit: for the first time that is not.
     """
     per = {"s": 1_000_000, "ms": 1_000, "us": 1}.get(array.type.unit)
-    if per is not None:  # (no year that nanoseconds can name is beyond)
+    if per is not None:  # (nanoseconds cannot leave these years)
         _check_range(array, pa.int64(), FIRST_DATE_US // per, LAST_DATE_US // per)
 
 
 def _check_time_of_day(array: pa.Array) -> None:
-    """Check that times of day are of one: Python's go round."""
+    """Check that times of day lie within one day. Python would wrap others around."""
     day = {"s": 86_400, "ms": 86_400_000, "us": _DAY_US, "ns": _DAY_US * 1_000}[array.type.unit]
     plain = pa.int32() if array.type.bit_width == 32 else pa.int64()
     numbers = array.view(plain)
@@ -365,7 +375,7 @@ _CHECKS: dict[str, Callable[[pa.Array], None]] = {
 def cast_lists(
     array: pa.Array, kind: pa.DataType, items: Callable[[pa.Array], pa.Array]
 ) -> pa.Array:
-    """Return lists of a type, with what their items are cast to."""
+    """Return lists as lists of another type. The function ``items`` casts their items."""
     if family_of(array.type) != "list":
         raise wrong_kind(array, kind)
     offsets, flat = items_of(array)
@@ -380,7 +390,7 @@ def cast_lists(
 
 
 def items_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
-    """Return the items of lists, one after another, and where those of each begin."""
+    """Return the offsets at which the items of each list begin, and the items of all lists."""
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -390,13 +400,17 @@ def items_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
 def list_of(
     kind: pa.DataType, offsets: npt.NDArray[np.int64], items: pa.Array, like: pa.Array
 ) -> pa.Array:
-    """Return lists of items that are null where others are."""
+    """Return lists of the given items, which are null where ``like`` is null."""
     mask = like.is_null() if like.null_count else None
     return pa.ListArray.from_arrays(narrow(offsets), items, type=kind, mask=mask)
 
 
 def narrow(offsets: npt.NDArray[np.int64]) -> pa.Array:
-    """Return offsets as the 32 bits that lists have for them."""
+    """Return offsets in 32 bits, which is what lists have for them.
+
+    Raises:
+        Misfit: for the first list that ends beyond that.
+    """
     if int(offsets[-1]) > 2**31 - 1:
         row = int(np.flatnonzero(offsets > 2**31 - 1)[0]) - 1
         raise Misfit(row, "there are more than 2 147 483 647 items in one batch")
@@ -404,14 +418,14 @@ def narrow(offsets: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def in_item(error: Misfit, offsets: npt.NDArray[np.int64], key: str | None = None) -> Misfit:
-    """Return the error that a list (or map) has with one of its items."""
+    """Return the error for a list (or map) from the error for one of its items."""
     row = int(np.searchsorted(offsets, error.row, side="right")) - 1
     at = error.row - int(offsets[row]) if key is None else key
     return Misfit(row, error.why, f"[{at}]{error.path}")
 
 
 def entries_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
-    """Return the keys and items of maps, and where those of each begin."""
+    """Return the offsets at which the entries of each map begin, and all keys and items."""
     if not len(array):
         return np.zeros(1, dtype=np.int64), array.keys[:0], array.items[:0]
     offsets = array.offsets.to_numpy().astype(np.int64)
@@ -423,7 +437,7 @@ def cast_maps(
     array: pa.Array, kind: pa.DataType,
     keys: Callable[[pa.Array], pa.Array], items: Callable[[pa.Array], pa.Array],
 ) -> pa.Array:  # fmt: skip
-    """Return maps of a type, with what their keys and items are cast to."""
+    """Return maps as maps of another type. Two functions cast their keys and items."""
     if family_of(array.type) != "map":
         raise wrong_kind(array, kind)
     offsets, old_keys, old_items = entries_of(array)
@@ -439,25 +453,25 @@ def map_of(
     kind: pa.DataType, offsets: npt.NDArray[np.int64], keys: pa.Array, items: pa.Array,
     like: pa.Array,
 ) -> pa.Array:  # fmt: skip
-    """Return maps of keys and items that are null where others are."""
+    """Return maps of the given keys and items, which are null where ``like`` is null."""
     starts = narrow(offsets)
-    if like.null_count:  # (so the offsets of Arrow's maps say what is null)
+    if like.null_count:  # (in Arrow, a null offset marks a map that is null)
         starts = pc.if_else(pa.concat_arrays([like.is_null(), pa.array([False])]), None, starts)
     return pa.MapArray.from_arrays(starts, keys, items, type=kind)
 
 
 def check_once(offsets: npt.NDArray[np.int64], keys: pa.Array) -> None:
-    """Check that no map has a key twice, nor NaN for one, which is equal to no key.
+    """Check that no map has a key twice, or NaN as a key. NaN is equal to no key.
 
     Raises:
-        Misfit: for the first that has.
+        Misfit: for the first map that has.
     """
     if pa.types.is_floating(keys.type) and keys.type != pa.float16():
         nan = pc.is_nan(keys)
         if pc.any(nan).as_py():
             row = int(np.searchsorted(offsets, first_of(nan), side="right")) - 1
             raise Misfit(row, "NaN is no key of a map")
-        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # (both zeros are one)
+        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # (the two zeros are one key)
     try:
         codes = keys.dictionary_encode().indices.to_numpy()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
@@ -472,13 +486,16 @@ def check_once(offsets: npt.NDArray[np.int64], keys: pa.Array) -> None:
 
 
 def present_rows(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
-    """Return which values are not null, and those alone."""
+    """Return the positions of the values that are not null, and these values."""
     there = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
     return there, array if len(there) == len(array) else array.take(pa.array(there))
 
 
 def stored(kind: pa.DataType) -> pa.DataType:
-    """Return a type with what stores JSON in its place: Arrow makes no arrays of that from values."""
+    """Return a type with storage types instead of extension types, such as JSON.
+
+    Arrow cannot make arrays of extension types from values.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return kind.storage_type
     if pa.types.is_struct(kind):
@@ -493,13 +510,14 @@ def stored(kind: pa.DataType) -> pa.DataType:
 
 
 def spread(found: pa.Array, there: npt.NDArray[Any], length: int) -> pa.Array:
-    """Return structs at the rows that they are of, and null at all others.
+    """Return structs at the rows that they belong to, and null in all other rows.
 
-    Below a null there is some value: a field that may not be null is not, as Parquet wants it.
+    The fields of a null row have some value: so a field that may not be null is not null there
+    either, as Parquet requires.
     """
     if len(there) == length and len(found) == length:
         return found
-    if not len(there) or not found.type.num_fields:  # (those without fields have no length, either)
+    if not len(there) or not found.type.num_fields:  # (structs without fields have no length)
         values: list[Any] = [None] * length
         for row in there.tolist():
             values[row] = {}

@@ -1,8 +1,8 @@
-"""The form that each Python type has as an Arrow column: what goes in, what comes out, what is refused.
+"""Forms: how values of each Python type are kept as an Arrow column, and which values are refused.
 
-A form takes values of its type and no others: what state would refuse (2.9 for an ``int``, a ``bool`` for
-a ``float``, a ``datetime`` for a ``date``) a column refuses too. Plain columns are checked by the types
-of their values, a set of one element; only what is not plain is looked at one by one.
+A form takes values of its own type only. A column refuses what state would refuse: 2.9 for an
+``int``, a ``bool`` for a ``float``, a ``datetime`` for a ``date``. Plain columns are checked by the
+set of their values' types, which usually has one element. Other values are looked at one by one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Form:
     """How values of one Python type are kept as an Arrow column.
 
     Attributes:
-        arrow: the column's type.
-        outside: the same, with the names that fields have outside of Python.
-        says: what messages call the Python type.
+        arrow: the type of the column.
+        outside: the same type, with the names that fields have outside of Python.
+        says: the name of the Python type in messages.
     """
 
     arrow: pa.DataType
@@ -48,10 +48,11 @@ class Form:
         return self.arrow
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
-        """Return values as a column; None is null.
+        """Return values as a column; None becomes null.
 
         Args:
-            zone: of times that name none, which are refused without.
+            values: values of the type, or None.
+            zone: the time zone of times that name none. Without it, such times are refused.
 
         Raises:
             Misfit: for the first value that is not of the type.
@@ -62,38 +63,39 @@ class Form:
         """Return a column of :attr:`arrow` as values.
 
         Raises:
-            Misfit: for what is no value of the type.
+            Misfit: for the first entry that is not a value of the type.
         """
         raise NotImplementedError
 
     def read(self, column: pa.Array) -> pa.Array:
-        """Return a column of any Arrow type, with names as outside, as one of :attr:`arrow`.
+        """Return a column of any Arrow type, with the names from outside, as one of :attr:`arrow`.
 
         Raises:
-            Misfit: for what cannot be kept exactly, or is no value of the type.
+            Misfit: for the first entry that cannot be kept exactly, or is not a value of the type.
         """
         return cast_exactly(column, self.arrow, nullable=True)
 
 
 def refused(row: int, value: Any, says: str, why: str = "") -> Misfit:
-    """Return the error that a value is not what is declared."""
+    """Return the error for a value that is not of the declared type."""
     return Misfit(row, why or f"{shortened(value)} is of type {type(value).__name__}, not {says}")
 
 
 def shortened(value: Any) -> str:
-    """Return what a value looks like, for a message."""
+    """Return a short text for a value, for a message."""
     try:
         shown = repr(value)
-    except Exception:  # (of integers that are too long for a text, and of classes of users)
+    except Exception:  # (for integers with too many digits, and for users' classes)
         shown = f"<{type(value).__name__}>"
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 class Plain(Form):
-    """Values of a type that Arrow has.
+    """Values of a type that Arrow has as well.
 
     Attributes:
-        exact: the Python types whose values go as they are; others are looked at one by one.
+        exact: the Python types whose values Arrow takes as they are. Others are looked at one by
+            one.
     """
 
     exact: frozenset[type]
@@ -140,10 +142,10 @@ class Plain(Form):
         return Misfit(0, f"the column cannot be kept as {self.arrow}: {error}")
 
     def _plain(self, value: Any) -> Any:
-        """Return a value as one of :attr:`exact`.
+        """Return a value as one of the types in :attr:`exact`.
 
         Raises:
-            TypeError: for what is none; the text may be empty, where there is nothing more to say.
+            TypeError: for any other value. Its text may be empty if there is nothing to add.
         """
         if type(value) in self.exact:
             return value
@@ -155,7 +157,7 @@ class Plain(Form):
 
 
 class Int(Plain):
-    """Whole numbers, of 64 bits if nothing else is said."""
+    """Integers, of 64 bits by default."""
 
     arrow, says, exact = pa.int64(), "int", frozenset((int, _NONE))
 
@@ -169,7 +171,7 @@ class Int(Plain):
 
 
 class Float(Plain):
-    """Floating-point numbers, of 64 bits if nothing else is said; whole numbers that these can show."""
+    """Floats, of 64 bits by default. Integers are accepted if a float can represent them."""
 
     arrow, says, exact = pa.float64(), "float", frozenset((float, _NONE))
 
@@ -200,7 +202,7 @@ class Bool(Plain):
         raise TypeError
 
 
-class Text(Plain):
+class TextForm(Plain):
     """Texts."""
 
     arrow, says, exact = pa.string(), "str", frozenset((str, _NONE))
@@ -239,7 +241,7 @@ class Date(Plain):
 
 
 class PointInTime(Plain):
-    """Points in time: ``datetime`` with a time zone; they come back in UTC."""
+    """Points in time: ``datetime`` with a time zone. They come back in UTC."""
 
     arrow, says, exact = TIMESTAMP, "datetime", frozenset((datetime, _NONE))
 
@@ -264,7 +266,7 @@ class PointInTime(Plain):
         return value
 
     def _column(self, values: Sequence[Any]) -> pa.Array:
-        return pa.nulls(len(values))  # (only looked at: the zone is still to be told)
+        return pa.nulls(len(values))  # (the values were only checked: zones come later)
 
     def to_python(self, column: pa.Array) -> list[Any]:
         column = cast_exactly(column, TIMESTAMP, nullable=True)
@@ -273,7 +275,7 @@ class PointInTime(Plain):
 
 
 class LocalTime(Plain):
-    """Times of some clock on a wall: ``datetime`` without a time zone."""
+    """Local times: ``datetime`` without a time zone."""
 
     arrow, says, exact = (
         pa.timestamp("us"),
@@ -291,7 +293,7 @@ class LocalTime(Plain):
         return super().to_python(cast_exactly(column, self.arrow, nullable=True))
 
 
-class Duration(Plain):
+class DurationForm(Plain):
     """Durations, in microseconds."""
 
     arrow, says, exact = pa.duration("us"), "timedelta", frozenset((timedelta, _NONE))
@@ -305,7 +307,7 @@ class Duration(Plain):
 
 
 class TimeOfDay(Plain):
-    """Times of day, of no zone."""
+    """Times of day, without a time zone."""
 
     arrow, says, exact = pa.time64("us"), "time", frozenset((time, _NONE))
 
@@ -322,7 +324,7 @@ class TimeOfDay(Plain):
 
 
 class Number(Plain):
-    """Decimals, of 38 digits with 18 after the point if nothing else is said."""
+    """Decimals, by default of 38 digits, 18 of them behind the point."""
 
     arrow, says, exact = DECIMAL, "Decimal", frozenset((Decimal, _NONE))
 
@@ -338,12 +340,12 @@ class Number(Plain):
 
 
 def _is_nat(value: Any) -> bool:
-    """Say whether a value is the one of pandas that is a time, and none."""
+    """Return whether a value is the ``NaT`` of pandas."""
     return type(value).__name__ == "NaTType"
 
 
 class NaiveTime(TypeError):
-    """A time names no zone, and none was given. ``row`` says which."""
+    """A time names no zone, and none was given. ``row`` is its position."""
 
     def __init__(self, row: int, value: datetime) -> None:
         super().__init__(f"{value!r} has no time zone; use datetime(..., tzinfo=timezone.utc)")
@@ -351,15 +353,15 @@ class NaiveTime(TypeError):
 
 
 def is_without_zone(at: datetime) -> bool:
-    """Say whether a time names no zone, or one that has no offset."""
+    """Return whether a time names no zone, or a zone without an offset."""
     return at.tzinfo is None or (at.tzinfo is not UTC and at.utcoffset() is None)
 
 
 def in_zone(values: Sequence[Any], zone: str | None) -> Sequence[Any]:
-    """Return times so that each names a point in time: those that name no zone are of the given one.
+    """Return times that all name a point in time: those without a zone are read in the given one.
 
     Raises:
-        NaiveTime: for one of these, when none is given.
+        NaiveTime: for the first time without a zone, when no zone is given.
     """
     naive = [
         row for row, at in enumerate(values) if isinstance(at, datetime) and is_without_zone(at)
@@ -370,7 +372,7 @@ def in_zone(values: Sequence[Any], zone: str | None) -> Sequence[Any]:
         raise NaiveTime(naive[0], values[naive[0]])
     found = list(values)
     shown: tuple[tuple[Ambiguous, int], ...] = (("earliest", 0), ("latest", 1))
-    for which, fold in shown:  # (of a time that a clock showed twice, a datetime says which)
+    for which, fold in shown:  # (``fold`` says which, if a clock showed a time twice)
         rows = [row for row in naive if values[row].fold == fold]
         local = pa.array([values[row].replace(tzinfo=None) for row in rows], pa.timestamp("us"))
         micros = to_micros_column(local, zone=zone, ambiguous=which).to_pylist()
@@ -379,11 +381,11 @@ def in_zone(values: Sequence[Any], zone: str | None) -> Sequence[Any]:
     return found
 
 
-# -- values of a few, and of texts ------------------------------------------------------------
+# -- values that are kept as other values -----------------------------------------------------
 
 
 class Mapped(Form):
-    """Values that another form has a value for: an enum's member for its value, a UUID for its text."""
+    """Values that are kept as values of another form, such as a UUID as its text."""
 
     inner: Form
 
@@ -412,7 +414,7 @@ class Mapped(Form):
             return column
         return pa.array(kept, column.type).take(
             codes.indices
-        )  # (there may be several ways to write one)
+        )  # (one value may have been written in several ways)
 
     def _outward(self, values: list[Any]) -> list[Any]:
         found: list[Any] = []
@@ -425,16 +427,16 @@ class Mapped(Form):
         return found
 
     def _inward(self, value: Any) -> Any:
-        """Return what is kept of a value."""
+        """Return what is kept for a value."""
         raise NotImplementedError
 
     def _value(self, plain: Any) -> Any:
-        """Return the value of which something was kept."""
+        """Return the value for what was kept."""
         raise NotImplementedError
 
 
 class Member(Mapped):
-    """Members of an enum, as their values."""
+    """Members of an enum, kept as their values."""
 
     inner: Plain
 
@@ -446,9 +448,7 @@ class Member(Mapped):
         if isinstance(value, self._kind):
             return value.value
         plain = plain_number(value, strict=False)
-        if (
-            type(plain) not in self.inner.exact
-        ):  # (True and 1.0 are equal to 1, and are not what it is)
+        if type(plain) not in self.inner.exact:  # (True and 1.0 equal 1, but are of other types)
             raise TypeError
         return self._kind(plain).value
 
@@ -457,7 +457,7 @@ class Member(Mapped):
 
 
 class OneOf(Mapped):
-    """The values of a ``Literal``, all numbers or all texts."""
+    """Values of a ``Literal``, which are all integers or all texts."""
 
     def __init__(self, values: Sequence[Any], inner: Form) -> None:
         self.inner, self.arrow = inner, inner.arrow
@@ -474,9 +474,9 @@ class OneOf(Mapped):
 
 
 class Uuid(Mapped):
-    """UUIDs, as their texts of 36 characters: what JSON, CSV, Spark and DuckDB have for them."""
+    """UUIDs, kept as texts of 36 characters, as JSON, CSV, Spark and DuckDB have them."""
 
-    arrow, says, inner = pa.string(), "UUID", Text()
+    arrow, says, inner = pa.string(), "UUID", TextForm()
 
     def _inward(self, value: Any) -> str:
         if not isinstance(value, uuid.UUID | str):

@@ -1,4 +1,4 @@
-"""Forms of values that are made of others: lists, maps, structs; and of what has no columns: JSON."""
+"""Forms of composite values (lists, maps, structs), and of values that have no columns (JSON)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.raised import goes_on, said
+from headrace.errors.user_code import goes_on, said
 from headrace.schema.alike import encoded, in_order, may_hold, names_no_zone, same_value
 from headrace.schema.exact import (
     Misfit,
@@ -38,15 +38,15 @@ from headrace.schema.forms import Form, refused, shortened
 from headrace.schema.numbers import plain_number
 
 
-class Part:
-    """A field of a struct or record, or the items of a list: a form, and whether there may be none.
+class FormPart:
+    """A field of a struct or record, or the items of a list: a form, and whether None is allowed.
 
     Args:
-        name: of the attribute in Python.
-        form: what values are kept as.
-        nullable: whether None may be there.
-        outside: the name elsewhere, in files and in what sinks get.
-        default: makes what the field is where it is absent; None for a field that must be there.
+        name: the name of the attribute in Python.
+        form: how values are kept.
+        nullable: whether None is allowed.
+        outside: the name outside of Python: in files, and in what sinks get.
+        default: makes the value of an absent field; None for a field that must be present.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Part:
 
     @property
     def outside_field(self) -> pa.Field:
-        """The field as others see it."""
+        """The field as it is outside of Python."""
         return pa.field(self.outside, self.form.outside, nullable=self.nullable)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
@@ -78,13 +78,13 @@ class Part:
         return self.form.to_python(self._checked(column))
 
     def read(self, column: pa.Array) -> pa.Array:
-        """Return what others wrote as a column; see :meth:`Form.read`."""
+        """Return a column that others wrote as one of the part's type; see :meth:`Form.read`."""
         if pa.types.is_null(column.type):
             return self._checked(pa.nulls(len(column), self.form.arrow))
         return self._checked(self.form.read(as_plain(column)))
 
     def absent(self, rows: int) -> pa.Array | None:
-        """Return the column of records that do not have the field; None where they must."""
+        """Return the column of records that lack the field; None if they must have it."""
         if self.default is None:
             return pa.nulls(rows, self.form.arrow) if self.nullable else None
         make = self.default
@@ -97,7 +97,7 @@ class Part:
 
 
 def relabelled(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column with the names of a type that is otherwise the same."""
+    """Return a column in a type that differs only in names, or in JSON instead of text."""
     if column.type.equals(kind):
         return column
     if isinstance(kind, pa.JsonType):
@@ -122,7 +122,7 @@ def relabelled(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def empty_of(kind: pa.DataType) -> pa.Array:
-    """Return a column without rows of any type; Arrow makes none where JSON is inside of another type."""
+    """Return an empty column of a type. Arrow makes none for types that contain JSON."""
     return relabelled(pa.array([], stored(kind)), kind)
 
 
@@ -130,10 +130,12 @@ class Many(Form):
     """Lists, tuples and sets of items of one type.
 
     Attributes:
-        item: what they have many of.
+        item: the part for the items.
     """
 
-    def __init__(self, says: str, make: type[Any], accepts: tuple[type, ...], item: Part) -> None:
+    def __init__(
+        self, says: str, make: type[Any], accepts: tuple[type, ...], item: FormPart
+    ) -> None:
         self.says = says
         self.arrow = pa.list_(pa.field("item", item.form.arrow))
         self._make, self._accepts, self.item = make, accepts, item
@@ -177,13 +179,13 @@ class Many(Form):
 
 
 class Dict(Form):
-    """Dicts, as maps; in the order of their keys' insertion.
+    """Dicts, kept as maps with their keys in the order of insertion.
 
     Attributes:
-        key, item: what they have many of.
+        key, item: the parts for keys and items.
     """
 
-    def __init__(self, says: str, key: Part, item: Part) -> None:
+    def __init__(self, says: str, key: FormPart, item: FormPart) -> None:
         self.says = says
         self.arrow = pa.map_(key.form.arrow, item.form.arrow)
         self.key, self.item = key, item
@@ -205,7 +207,7 @@ class Dict(Form):
             new_items = self.item.to_arrow(items, zone)
         except Misfit as error:
             raise in_item(error, offsets, repr(keys[error.row])[:80]) from None
-        check_once(offsets, new_keys)  # (as times of two zones that are one)
+        check_once(offsets, new_keys)  # (such as equal times in two zones)
         return map_of(self.arrow, offsets, new_keys, new_items, _nones(values))
 
     def to_python(self, column: pa.Array) -> list[Any]:
@@ -225,22 +227,22 @@ class Dict(Form):
         return cast_maps(column, self.arrow, self.key.read, self.item.read)
 
 
-class Record(Form):
+class RecordForm(Form):
     """Structs, dataclasses, named and fixed tuples, typed dicts: a part for each field.
 
     Args:
-        says: what messages call the type.
+        says: the name of the type in messages.
         parts: the fields.
-        accepts: the class whose instances are taken.
-        get: returns how to get a field of a value, given its name and place.
-        make: makes a value of its fields, in their order.
+        accepts: the class whose instances are accepted.
+        get: returns a getter for a field, given the field's name and position.
+        make: makes a value from its fields, in their order.
 
     Attributes:
         is_tuple: whether the values are tuples, which others write as lists.
     """
 
     def __init__(
-        self, says: str, parts: Sequence[Part], *, accepts: type[Any],
+        self, says: str, parts: Sequence[FormPart], *, accepts: type[Any],
         get: Callable[[str, int], Callable[[Any], Any]], make: Callable[..., Any],
     ) -> None:  # fmt: skip
         self.says = says
@@ -277,14 +279,14 @@ class Record(Form):
             found = pa.array([{}] * len(present), self.arrow)
         return spread(found, np.array(there, dtype=np.int64), len(values))
 
-    def _field_of(self, value: Any, part: Part, at: int, row: int) -> Any:
+    def _field_of(self, value: Any, part: FormPart, at: int, row: int) -> Any:
         try:
             return self._get(part.name, at)(value)
         except (AttributeError, KeyError, IndexError):
             raise Misfit(row, f"it is missing in {str(value)[:80]}") from None
 
-    def _of_mappings(self, values: list[Any], part: Part, at: int) -> list[Any]:
-        """Return a field of values that may be given as mappings, by names as outside."""
+    def _of_mappings(self, values: list[Any], part: FormPart, at: int) -> list[Any]:
+        """Return one field of values. Some may be mappings with the names from outside."""
         found = []
         for row, value in enumerate(values):
             if isinstance(value, self.accepts):
@@ -342,7 +344,7 @@ class Record(Form):
 
 
 def looks_at_itself(cls: Any) -> bool:
-    """Say whether a class may refuse to be made of values that its fields hold."""
+    """Return whether a class may refuse values that its fields can hold (``__post_init__``)."""
     return hasattr(cls, "__post_init__")
 
 
@@ -350,38 +352,38 @@ def all_made(make: Callable[..., Any], rows: Iterable[tuple[Any, ...]]) -> list[
     """Return a value for each row of fields.
 
     Raises:
-        Misfit: for the first of which none can be made.
+        Misfit: for the first row from which no value can be made.
     """
     made: list[Any] = []
     try:
         made.extend(starmap(make, rows))
-    except BaseException as error:  # (a class of the user's may raise anything)
+    except BaseException as error:  # (a user's class may raise anything)
         if goes_on(error):
             raise
         raise Misfit(len(made), said(error)) from error
     return made
 
 
-def part_of_columns(part: Part, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
-    """Return a field of what others wrote, or its default where they wrote none.
+def part_of_columns(part: FormPart, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """Return a field of columns that others wrote, or its default if its column is absent.
 
     Raises:
-        Misfit: for what the field cannot hold, or when it must be there and is not.
+        Misfit: for a value that the field cannot hold, or when a required column is missing.
     """
     column = columns.get(part.outside)
     if column is None:
-        column = columns.get(part.name)  # (so batches of an inbox were written once)
+        column = columns.get(part.name)  # (as in older batches of an inbox)
     found = part.absent(rows) if column is None else part.read(column)
     if found is None:
         raise Misfit(0, f"there is no field {part.outside!r}")
     return found
 
 
-def field_of_mapping(value: Mapping[str, Any], part: Part, row: int) -> Any:
-    """Return a field of a mapping with names as outside, or its default.
+def field_of_mapping(value: Mapping[str, Any], part: FormPart, row: int) -> Any:
+    """Return a field of a mapping with the names from outside, or the field's default.
 
     Raises:
-        Misfit: when it must be there and is not.
+        Misfit: when a required field is missing.
     """
     if part.outside in value:
         return value[part.outside]
@@ -393,9 +395,9 @@ def field_of_mapping(value: Mapping[str, Any], part: Part, row: int) -> Any:
 
 
 class Json(Form):
-    """Values of unions and of other types that no column has: as JSON, in a column of texts.
+    """Values of unions and of other types that have no column: kept as JSON, in a column of texts.
 
-    Outside the column is of Arrow's JSON type, by which others can tell it from one of texts.
+    Outside, the column is of Arrow's JSON type, so that others can distinguish it from plain texts.
     """
 
     arrow = pa.string()
@@ -407,7 +409,7 @@ class Json(Form):
     def __init__(self, declared: Any, says: str) -> None:
         self.says = says
         self._declared = declared
-        _decoder(declared)  # (raises for what cannot be decoded)
+        _decoder(declared)  # (raises for a type that cannot be decoded)
         self._has_times = _may_hold_times(declared)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
@@ -452,7 +454,7 @@ class Json(Form):
 def _may_hold_times(declared: Any) -> bool:
     try:
         return may_hold(datetime, declared)
-    except NameError:  # (a type is known by a name that is not to be seen from here)
+    except NameError:  # (a forward reference cannot be resolved from here)
         return True
 
 
@@ -463,7 +465,7 @@ _AS_IT_IS = msgspec.json.Encoder(enc_hook=plain_number)
 def _json(value: Any) -> bytes:
     try:
         return _IN_ORDER.encode(value)
-    except TypeError:  # (as of a dict whose keys are no texts)
+    except TypeError:  # (such as for a dict whose keys are not texts)
         return _AS_IT_IS.encode(in_order(value))
 
 
@@ -473,7 +475,7 @@ def _decoder(declared: Any) -> msgspec.json.Decoder[Any]:
 
 
 class Constrained(Form):
-    """Values that have to keep to limits (``msgspec.Meta``), such as numbers above zero."""
+    """Values within declared limits (``msgspec.Meta``), such as numbers above zero."""
 
     def __init__(self, inner: Form, declared: Any) -> None:
         self.inner, self._declared = inner, declared
@@ -520,16 +522,16 @@ def _reduced(limits: msgspec.Meta) -> tuple[Any, ...]:
     return _limits, ({name: of for name, of in given.items() if of is not None},)
 
 
-copyreg.pickle(msgspec.Meta, _reduced)  # (it travels to tasks with types, and cannot by itself)
+copyreg.pickle(msgspec.Meta, _reduced)  # (types travel to tasks, and pickle alone cannot do it)
 
 
 def _in_order(values: Any) -> list[Any]:
-    """Return the elements of a set in an order that is the same in any process."""
+    """Return the elements of a set in an order that is the same in every process."""
     return sorted(values, key=encoded)
 
 
 def _items_of_numpy(array: Any) -> list[Any]:
-    """Return the items of an array; times that Python has not stay what they are, and are no numbers."""
+    """Return the items of an array. Times that Python cannot represent stay NumPy scalars."""
     if array.dtype.kind not in "mM":
         found: list[Any] = array.tolist()
         return found
@@ -558,15 +560,15 @@ def _with_nones(found: list[Any], column: pa.Array) -> list[Any]:
 
 
 def by_attribute(name: str, at: int) -> Callable[[Any], Any]:
-    """Return how to get a field that is an attribute."""
+    """Return a getter for a field that is an attribute."""
     return operator.attrgetter(name)
 
 
 def by_place(name: str, at: int) -> Callable[[Any], Any]:
-    """Return how to get a field that has a place."""
+    """Return a getter for a field that has a position."""
     return operator.itemgetter(at)
 
 
 def by_key(name: str, at: int) -> Callable[[Any], Any]:
-    """Return how to get a field that is a key."""
+    """Return a getter for a field that is a key of a mapping."""
     return operator.itemgetter(name)

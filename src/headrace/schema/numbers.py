@@ -1,4 +1,4 @@
-"""Numbers of NumPy where a number of Python is taken."""
+"""NumPy numbers, where a Python number is expected."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 
 def plain_number(value: Any, *, strict: bool = True) -> Any:
-    """Return a NumPy scalar as the Python number (or text, or bytes) that it is.
+    """Return a NumPy scalar as the Python number, text or bytes that it equals.
 
     Raises:
-        TypeError: for what is none; but for ``strict=False`` that is returned as it is.
+        TypeError: for any other value. With ``strict=False`` such a value is returned as it is.
     """
-    if isinstance(value, np.timedelta64):  # (an integer by its class, and none by what it says)
+    if isinstance(value, np.timedelta64):  # (an integer by its class, but not by its meaning)
         pass
     elif isinstance(value, np.bool_ | np.integer | np.floating | np.str_ | np.bytes_):
         plain = value.item()

@@ -1,4 +1,4 @@
-"""Whether numbers that were read of texts are the numbers that the texts show."""
+"""Checks that numbers that were read from texts are the numbers that the texts show."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from headrace.schema.within import any_within
 
-#: From here on a float of so many bits cannot show each integer.
+#: Bits of a float → the bound from which it cannot represent every integer.
 _SPARSE_FROM = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}
 _HEXADECIMAL = r"^\s*0[xX]"
-#: Texts that say more than the number that they are read as: codes with zeros in front, phone numbers.
+#: Texts that say more than the number they are read as: codes with leading zeros, phone numbers.
 _CODE = r"^\s*(?:[+-]?0\d|\+|0[xX])"
 _DIGIT = r"^\s*[01]\s*$"
 _LONG_INTEGER = r"^\s*-?\d{16,}\s*$"
@@ -23,13 +23,13 @@ _LONG = r"(?:\d[.,]?){16}"
 
 
 def is_shown(text: str, number: float) -> bool:
-    """Say whether a float shows the number that a text has: rounded to as many digits it is the same.
+    """Return whether a float is the number of a text: rounded to as many digits, it is the same.
 
-    So do the shortest texts of floats, those with seventeen digits, and those with all of them.
+    This holds for the shortest text of a float, for one with 17 digits, and for one with all.
     """
     try:
         exact = Decimal(text)
-    except InvalidOperation:  # (NaN has many names)
+    except InvalidOperation:  # (NaN has many spellings)
         return not math.isfinite(number)
     if not exact.is_finite() or not math.isfinite(number):
         return not exact.is_finite() and not math.isfinite(number)
@@ -38,7 +38,7 @@ def is_shown(text: str, number: float) -> bool:
 
 
 def as_kept(number: float, kind: pa.DataType) -> float:
-    """Return what a float of some type keeps of a number."""
+    """Return a number as a float of the given type keeps it."""
     if kind.bit_width == 64:
         return number
     with np.errstate(over="ignore"):
@@ -46,12 +46,12 @@ def as_kept(number: float, kind: pa.DataType) -> float:
 
 
 def is_sparse(number: float, kind: pa.DataType) -> bool:
-    """Say whether a float is so large that not each integer beside it has one; or infinite."""
+    """Return whether a float is infinite, or so large that it cannot represent every integer."""
     return abs(number) >= _SPARSE_FROM[kind.bit_width]
 
 
 def sparse(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return which floats are so large that not each integer beside them has one; or infinite."""
+    """Return which floats are infinite, or so large that they cannot represent every integer."""
     limit = _SPARSE_FROM[column.type.bit_width]
     if column.type == pa.float16():
         column = column.cast(pa.float32())
@@ -59,12 +59,12 @@ def sparse(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def has_sparse(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Say whether there is such a float in a column, at any depth."""
+    """Return whether a column contains a float that :func:`sparse` finds, at any depth."""
     return any_within(column, pa.types.is_floating, sparse)
 
 
 def has_minus_zero(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Say whether there is a zero with a sign in a column, at any depth."""
+    """Return whether a column contains a negative zero, at any depth."""
     return any_within(column, pa.types.is_floating, _minus_zero)
 
 
@@ -75,10 +75,12 @@ def _minus_zero(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
 def first_not_shown(
     texts: pa.ChunkedArray, column: pa.ChunkedArray, plain: Callable[[str], str]
 ) -> str | None:
-    """Return the first text that shows another number than the one that was read; None without any.
+    """Return the first text that shows another number than the one read; None if there is none.
 
     Args:
-        plain: makes a text one with a decimal point.
+        texts: the texts.
+        column: the numbers that were read from them.
+        plain: rewrites a text to have a decimal point.
     """
     if not pa.types.is_floating(column.type):
         return _first(texts, pc.match_substring_regex(texts, _HEXADECIMAL))
@@ -99,10 +101,10 @@ def _first_not_shown(
 def first_code(
     texts: pa.ChunkedArray, column: pa.ChunkedArray, plain: Callable[[str], str]
 ) -> str | None:
-    """Return the first text that says more than its number or boolean; None without any.
+    """Return the first text that says more than its number or boolean; None if there is none.
 
-    That is one with a zero or a plus sign in front, one with digits that a float does not keep, and 0 and
-    1 among booleans.
+    Such a text has a leading zero or plus sign, is hexadecimal, or has digits that a float does not
+    keep. Among booleans it is 0 or 1.
     """
     texts, column = _others(texts, column)
     if pa.types.is_boolean(column.type):
@@ -119,7 +121,10 @@ def first_code(
 def _others(
     texts: pa.ChunkedArray, column: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the texts that are not the usual one of their number: most are, which is soon seen."""
+    """Return the texts that are not the usual text of their number, with the numbers.
+
+    Most texts are the usual one, and that is quick to find out.
+    """
     other = pc.not_equal(texts, column.cast(pa.string()))
     return texts.filter(other), column.filter(other)
 

@@ -1,7 +1,7 @@
-"""The table of types: what each Python type is in Arrow, JSON, CSV and Parquet, and what it refuses.
+"""The table of types: each Python type in Arrow, JSON, CSV and Parquet, and what it refuses.
 
-``docs/reference/types.md`` is made of it by ``python -m headrace.schema.table``, and tests hold the engine
-to it.
+``python -m headrace.schema.table`` generates ``docs/reference/types.md`` from it. Tests check that
+the engine behaves as it says.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Square(msgspec.Struct, tag="square", frozen=True):
 
 
 class Row(NamedTuple):
-    """A type of the table.
+    """A row of the table: one type.
 
     Attributes:
         kind: the type.
-        name: how it is written.
-        example: a value of it.
+        name: how the type is written.
+        example: a value of the type.
         json: that value in JSON.
-        csv: that value in CSV; None where CSV has no form for the type.
-        parquet: the type's name in Parquet.
-        refuses: values that look alike, and are refused.
-        note: what else is to be known.
+        csv: that value in CSV; None if CSV has no form for the type.
+        parquet: the name of the type in Parquet.
+        refuses: similar values that are refused.
+        note: further remarks.
     """
 
     kind: Any
@@ -120,7 +120,7 @@ TABLE: list[Row] = [
 
 
 def page() -> str:
-    """Return the page of the table."""
+    """Return the page that is generated from the table."""
     return "\n".join([*_lines(), ""])
 
 

@@ -1,8 +1,9 @@
-"""The type of a stream's values: its columns, and the one way in and out of them, a batch at a time.
+"""The type of a stream's values: its columns, and the conversion of batches in both directions.
 
-A stream's values have one declared type: a ``msgspec.Struct`` or dataclass (a column a field), or any other
-type that a column can hold (one column called ``value``). An injector without a declared type gets one made
-from its columns. ``docs/reference/types.md`` has the table of types.
+A stream's values have one declared type. A ``msgspec.Struct`` or a dataclass has a column for each
+field. Any other type that a column can hold has a single column called ``value``. An injector
+without a declared type gets one that is made from its columns. ``docs/reference/types.md`` has the
+table of types.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from headrace.schema.declared import (
 from headrace.schema.exact import Misfit, NotExact
 from headrace.schema.forms import TIMESTAMP
 from headrace.schema.nested import (
-    Part,
+    FormPart,
     all_made,
     field_of_mapping,
     looks_at_itself,
@@ -44,21 +45,21 @@ VALUE_COLUMN = "value"
 class ValueType:
     """A stream's value type: its Arrow columns, and the conversion of whole batches.
 
-    Nothing is converted with loss: a value that its field cannot hold as it is is refused, with the path
-    to the part at fault.
+    Nothing is converted with loss. A value that its field cannot hold unchanged is refused, with
+    the path to the part at fault.
 
     Args:
-        python_type: what user code sees.
-        parts: the fields (or one called ``value``).
+        python_type: the type that user code sees.
+        parts: the fields, or one part called ``value``.
         is_scalar: whether the value is the single column itself.
-        make: makes a value of its fields, in their order; by default a call of the type.
+        make: makes a value from its fields, in their order. By default, the type is called.
 
     Attributes:
-        schema: the columns, as the engine keeps them: named as the fields in Python.
+        schema: the columns as the engine keeps them, with the names that fields have in Python.
     """
 
     def __init__(
-        self, python_type: Any, parts: Sequence[Part], *, is_scalar: bool,
+        self, python_type: Any, parts: Sequence[FormPart], *, is_scalar: bool,
         make: Callable[..., Any] | None = None,
     ) -> None:  # fmt: skip
         self.python_type = python_type
@@ -76,7 +77,8 @@ class ValueType:
         """Return a value for each row of the columns (in the order of the schema).
 
         Raises:
-            NotExact: for a row that is no value of the type, such as one with a date that Python has not.
+            NotExact: for the first row that is not a value of the type, such as one with a date
+                that Python cannot represent.
         """
         lists = []
         for part, column in zip(self.parts, columns, strict=True):
@@ -94,10 +96,10 @@ class ValueType:
             raise NotExact(error.row, error.why) from error.__cause__
 
     def check_made(self, columns: Sequence[pa.Array]) -> None:
-        """Check that values can be made of columns that others brought, where their class looks at them.
+        """Check that a class that checks its values accepts those of columns from outside.
 
         Raises:
-            NotExact: for the first of which none can be made.
+            NotExact: for the first row from which no value can be made.
         """
         if not self.is_scalar and looks_at_itself(self.python_type):
             self.to_python(columns)
@@ -106,23 +108,25 @@ class ValueType:
         """Return the columns of a list of values.
 
         Args:
-            zone: the time zone of times that name none, which are refused by default.
+            values: values of the type.
+            zone: the time zone of times that name none. Without it, such times are refused.
 
         Raises:
-            NotExact: (a TypeError) naming the field and the row, when a value does not have the declared
-                type.
+            NotExact: (a TypeError) naming the field and the row, when a value does not have the
+                declared type.
         """
         if self.is_scalar:
             return [_column(self.parts[0], values, zone)]
         return [_column(part, _attributes(part, values), zone) for part in self.parts]
 
-    def of_mappings(self, part: Part, items: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return a field of mappings whose keys are the fields' names outside.
+    def of_mappings(self, part: FormPart, items: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Return one field of mappings whose keys are the names that fields have outside.
 
-        A key that is absent is the field's default, as in JSON; see also :meth:`check_keys`.
+        If the key is absent, the field gets its default, as in JSON; see also :meth:`check_keys`.
 
         Raises:
-            NotExact: for one without a field that has no default, or which has it by its name in Python.
+            NotExact: for the first mapping that lacks a required field, or has the field under its
+                name in Python.
         """
         found = []
         for row, item in enumerate(items):
@@ -135,10 +139,10 @@ class ValueType:
         return found
 
     def check_keys(self, items: Sequence[Mapping[str, Any]], also: Collection[str] = ()) -> None:
-        """Check that mappings have no keys but the fields' names outside, and some others.
+        """Check that mappings have no keys but the names that fields have outside, and ``also``.
 
         Raises:
-            NotExact: for the first that has.
+            NotExact: for the first mapping that has another key.
         """
         known = {part.outside for part in self.parts}.union(also)
         for row, item in enumerate(items):
@@ -149,32 +153,33 @@ class ValueType:
             why = "there is none" if own is None else f"outside it is called {own.outside!r}"
             raise NotExact(row, f"field {strange!r}: {why}", str(strange))
 
-    def column(self, part: Part, values: Sequence[Any], zone: str | None = None) -> pa.Array:
+    def column(self, part: FormPart, values: Sequence[Any], zone: str | None = None) -> pa.Array:
         """Return the values of one field as its column; see :meth:`to_columns`."""
         return _column(part, values, zone)
 
-    def _is_other(self, part: Part) -> bool:
-        """Say whether the name of a field is that of another one outside."""
+    def _is_other(self, part: FormPart) -> bool:
+        """Return whether a field's name in Python is another field's name outside."""
         return any(part.name == other.outside for other in self.parts)
 
-    # -- what others write, and read ----------------------------------------------------------
+    # -- columns as others write and read them ------------------------------------------------
 
     @property
     def outside_schema(self) -> pa.Schema:
-        """The columns as others see them: with the names that all fields have outside, also nested."""
+        """The columns with the names that all fields have outside, nested fields included."""
         return pa.schema([part.outside_field for part in self.parts])
 
     def exact(self, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Return what a source brought for a field as the field's column, unchanged in value.
+        """Return a column that a source brought, in the type of a field and with the same values.
 
         Args:
-            name: the field's, in Python.
-            column: of whatever type it was found in; nested fields by their names outside. Those that are
-                absent get their defaults.
+            name: the name of the field in Python.
+            column: the column as it was found, of any type. Nested fields have their names from
+                outside. Absent ones get their defaults.
 
         Raises:
-            NotExact: for the first value that the field cannot hold; see :func:`exact_cast`; also for one
-                that is no member of an enum, no UUID, of no type of a union.
+            NotExact: for the first value that the field cannot hold; see :func:`exact_cast`. That
+                includes a value that is not a member of an enum, not a UUID, or not of any type of
+                a union.
         """
         part = self.part(name)
         try:
@@ -183,16 +188,16 @@ class ValueType:
             raise _not_exact(part, error, named=False) from None
 
     def with_own_names(self, table: pa.Table) -> pa.Table:
-        """Return a table whose columns may have the names from outside, with those of the fields."""
+        """Return a table with the names that fields have in Python instead of those outside."""
         there = set(table.column_names)
         own = {p.outside: p.name for p in self.parts if p.name not in there}
         return table.rename_columns([own.get(name, name) for name in table.column_names])
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> FormPart:
         """Return a field by its name in Python.
 
         Raises:
-            KeyError: when there is none.
+            KeyError: when no field has that name.
         """
         for part in self.parts:
             if part.name == name:
@@ -200,14 +205,14 @@ class ValueType:
         raise KeyError(name)
 
     def absent(self, name: str, rows: int) -> pa.Array | None:
-        """Return a field's column for records that do not have it: its default, or null where it may be.
+        """Return a field's column for records that lack it: its default, or null if allowed.
 
-        Returns None where the field must be there. A ``default_factory`` is called for each record.
+        Returns None if the field must be present. A ``default_factory`` is called for each record.
         """
         return self.part(name).absent(rows)
 
     def outward(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Any]:
-        """Return the columns, in the order of the schema, with names as outside at every depth."""
+        """Return the columns, in schema order, with the names from outside at every depth."""
         found: list[Any] = []
         for part, column in zip(self.parts, columns, strict=True):
             kind = part.form.outside
@@ -220,7 +225,7 @@ class ValueType:
         return found
 
     def inward(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """Return what :meth:`outward` gave as it was."""
+        """Return columns that :meth:`outward` returned as they were before."""
         return [
             relabelled(column, part.form.arrow)
             for part, column in zip(self.parts, columns, strict=True)
@@ -233,7 +238,7 @@ def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column
 
 
-def _attributes(part: Part, values: Sequence[Any]) -> list[Any]:
+def _attributes(part: FormPart, values: Sequence[Any]) -> list[Any]:
     get = operator.attrgetter(part.name)
     try:
         return list(map(get, values))
@@ -245,14 +250,14 @@ def _attributes(part: Part, values: Sequence[Any]) -> list[Any]:
         raise
 
 
-def _column(part: Part, values: Sequence[Any], zone: str | None) -> pa.Array:
+def _column(part: FormPart, values: Sequence[Any], zone: str | None) -> pa.Array:
     try:
         return part.to_arrow(values, zone)
     except Misfit as error:
         raise _not_exact(part, error) from None
 
 
-def _not_exact(part: Part, error: Misfit, *, named: bool = True) -> NotExact:
+def _not_exact(part: FormPart, error: Misfit, *, named: bool = True) -> NotExact:
     path = f"{part.name}{error.path}"
     if named:
         return NotExact(error.row, f"field {path!r} wants {part.form.says}: {error.why}", path)
@@ -260,27 +265,29 @@ def _not_exact(part: Part, error: Misfit, *, named: bool = True) -> NotExact:
 
 
 def wants_zone(kind: pa.DataType) -> bool:
-    """Say whether a type's values are points in time, and no times of some clock on a wall."""
+    """Return whether a type's values are points in time, rather than local times."""
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def column_of(values: Sequence[Any], field: pa.Field, zone: str | None = None) -> pa.Array:
-    """Return the values of a field that is declared by its Arrow type as its column.
+    """Return the column of a field that is declared by its Arrow type.
 
     Args:
-        zone: the time zone of times that name none, which are refused by default.
+        values: the values of the field.
+        field: the name of the field, its type, and whether nulls are allowed.
+        zone: the time zone of times that name none. Without it, such times are refused.
 
     Raises:
         NotExact: (a TypeError) naming the field, when a value does not have its type.
     """
-    part = Part(field.name, form_of_arrow(field.type), nullable=field.nullable)
+    part = FormPart(field.name, form_of_arrow(field.type), nullable=field.nullable)
     return _column(part, values, zone)
 
 
 def column_to_python(column: pa.Array) -> list[Any]:
     """Return a column of keys or times as plain Python objects (UTC ``datetime`` for timestamps).
 
-    For what is shown: times and dates that Python has not are the first or last that it has.
+    Only for display: times and dates beyond Python's range become the first or last in that range.
     """
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -293,7 +300,7 @@ def column_to_python(column: pa.Array) -> list[Any]:
 
 
 def _within_dates(column: pa.Array) -> pa.Array:
-    """Return dates, those that Python has not as the first or the last that it has."""
+    """Return dates, with those beyond Python's range as its first or last date."""
     days = column.view(pa.int32())
     ends = pc.min_max(days)
     first, last = (pa.scalar(end).cast(pa.int32()).as_py() for end in (date.min, date.max))
@@ -313,12 +320,12 @@ def value_type_of(declared: Any, *, place: str = "") -> ValueType:
     """Return the value type of a declared Python type.
 
     Args:
-        declared: a struct, a dataclass, or any type of the table of types; a dict of column → Python or
-            Arrow type; an Arrow schema.
-        place: where it is declared, for errors.
+        declared: a struct, a dataclass, or any type of the table of types; or a dict of column →
+            Python or Arrow type; or an Arrow schema.
+        place: where the type is declared, for errors.
 
     Raises:
-        PipelineError: when the type has no columns.
+        PipelineError: when no columns can hold the type.
     """
     if isinstance(declared, ValueType):
         return declared
@@ -333,7 +340,7 @@ def value_type_of(declared: Any, *, place: str = "") -> ValueType:
     kind, nullable = strip_optional(declared)
     form = form_of(kind, place)
     nullable = nullable or kind in (Any, object)
-    return ValueType(declared, [Part(VALUE_COLUMN, form, nullable=nullable)], is_scalar=True)
+    return ValueType(declared, [FormPart(VALUE_COLUMN, form, nullable=nullable)], is_scalar=True)
 
 
 def _has_fields(declared: Any) -> bool:
@@ -343,10 +350,10 @@ def _has_fields(declared: Any) -> bool:
 
 
 def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
-    """Return a value type for columns without a declared type: a frozen struct made for them.
+    """Return a value type for columns without a declared type. A frozen struct is made for them.
 
     Raises:
-        PipelineError: when a column's name cannot be an attribute.
+        PipelineError: when a column's name cannot be the name of an attribute.
     """
     parts = []
     for field in schema:
@@ -356,7 +363,7 @@ def value_type_of_schema(schema: pa.Schema, name: str = "Row") -> ValueType:
     return _row_type(parts, name)
 
 
-def _row_type(parts: list[Part], name: str) -> ValueType:
+def _row_type(parts: list[FormPart], name: str) -> ValueType:
     names = [part.name for part in parts]
     for column in names:
         check_name(column, "")
@@ -373,15 +380,16 @@ def arrow_type_of(kind: Any, *, place: str = "") -> pa.DataType:
     """Return the Arrow type of a Python type.
 
     Raises:
-        PipelineError: when there is none.
+        PipelineError: when the type has none.
     """
     return form_of(kind, place).arrow
 
 
 def defaults_of(values: ValueType) -> dict[str, Any]:
-    """Return what a column is in records that are from before it was added, where that can be said.
+    """Return the values that columns have in records from before they were added, where known.
 
-    A column that may be null tells null from nothing only if that is its default.
+    A nullable column is included only if its default is None. With another default, a null could
+    not be distinguished from an absent value.
     """
     found: dict[str, Any] = {}
     for part in values.parts:
@@ -395,5 +403,5 @@ def defaults_of(values: ValueType) -> dict[str, Any]:
 
 
 def describe(schema: pa.Schema) -> dict[str, str]:
-    """Return column name → type, as it is kept in storage to recognise a change."""
+    """Return column name → type. The storage keeps this to recognise a change."""
     return {field.name: f"{field.type}{'' if field.nullable else ' not null'}" for field in schema}

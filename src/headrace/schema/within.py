@@ -1,4 +1,4 @@
-"""Looking for something in a column, however deep its values are nested."""
+"""Searches a column for values, however deeply they are nested."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 def any_within(
     column: Column, holds: Callable[[pa.DataType], bool], which: Callable[[Column], Column]
 ) -> bool:
-    """Say whether some plain value is one of those that are sought; keys of maps are not looked at.
+    """Return whether a column contains a plain value that is searched for.
+
+    Keys of maps are not searched.
 
     Args:
         column: of any type.
-        holds: which types of plain columns are looked at.
-        which: says of such a column which of its values are sought.
+        holds: returns whether plain columns of a type are searched.
+        which: returns which values of such a column are searched for.
     """
     kind = column.type
     if holds(kind):

@@ -1,6 +1,6 @@
-"""Sinks: where a step's productions go, after its commit or (weak) before."""
+"""Sinks: where a step's productions are delivered, after its commit or (weak ones) before it."""
 
-from headrace.sinks.base import Delivery, Sink
+from headrace.pipeline.sink import Delivery, Sink
 from headrace.sinks.calls import Calls
 from headrace.sinks.console import Console
 from headrace.sinks.files import Files

@@ -8,18 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.sinks.base import Delivery, Sink
+from headrace.pipeline.sink import Delivery, Sink
 
 
 class Calls(Sink):
-    """Calls a function in the driver, once a step that produced something.
+    """Calls a function in the driver, once for each step that produced something.
 
     Args:
-        function: takes the step and a ``pyarrow.Table``; or, if it has one parameter without a default, a
-            :class:`~headrace.sinks.Delivery`, which also says where the rows come from.
-        idempotent: whether a repeated step has no further effect, for who reads the drawing: say so if
-            the function uses the step to recognise what it has seen. It is called alike in any case:
-            after a crash the last steps come again, with the same numbers and the same rows.
+        function: takes the step and a ``pyarrow.Table``. If it has exactly one parameter without a
+            default, it takes a :class:`~headrace.sinks.Delivery`, which also says where the rows
+            come from.
+        idempotent: whether a repeated step has no further effect, for people who read the pipeline.
+            Set it if the function uses the step to recognise what it has seen. The function is
+            called the same way in either case: after a crash the last steps come again, with the
+            same numbers and rows.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class Calls(Sink):
 
 
 def _parameters(function: Callable[..., Any]) -> int | None:
-    """Return how many positional parameters a function has; None where Python cannot tell."""
+    """Return the number of a function's required positional parameters; None if it is not known."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

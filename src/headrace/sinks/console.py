@@ -1,4 +1,4 @@
-"""A sink for people."""
+"""A sink that prints, for people to read."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TextIO
 
 import pyarrow as pa
 
+from headrace.errors.printable import json_printable
 from headrace.jsonlines import json_lines
-from headrace.printable import json_printable
-from headrace.sinks.base import Sink
+from headrace.pipeline.sink import Sink
 
 
 class Console(Sink):
     """Prints each production as a line of JSON. At least once: a crash may print a step again.
 
-    What a terminal would obey is escaped, in a way that means the same in JSON.
+    Characters that control a terminal are escaped, in a way that means the same in JSON.
 
     Args:
-        stream: where to; standard output if not given.
+        stream: the stream to print to; by default standard output.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

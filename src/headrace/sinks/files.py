@@ -1,4 +1,4 @@
-"""A sink of files: one a step, which appears once and whole."""
+"""A sink of files: one file per step, which appears at once and complete."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from headrace.errors import (
     UnsafeName,
 )
 from headrace.jsonlines import json_lines
+from headrace.pipeline.sink import Sink
 from headrace.schema.nested import empty_of
-from headrace.sinks.base import Sink
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.remote import is_remote, open_remote
@@ -33,11 +33,11 @@ Format = Literal["jsonl", "csv", "parquet"]
 Compression = Literal["gzip", "zstd"]
 
 _SUFFIXES: dict[str, str] = {"gzip": ".gz", "zstd": ".zst"}
-#: How often to look for what a killed process has left, while that is young.
+#: Time between searches for what killed processes left, while some of that is too young to remove.
 _LOOK_EVERY_S = 900.0
 _WAS_A_LOCATION = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
-#: Bytes may be no text, and what is nested has no form.
+#: Types that CSV cannot hold: bytes need not be text, and nested values have no form in CSV.
 _NOT_IN_CSV = [
     pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary,
     pa.types.is_binary_view,
@@ -48,24 +48,25 @@ class Files(Sink):
     """Writes ``step-000000000042.jsonl`` into a directory for each step that produced something.
 
     Args:
-        directory: where to; made when it is not there. A path, or a location far away:
-            ``s3://BUCKET/PREFIX`` (also ``gs://``, ``az://``) or ``webhdfs://NAMENODE:PORT/PATH``, with
-            credentials from the environment, as for ``storage=``.
+        directory: where to write; it is created if it does not exist. A path, or a remote location:
+            ``s3://BUCKET/PREFIX`` (also ``gs://``, ``az://``) or ``webhdfs://NAMENODE:PORT/PATH``,
+            with credentials from the environment, as for ``storage=``.
         format: ``jsonl``, ``csv`` or ``parquet``.
-        compression: ``gzip`` or ``zstd``. Text is compressed as a whole, and its name ends with ``.gz`` or
-            ``.zst``; Parquet is compressed inside.
+        compression: ``gzip`` or ``zstd``. Text is compressed as a whole, and its name ends with
+            ``.gz`` or ``.zst``; Parquet is compressed inside.
 
-    Guarantees: exactly once. A file appears under its final name with its whole content (created
-    conditionally in an object store, renamed without overwriting in HDFS), and a step that is delivered
-    again is recognised by it. A file of the step with other content is an error.
+    Guarantees: exactly once. A file appears under its final name with its whole content: it is
+    created conditionally in an object store, and renamed without overwriting in HDFS. A step that
+    is delivered again is recognised by its file. If the step's file has other content, that is an
+    error.
 
-    What a killed process leaves of a file that it was writing has a name that begins with a dot; it is
-    removed by a later delivery, when it is 15 minutes old. Object stores show nothing of such files.
+    A process that is killed while it writes a file leaves one whose name starts with a dot. A later
+    delivery removes it once it is 15 minutes old. In an object store no such files are visible.
 
-    Cost: one created file a step; in an object store a request, in HDFS six.
+    Cost: one file is created per step, which takes one request in an object store and six in HDFS.
 
     Raises:
-        PipelineError: for a format, compression or location that is none.
+        PipelineError: for an unknown format, compression or kind of location.
     """
 
     idempotent = True
@@ -88,10 +89,10 @@ class Files(Sink):
         self._compression: Compression | None = compression
         inside = format == "parquet" or compression is None
         self._suffix = format if inside else f"{format}{_SUFFIXES[compression or 'gzip']}"
-        self._looks_again_at: float | None = 0.0  # when to look for leftovers; None for never
+        self._looks_again_at: float | None = 0.0  # when to search for leftovers; None for never
 
     def check(self, columns: pa.Schema) -> None:
-        """Refuse columns that the format has no form for."""
+        """Refuse columns that the format cannot hold."""
         for field in columns:
             if not self._can_hold(field):
                 raise PipelineError(
@@ -106,7 +107,7 @@ class Files(Sink):
             return False
         try:
             self._encode(pa.table([empty_of(field.type)], schema=pa.schema([field])))
-        except (pa.ArrowException, OSError):  # (the latter for decimals that Parquet has not)
+        except (pa.ArrowException, OSError):  # OSError: for decimals that Parquet does not support
             return False
         return True
 
@@ -154,7 +155,7 @@ class Files(Sink):
             ) from None
 
     def _was_created(self, name: str, data: bytes) -> bool:
-        """Say whether a create that failed has happened after all: its reply may have been lost."""
+        """Return whether a failed create did happen after all: its reply may have been lost."""
         try:
             self._compare(name, data)
         except StorageError:
@@ -162,7 +163,7 @@ class Files(Sink):
         return True
 
     def _sweep(self, beside: str) -> None:
-        """Remove what a killed process has left here, once it is old enough to be nobody's any more."""
+        """Remove what killed processes have left here, once it is old enough to be unused."""
         now = time.monotonic()
         if self._looks_again_at is None or now < self._looks_again_at:
             return
@@ -170,11 +171,11 @@ class Files(Sink):
         self._looks_again_at = now + _LOOK_EVERY_S if young else None
 
     def _is_own(self, name: str) -> bool:
-        """Say whether a file of this name is one of this sink's, in this format."""
+        """Return whether a file of this name is one of this sink, in this format."""
         return re.fullmatch(rf"step-\d{{12,}}\.{re.escape(self._suffix)}", name) is not None
 
     def _is_same(self, there: bytes, data: bytes) -> bool:
-        """Say whether two files hold the same; other versions write and compress the same otherwise."""
+        """Return whether two files hold the same; other versions may encode that differently."""
         if there == data or self._suffix in ("jsonl", "csv"):
             return there == data
         try:
@@ -182,7 +183,7 @@ class Files(Sink):
                 return self._unpacked(there) == self._unpacked(data)
             return _rows_of(there) == _rows_of(data)
         except (pa.ArrowException, OSError, ValueError):
-            return False  # (it is no such file, or damaged)
+            return False  # not such a file, or damaged
 
     def _unpacked(self, data: bytes) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(data), self._compression) as stream:
@@ -215,10 +216,10 @@ class Files(Sink):
 
 
 def _store_at(directory: str | Path) -> Store:
-    """Return what files are created in: by a path, or the location of a store far away.
+    """Return the store in which files are created, for a path or a remote location.
 
     Raises:
-        PipelineError: for a location that is none; also one that has become a path on its way.
+        PipelineError: for an invalid location, or one that was turned into a path on its way here.
     """
     if isinstance(directory, Path) and _WAS_A_LOCATION.match(str(directory)):
         raise PipelineError(
@@ -232,7 +233,7 @@ def _store_at(directory: str | Path) -> Store:
 
 
 def _without_extensions(rows: pa.Table) -> pa.Table:
-    """Return rows with columns of JSON as the texts that they are."""
+    """Return rows with JSON columns as text, which is how they are stored."""
     schema = [
         f.with_type(f.type.storage_type) if isinstance(f.type, pa.BaseExtensionType) else f
         for f in rows.schema
@@ -241,10 +242,10 @@ def _without_extensions(rows: pa.Table) -> pa.Table:
 
 
 def _check_apart(names: list[str]) -> None:
-    """Check that no two columns have one name for readers that do not look at capitals.
+    """Check that no two column names are equal for readers that ignore case.
 
     Raises:
-        PipelineError: for the first that have.
+        PipelineError: for the first two that are.
     """
     known: dict[str, str] = {}
     for name in names:
@@ -258,7 +259,7 @@ def _check_apart(names: list[str]) -> None:
 
 
 def _rows_of(parquet: bytes) -> bytes:
-    """Return the rows of a Parquet file in a form that is equal for equal rows, NaN among them."""
+    """Return the rows of a Parquet file in a form that is equal for equal rows, including NaN."""
     table = pyarrow.parquet.read_table(io.BytesIO(parquet)).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as writer:
@@ -268,10 +269,10 @@ def _rows_of(parquet: bytes) -> bytes:
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
-    """Return how a table is best written as Parquet.
+    """Return the options with which a table is best written as Parquet.
 
-    Integers and times are written as packed differences, uncompressed: for counts, keys and times that is
-    smaller than a dictionary and Snappy, and written in 40 % of the time (measured).
+    Integers and times are written as packed differences, uncompressed. For counts, keys and times
+    this is smaller than a dictionary with Snappy, and is written in 40 % of the time (measured).
     """
     packed = [f.name for f in schema if pa.types.is_int64(f.type) or pa.types.is_timestamp(f.type)]
     others = [f.name for f in schema if f.name not in packed]

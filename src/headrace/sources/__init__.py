@@ -1,10 +1,10 @@
-"""Sources: where records come from. Those that need Spark are imported when they are first named."""
+"""Sources: where records come from. Sources that need Spark are imported when first accessed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.sources.base import Limit, Offer, Part, Source, Split
+from headrace.pipeline.source import Limit, Offer, Part, Source, Split
 from headrace.sources.files import Files
 from headrace.sources.inbox import Inbox
 from headrace.sources.iterables import Iterable

@@ -1,4 +1,4 @@
-"""From a table as a source's format gives it to records as the pipeline wants them."""
+"""Conversion of the tables that a format reads to records of the declared types."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ from headrace.schema.forms import (
     Bool,
     Bytes,
     Date,
-    Duration,
+    DurationForm,
     Float,
     Int,
     PointInTime,
-    Text,
+    TextForm,
 )  # fmt: skip
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.schema.shown import first_not_shown
-from headrace.sources.base import TIMESTAMP_COLUMN
 from headrace.sources.leaves import convert_leaves
 
 Place = Callable[[int], str]
 
 _TIMES = ("point in time", "time without a zone")
-#: Columns that already are of the type that is wanted need no look at each value.
-_UNCHECKED = (Int, Float, Bool, Bytes, Duration, Date, PointInTime)
+#: Forms without a check of each value, if the column has the wanted type.
+_UNCHECKED = (Int, Float, Bool, Bytes, DurationForm, Date, PointInTime)
 _NUMBERS = ("int", "float", "decimal")
 
 
 @dataclass(frozen=True)
 class TimeOptions:
-    """How times are read that do not say all by themselves.
+    """How to read times that are not complete in themselves.
 
     Attributes:
-        zone: of times that name none.
-        unit: of numbers.
-        ambiguous: which of two times that clocks in the zone showed twice.
-        formats: of columns, by their names, whose texts (or numbers) are written in some other way.
+        zone: the zone of times that do not name one.
+        unit: the unit of numeric times.
+        ambiguous: which of two times to choose when clocks in the zone showed the same time twice.
+        formats: formats of columns, by column name, whose texts or numbers are not written as
+            usual.
     """
 
     zone: str = "UTC"
@@ -64,13 +65,16 @@ class Columns:
 
     Args:
         values: the declared type of the records.
-        event_time: the column that holds the event time.
-        zone, unit: of times that name none, or are numbers; or ``times``, which has all of it.
+        event_time: the field that holds the event time.
+        zone: the zone of times that do not name one.
+        unit: the unit of numeric times.
+        times: all options for times, in the place of ``zone`` and ``unit``.
+        names: field → column name; by default a column has the name of its field.
+        foreign: whether the tables come from outside. Then nested fields have the names used
+            outside, and values are checked.
+        text: whether the tables were read from text that its reader has found to be valid UTF-8.
+        json: whether values are encoded as in JSON: bytes, dates and so on are strings.
         remedy: what the owner of the data can do about a bad record.
-        names: field → what its column is called; by default as the field.
-        foreign: whether the tables are others', and their nested fields have the names from outside.
-        text: whether they were text, which its reader has found to be UTF-8.
-        json: whether they are as JSON has them: texts in the place of bytes, dates and so on.
     """
 
     def __init__(
@@ -89,13 +93,14 @@ class Columns:
         self._remedy = remedy
 
     def finish(self, table: pa.Table, place_of: Place) -> pa.Table:
-        """Return event times, and columns of the declared types.
+        """Return the event times and the columns of the declared types, in one table.
 
         Args:
+            table: the columns as the format read them.
             place_of: names the place of a row, for errors.
 
         Raises:
-            BadInput: for the first null where none may be, or value that cannot be converted.
+            BadInput: for the first null where none is allowed, or value that cannot be converted.
         """
         times = self.times(table, place_of)
         return self.convert(table, place_of).add_column(0, TIMESTAMP_COLUMN, times)
@@ -104,7 +109,7 @@ class Columns:
         """Return the event times, as int64 microseconds.
 
         Raises:
-            BadInput: for the first that is missing or no time.
+            BadInput: for the first one that is missing or is not a time.
         """
         name = self._name(self._event_time)
         return self._times(name, self._find(name, table, place_of), place_of)
@@ -113,7 +118,7 @@ class Columns:
         """Return columns of the declared types.
 
         Raises:
-            BadInput: for the first null where none may be, or value that cannot be converted.
+            BadInput: for the first null where none is allowed, or value that cannot be converted.
         """
         columns = [self._column(part, table, place_of) for part in self._values.parts]
         try:
@@ -128,10 +133,10 @@ class Columns:
         return pa.table(columns, schema=self._values.schema)
 
     def field(self, name: str, table: pa.Table, place_of: Place) -> pa.Array:
-        """Return the column of one field, by its name; as :meth:`convert`."""
+        """Return one field's column, converted as :meth:`convert` does."""
         return self._column(self._values.part(name), table, place_of)
 
-    def _column(self, part: Part, table: pa.Table, place_of: Place) -> pa.Array:
+    def _column(self, part: FormPart, table: pa.Table, place_of: Place) -> pa.Array:
         name = self._name(part.name)
         if name not in table.column_names and part.default is not None:
             return self._values.absent(part.name, len(table))
@@ -159,7 +164,7 @@ class Columns:
         )
 
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
-        """Return the event times of values that were not read; None when it is no field of theirs.
+        """Return the event times of given values; None if no field holds the event time.
 
         Raises:
             BadInput: for a value whose time cannot be read.
@@ -174,7 +179,7 @@ class Columns:
         times: list[int] = found.to_pylist()
         return times
 
-    def _converted(self, column: pa.Array, name: str, part: Part, place_of: Place) -> pa.Array:
+    def _converted(self, column: pa.Array, name: str, part: FormPart, place_of: Place) -> pa.Array:
         kind = part.form.arrow
         if column.type.equals(kind) and self._needs_no_look(part):
             return column
@@ -182,7 +187,7 @@ class Columns:
             column = self._times_or_null(name, column, place_of)
             column = column if family_of(kind) == "point in time" else _local(column)
         elif family_of(kind) == "date" and name in self._options.formats:
-            # (a day is the same in all zones)
+            # A day is the same in all zones.
             column = _dates(self._times_or_null(name, column, place_of, zone="UTC"))
         try:
             if name in self._options.formats and _is_number_in_text(column, kind):
@@ -202,18 +207,18 @@ class Columns:
                 remedy=f"{self._remedy}; or declare the type that the column has",
             ) from error
 
-    def _needs_no_look(self, part: Part) -> bool:
-        """Say whether all that a column of a field's own type may hold are values of the field."""
+    def _needs_no_look(self, part: FormPart) -> bool:
+        """Return whether all that a column of the field's type can hold is valid for the field."""
         if not self._foreign:
             return True
-        if isinstance(part.form, Text):
-            return self._is_text  # (whose reader has checked that)
+        if isinstance(part.form, TextForm):
+            return self._is_text  # the reader has checked the encoding
         return isinstance(part.form, _UNCHECKED) or type(part.form) is Cast
 
     def _times_or_null(
         self, name: str, column: pa.Array, place_of: Place, zone: str | None = None
     ) -> pa.Array:
-        """Return an optional column of times; what is there is read the same with nulls beside it."""
+        """Return a column of times; nulls stay, and do not change how the others are read."""
         there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         micros = np.zeros(len(column), dtype=np.int64)
         if len(there):
@@ -245,7 +250,7 @@ class Columns:
 
 
 class _Leaves:
-    """Converts what is nested: times by the zone, and in JSON what texts stand for."""
+    """Converts nested values: times by the zone, and for JSON the strings that encode values."""
 
     def __init__(self, options: TimeOptions, *, json: bool) -> None:
         self._options = options
@@ -286,7 +291,7 @@ def _is_number_in_text(column: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _safe_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return texts as numbers; in text formats columns with a time format are read as texts."""
+    """Return strings as numbers. Text formats read columns that have a time format as strings."""
     try:
         if pa.types.is_decimal(kind):
             return decimals_of_texts(column, kind)
@@ -300,7 +305,7 @@ def _safe_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _no_number(column: pa.Array, kind: pa.DataType) -> tuple[int, str] | None:
-    """Return the first text that is not even written as a number, and why; None when all are."""
+    """Return the first string that is not written as a number, and why; None if all are."""
     for row, text in enumerate(column):
         try:
             text.cast(kind)
@@ -310,12 +315,12 @@ def _no_number(column: pa.Array, kind: pa.DataType) -> tuple[int, str] | None:
 
 
 def _local(column: pa.Array) -> pa.Array:
-    """Return points in time as what a clock in UTC shows."""
+    """Return points in time as a clock in UTC shows them, without a zone."""
     return column.cast(pa.int64()).cast(pa.timestamp("us"))
 
 
 def _dates(column: pa.Array) -> pa.Array:
-    """Return points in time as the days that they are in, of UTC."""
+    """Return the UTC days of points in time."""
     micros = column.cast(pa.int64())
     absent = micros.is_null().to_numpy(zero_copy_only=False)
     days = micros.fill_null(0).to_numpy() // 86_400_000_000

@@ -1,4 +1,4 @@
-"""A source of Python objects: any iterable that can be made again."""
+"""A source of Python objects, from any iterable that can be created again."""
 
 from __future__ import annotations
 
@@ -11,26 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.bounds import MOST_COUNTED
 from headrace.errors import BadInput, Damaged, PipelineError, SourceChanged
+from headrace.errors.user_code import goes_on, shown, words_of
 from headrace.eventtime.timestamps import checked_micros
-from headrace.raised import goes_on, shown, words_of
-from headrace.schema import NotExact, ValueType, value_type_of
-from headrace.schema.declared import says
-from headrace.schema.forms import shortened
-from headrace.schema.numbers import plain_number
-from headrace.sources.base import (
-    PARTITION_COLUMN,
-    TIMESTAMP_COLUMN,
-    InTasks,
-    Limit,
-    Offer,
-    Part,
-    Position,
-    Source,
-    Split,
-)
-from headrace.sources.sifting import (
+from headrace.pipeline.sifting import (
     BadRecord,
     Sifted,
     by_halves,
@@ -39,30 +23,40 @@ from headrace.sources.sifting import (
     together,
     with_times_in_range,
 )
+from headrace.pipeline.source import InTasks, Limit, Offer, Part, Position, Source, Split
+from headrace.schema import NotExact, ValueType, value_type_of
+from headrace.schema.declared import says
+from headrace.schema.forms import shortened
+from headrace.schema.numbers import plain_number
+from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
 from headrace.storage.base import Store
+from headrace.storage.bounds import MOST_COUNTED
 
 
 class Iterable(Source):
     """Records from a list, or from a function that returns an iterable.
 
     Args:
-        items: a list or tuple, or a function without arguments; each call of it must give the same
-            items in the same order, because a restart begins anew and skips what was committed. From
-            one run to the next it may have grown, at its end.
+        items: a list or tuple, or a function without arguments that returns an iterable. Each call
+            must give the same items in the same order, because a restart iterates from the
+            beginning and skips what was committed. Between runs, items may be appended.
         type: the type of the items (struct, dataclass or scalar).
         event_time: the name of the field that holds the event time (an aware ``datetime``, or an
             integer of microseconds since 1970 UTC), or a function of the item.
-        partition: whose an item is: the name of a field, or a function of the item; either gives a text, a
-            whole number, a boolean or a date. Without it all items are of one partition.
+        partition: the partition of an item: the name of a field, or a function of the item. Its
+            value is a string, an integer, a boolean or a date. By default all items are in one
+            partition.
 
-    Of a list the partitions are known from the beginning: each holds the watermark until its last item was
-    read. What a function gives is not known before it comes: name the partitions that are to come in
-    ``expect=``. Items are read in their order, so there is no ``skew_limit=`` with ``partition=``.
+    The partitions of a list are known from the start: each holds the watermark until its last item
+    has been read. The partitions of a function's items become known as the items arrive; name those
+    that are still to come in ``expect=``. Items are read in order, so ``skew_limit=`` cannot be
+    combined with ``partition=``.
 
-    A step takes as many items as it may; it does not wait for a slow iterable to be polled again. The
-    input ends with the last item; for a run that catches up, a function without an end has no "now".
+    A step takes as many items as its limit allows, and blocks while a slow iterable produces them.
+    The input ends with the last item. A run that only catches up has no "now" for a function whose
+    items never end.
 
-    Cost: read in the driver, one item at a time.
+    Cost: items are read in the driver, one at a time.
     """
 
     source_kind = "an iterable"
@@ -91,16 +85,16 @@ class Iterable(Source):
         self._partition = partition
         self.partitioned = partition is not None
         self._list = items if isinstance(items, list | tuple) else None
-        self._lasts: dict[str, int] = {}  # behind the last item of each partition of a list
-        self._named = 0  # how many items of a list that is known of
+        self._lasts: dict[str, int] = {}  # position after the last item of each partition of a list
+        self._named = 0  # number of a list's items whose partitions are in _lasts
         if isinstance(partition, str) and partition not in self._values.schema.names:
             raise PipelineError(
                 f"the items have no field {partition!r} to name partitions",
                 remedy=f"their fields are: {', '.join(self._values.schema.names)}",
             )
         self._iterator: Iterator[Any] | None = None
-        self._read = 0  # items taken from the iterator
-        self._window: list[Any] = []  # items from _window_start on that may be asked for again
+        self._read = 0  # number of items taken from the iterator
+        self._window: list[Any] = []  # items from _window_start on; they may be requested again
         self._window_start = 0
 
     def read_by(self) -> Any:
@@ -113,7 +107,7 @@ class Iterable(Source):
         return 0
 
     def open(self, store: Store) -> None:
-        self._iterator, self._window = None, []  # there may be more than the run before has seen
+        self._iterator, self._window = None, []  # there may be more items than in the previous run
         self._read = self._window_start = 0
 
     def now(self, position: Position) -> Any:
@@ -133,7 +127,7 @@ class Iterable(Source):
         return Offer(end, rows, rows * 64, final=final, empty=rows == 0, parts=parts)
 
     def _parts(self, end: int, *, goes_on: bool) -> dict[str, Part]:
-        """Return what is known of the partitions when so many items were read."""
+        """Return what is known of the partitions after ``end`` items."""
         if self._list is None or self._partition is None:
             return {}
         for number, name in enumerate(self._names(self._list[self._named :], self._named)):
@@ -142,7 +136,7 @@ class Iterable(Source):
         return {name: Part(final=last <= end and not goes_on) for name, last in self._lasts.items()}
 
     def _read_to(self, end: int) -> None:
-        """Take items from the iterator, if it has so many."""
+        """Take items from the iterator up to position ``end``, or to its last item."""
         if end > self._read:
             assert self._iterator is not None
             fresh = list(itertools.islice(self._iterator, end - self._read))
@@ -189,7 +183,7 @@ class Iterable(Source):
     def _items(self, start: int, end: int) -> list[Any]:
         """Return the items of a division."""
         self._seek(start)
-        self._read_to(end)  # it was offered by an earlier driver, if not by this one
+        self._read_to(end)  # an earlier driver may have offered it
         if end > self._read:
             raise SourceChanged(
                 f"items up to {end} were read before, but now there are only {self._read}",
@@ -202,7 +196,7 @@ class Iterable(Source):
         try:
             return [self._split(start, end, self._table(items, start), [])]
         except BadInput as error:
-            reason_of(error)  # of one record
+            reason_of(error)  # raises the error again if it is not about one record
         found = by_halves(
             len(items),
             lambda first, last: with_times_in_range(self._table(items[first:last], start + first)),
@@ -271,10 +265,10 @@ class Iterable(Source):
         )
 
     def _names(self, items: Sequence[Any], start: int) -> list[str]:
-        """Return whose items are.
+        """Return the name of each item's partition.
 
         Raises:
-            BadInput: for the first that does not say so.
+            BadInput: for the first item that does not name its partition.
         """
         names = []
         for number, item in enumerate(items):
@@ -304,7 +298,7 @@ class Iterable(Source):
 
 
 def _name(name: Any) -> str:
-    """Return the name of a partition, as a column of such values names it, too."""
+    """Return the name of a partition, written as for a column of such values."""
     name = plain_number(name, strict=False)
     match name:
         case bool():
@@ -314,13 +308,13 @@ def _name(name: Any) -> str:
         case date() if not isinstance(name, datetime):
             return name.isoformat()
         case str() if name:
-            name.encode()  # (a name that is not Unicode cannot be kept)
+            name.encode()  # raises if the name is not valid Unicode and so cannot be stored
             return name
     raise TypeError(f"{name!r} is no name")
 
 
 class _Carried(InTasks):
-    """Splits carry their records: only the driver can read them."""
+    """The source as tasks see it: splits carry their records, as only the driver can read."""
 
     sifts = True
 

@@ -1,4 +1,4 @@
-"""Converting what is inside of nested columns: one walk for all that changes leaves alone."""
+"""Conversion of the leaves of nested columns: one traversal for every kind of conversion."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from headrace.schema.exact import (
 
 
 class Leaves(Protocol):
-    """How plain columns are converted, wherever they are."""
+    """How plain columns are converted, at whatever depth they are."""
 
     def plain(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
-        """Return a plain column as one that can be kept as ``kind``; or as it is.
+        """Return a plain column converted so that it can be stored as ``kind``, or unchanged.
 
         Raises:
             Misfit: for the first value that cannot be converted.
@@ -31,7 +31,7 @@ class Leaves(Protocol):
         ...
 
     def keys(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
-        """Return the keys of maps; as :meth:`plain`."""
+        """Return the keys of maps, converted as :meth:`plain` converts columns."""
         ...
 
 
@@ -39,7 +39,8 @@ def convert_leaves(column: pa.Array, kind: pa.DataType, leaves: Leaves) -> pa.Ar
     """Return a column with its plain parts converted, at all depths.
 
     Args:
-        column: with the names and nesting of ``kind``, or others that are left as they are.
+        column: a column with the names and nesting of ``kind``. Parts that differ are left as they
+            are.
         kind: the type that is wanted in the end.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Text: where its records end, how it is cut into parts, and on which line a record is."""
+"""Records in text: where they end, how text is cut into parts, and the line number of a record."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-#: A part that one task parses.
+#: Maximum size of a part that one task parses, unless a single record is larger.
 PART_BYTES = 4 << 20
 _COUNTED_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
 class Quoting:
-    """How values are kept apart in CSV, and how one may hold a newline.
+    """How CSV separates values, and how a value can contain a newline.
 
     Attributes:
         delimiter: the byte between values.
-        quote: the byte around a value; empty where there is none.
-        escape: the byte that takes its meaning from the next one; empty where there is none.
+        quote: the byte around a value; empty for none.
+        escape: the byte that makes the next one literal; empty for none.
     """
 
     delimiter: bytes = b","
@@ -33,17 +33,17 @@ class Quoting:
     escape: bytes = b""
 
     def hides_newlines(self, data: bytes) -> bool:
-        """Say whether some newlines may be parts of values."""
+        """Return whether some newlines may be part of a value."""
         return any(sign in data for sign in (self.quote, self.escape) if sign)
 
     @functools.cached_property
     def before_fields(self) -> npt.NDArray[np.uint8]:
-        """The bytes that a value may follow."""
+        """The bytes that can come directly before a value."""
         return np.frombuffer(self.delimiter + b"\r\n", dtype=np.uint8)
 
     @functools.cached_property
     def field(self) -> re.Pattern[bytes]:
-        """A value and what ends it. A quote opens one at its beginning only, as Arrow's parser has it."""
+        """Pattern of a value and its end. As for Arrow, a quote opens only at the start."""
         delimiter, quote, escape = map(re.escape, (self.delimiter, self.quote, self.escape))
         pair = rb"|" + escape + rb"[\s\S]" if escape else b""
         between = rb"(?:%b[^%b]*(?:(?:%b%b%b)[^%b]*)*(?:%b|\Z))?" % (
@@ -56,10 +56,10 @@ class Quoting:
 
 
 def record_ends(data: bytes, quoting: Quoting | None = None) -> npt.NDArray[np.int64]:
-    """Return where the records of a text end that begins with one.
+    """Return the positions after each record of a text that starts with a whole record.
 
     Args:
-        quoting: of CSV, where not every newline ends one.
+        quoting: for CSV, where a newline need not end a record.
     """
     array = np.frombuffer(data, dtype=np.uint8)
     ends: npt.NDArray[np.int64] = np.flatnonzero(array == ord("\n"))
@@ -74,11 +74,13 @@ def record_ends(data: bytes, quoting: Quoting | None = None) -> npt.NDArray[np.i
 
 
 def ends_within_value(data: bytes, rows: int, quoting: Quoting) -> bool:
-    """Say whether some records end before a quote that was opened is closed.
+    """Return whether a text ends inside a quoted value.
 
     Args:
-        rows: how many they are, as a parser has it; where there are as many lines, only the last is
-            looked at.
+        data: the text.
+        rows: the number of records that a parser found. If there are as many lines, only the last
+            line is checked.
+        quoting: how values are quoted.
     """
     if not quoting.hides_newlines(data):
         return False
@@ -89,7 +91,7 @@ def ends_within_value(data: bytes, rows: int, quoting: Quoting) -> bool:
 
 
 def has_lone_returns(data: bytes) -> bool:
-    """Say whether there are carriage returns that no newline follows."""
+    """Return whether some carriage returns are not followed by a newline."""
     if b"\r" not in data:
         return False
     array = np.frombuffer(data + b"\0", dtype=np.uint8)
@@ -100,7 +102,10 @@ def has_lone_returns(data: bytes) -> bool:
 def _open_and_close(
     array: npt.NDArray[np.uint8], quotes: npt.NDArray[np.int64], quoting: Quoting
 ) -> bool:
-    """Say whether quotes open and close in turn: every second one begins a field, or doubles a quote."""
+    """Return whether quotes open and close in turn.
+
+    Each opening quote must start a field, or directly follow a closing one and so double it.
+    """
     opening = quotes[::2]
     begins = (opening == 0) | np.isin(array[opening - 1], quoting.before_fields)
     doubles = np.append(False, opening[1:] == quotes[1::2][: len(opening) - 1] + 1)
@@ -116,12 +121,15 @@ def cut(
     may_grow: bool,
     quoting: Quoting | None = None,
 ) -> tuple[list[tuple[int, int]], bool, int, int]:
-    """Cut whole records off the beginning of some bytes: at most so many, in parts of a few MB.
+    """Return the whole records at the start of some bytes, at most ``rows``, in parts of a few MB.
 
     Args:
-        offset: where in the file the bytes begin.
-        at_end: whether nothing follows them.
-        may_grow: whether something may yet; then a last line without a newline waits.
+        data: the bytes.
+        offset: the position of the bytes in the file.
+        rows: the maximum number of records.
+        at_end: whether the file ends with these bytes.
+        may_grow: whether the file may still grow. A last line without a newline then waits.
+        quoting: for CSV, where a newline need not end a record.
 
     Returns:
         the parts (from, to), whether the file has ended with them, and their rows and bytes.
@@ -148,10 +156,13 @@ def first_bad_row(
     why: str,
     quoting: Quoting | None = None,
 ) -> tuple[int, str]:
-    """Return the first record that cannot be parsed, and why.
+    """Return the index of the first record that cannot be parsed, and why.
 
     Args:
-        why: why all of them cannot.
+        data: the records.
+        parse: parses some records; raises ``ArrowInvalid`` if one of them is bad.
+        why: the error of parsing all of them.
+        quoting: for CSV, where a newline need not end a record.
     """
     texts = [text for _, text in records(data, quoting)]
     low, high = 0, len(texts)  # the first bad one is in [low, high)
@@ -172,13 +183,13 @@ def line_number(
     row: int,
     quoting: Quoting | None = None,
 ) -> int:
-    """Return the line of a file, from 1, on which a record begins of the part from ``first`` on."""
+    """Return the line, from 1, where a record of the part that starts at ``first`` begins."""
     within = [line for line, _ in itertools.islice(records(data, quoting), row + 1)]
     return lines_before(file, first) + (within[-1] if within else 0) + 1
 
 
 def records(data: bytes, quoting: Quoting | None) -> Iterator[tuple[int, bytes]]:
-    """Yield records with the number of newlines before each; a line without content is none."""
+    """Yield each record with the number of newlines before it; blank lines are not records."""
     blank = b" \t\r\n" if quoting is None else b"\r\n"
     start = line = 0
     for end in [*record_ends(data, quoting).tolist(), len(data)]:
@@ -190,7 +201,7 @@ def records(data: bytes, quoting: Quoting | None) -> Iterator[tuple[int, bytes]]
 
 
 def lines_before(file: BinaryIO, offset: int) -> int:
-    """Return how many lines end before an offset of a file."""
+    """Return the number of lines that end before an offset of a file."""
     lines, left = 0, offset
     file.seek(0)
     while left > 0 and (some := file.read(min(left, _COUNTED_BYTES))):

@@ -1,4 +1,4 @@
-"""Names of fields for columns whose names cannot be fields."""
+"""Field names for columns whose own names are not valid identifiers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from headrace.errors import PipelineError
 
 
 def derived_name(column: str) -> str:
-    """Return the name of the field for a column that was found; empty where there can be none.
+    """Return the field name for a column; empty if none can be derived.
 
-    What may not be in a name becomes ``_``: ``Origin State`` is ``Origin_State``, ``a.b`` is ``a_b``; a
-    keyword has one behind it, and a digit at the beginning one before it.
+    Characters that an identifier cannot contain become ``_``: ``Origin State`` becomes
+    ``Origin_State``, ``a.b`` becomes ``a_b``. A keyword gets a trailing ``_``, and a leading digit
+    is preceded by one.
 
     >>> derived_name("2nd class"), derived_name("class"), derived_name("__x")
     ('_2nd_class', 'class_', '_x')
@@ -32,10 +33,10 @@ def derived_name(column: str) -> str:
 
 
 def derived_fields(columns: pa.Schema, place: str) -> tuple[pa.Schema, dict[str, str]]:
-    """Return columns with names that fields may have; and field → the column's own name.
+    """Return the columns under valid field names, and a mapping of field → original column name.
 
     Raises:
-        PipelineError: for a column that can have no name, or that of another one.
+        PipelineError: for a column for which no name can be derived, or one that is already taken.
     """
     names: dict[str, str] = {}
     fields = []

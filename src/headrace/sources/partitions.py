@@ -1,8 +1,8 @@
-"""Whose each record is, where a column of the records says so.
+"""Partitions that are named by columns of the records.
 
-Names of partitions are texts that are not empty. Where several columns name one together, their values
-are joined by a slash, as in ``hits/3`` for partition 3 of topic ``hits``; a slash within a value is written
-``%2F`` then, and a percent sign ``%25``, so that no two partitions share a name.
+The name of a partition is a non-empty string. Several columns can name a partition together. Their
+values are then joined by a slash: ``hits/3`` is partition 3 of topic ``hits``. Within such a value
+a slash is written ``%2F`` and a percent sign ``%25``, so no two partitions share a name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput, PipelineError
-from headrace.sources.base import PARTITION_COLUMN
+from headrace.schema.reserved import PARTITION_COLUMN
 
 _CAN_NAME = (
     pa.types.is_integer,
@@ -29,15 +29,15 @@ _BETWEEN = "/"
 
 
 def checked_columns(partition: str | Sequence[str], schema: pa.Schema, place: str) -> list[str]:
-    """Return the columns that name a record's partition, if they can.
+    """Return the columns that name a record's partition, after checking that they can.
 
     Args:
-        partition: the column, or several.
-        schema: what records have.
-        place: what to name in an error.
+        partition: one column, or several.
+        schema: the columns of the records.
+        place: the place to name in an error.
 
     Raises:
-        PipelineError: for a column that is not there, or whose values cannot be names.
+        PipelineError: for a column that does not exist, or whose values cannot be names.
     """
     columns = [partition] if isinstance(partition, str) else list(partition)
     missing = [name for name in columns if name not in schema.names]
@@ -64,16 +64,16 @@ def checked_columns(partition: str | Sequence[str], schema: pa.Schema, place: st
 def with_partitions(
     records: pa.Table, raw: pa.Table, columns: Collection[str], place_of: Callable[[int], str]
 ) -> pa.Table:
-    """Return records with the column that names the partition of each.
+    """Return records with an added column that names the partition of each.
 
     Args:
-        records: as the pipeline wants them.
+        records: records as the pipeline expects them.
         raw: the same records, with the columns that name their partitions.
-        columns: which these are.
+        columns: the names of those columns.
         place_of: names the place of a row, for errors.
 
     Raises:
-        BadInput: for a record that names none.
+        BadInput: for a record that does not name its partition.
     """
     texts = [_texts(raw.column(name)) for name in columns]
     names = texts[0] if len(texts) == 1 else _joined(texts)
@@ -87,7 +87,7 @@ def check_names(
     """Check that each record names its partition.
 
     Raises:
-        BadInput: for the first that does not.
+        BadInput: for the first record that does not.
     """
     absent = pc.fill_null(pc.equal(pc.binary_length(names), 0), True).to_numpy(zero_copy_only=False)
     if absent.any():

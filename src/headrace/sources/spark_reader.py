@@ -1,8 +1,8 @@
-"""A source made of any PySpark ``DataSource`` that can be read as a stream.
+"""A source that reads any PySpark ``DataSource`` with a stream reader.
 
-PySpark's reader protocol fits: offsets are plain data, partitions are a function of (start, end), and
-``read(partition)`` depends on the partition alone. Spark's own machinery for it (a process beside the
-driver, a query, a checkpoint) is not used.
+PySpark's reader protocol fits steps: offsets are plain data, partitions are a function of (start,
+end), and ``read(partition)`` depends on the partition alone. Spark's own execution of that protocol
+(a process beside the driver, a query, a checkpoint) is not used.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from headrace.errors import BadInput, HeadraceError, PipelineError, UserCodeError
+from headrace.errors.user_code import is_from_outside, user_error
 from headrace.eventtime.parsing import TimeUnit
-from headrace.raised import is_from_outside, user_error
+from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import NotExact, ValueType, value_type_of_schema
-from headrace.sources.base import Limit, Offer, Part, Position, Source, Split
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
@@ -30,26 +30,28 @@ from headrace.sources.spark_rows import arrow_schema_of, struct_of, table_of
 
 
 class SparkReader(Source):
-    """Records from a ``pyspark.sql.datasource.DataSource`` (its stream reader, simple or not).
+    """Records from a ``pyspark.sql.datasource.DataSource`` with a stream reader, simple or not.
 
     Args:
-        source: the data source object, made with its options.
+        source: the data source object, created with its options.
         event_time: the column that holds the event time.
-        partition: whose a record is. By default the reader's own partitions are those of the injector, by
-            their place in what ``partitions(start, end)`` returns: ``"0"``, ``"1"``, …. A reader that
-            lists others from one call to the next needs better names: a function of the reader's partition
-            that returns a text, or a column (or several) of the records. A simple reader has one partition
-            if no column says otherwise.
-        time_zone: the zone of times that name none.
-        time_unit: the unit of event times that are numbers; microseconds by default.
+        partition: the partition a record belongs to. By default each of the reader's partitions is
+            one, named by its place in the list that ``partitions(start, end)`` returns: ``"0"``,
+            ``"1"``, …. A reader whose list differs from call to call needs better names: a function
+            of the reader's partition that returns a string, or one or more columns of the records.
+            A simple reader has one partition unless columns name them.
+        time_zone: the zone of times that do not name one.
+        time_unit: the unit of numeric event times; microseconds by default.
 
-    Each partition holds the watermark from the first division that lists it; with a column, from its first
-    record, so name those that are to come in ``expect=``. A partition that is listed no more holds it, too,
-    unless the injector has ``idle_after=``. Which partition is read when is the reader's decision: there is
-    no ``skew_limit=``.
+    Each partition holds the watermark from the first division that lists it. If a column names
+    partitions, each holds it from its first record; name those that are still to come in
+    ``expect=``. A partition that is no longer listed still holds the watermark, unless the injector
+    has ``idle_after=``. The reader decides when each partition is read, so ``skew_limit=`` is not
+    available.
 
-    Guarantees: those of the reader: a step is exactly-once if ``read`` of the same partition gives the
-        same rows again. ``commit(end)`` is called after a checkpoint that has it was committed.
+    Guarantees: those of the reader. A step is exactly-once if reading the same partition twice
+        gives the same rows. ``commit(end)`` is called after a checkpoint that contains ``end`` has
+        committed.
     """
 
     source_kind = "a Spark reader"
@@ -101,7 +103,7 @@ class SparkReader(Source):
 
     @property
     def _live(self) -> Any:
-        """The reader; another one where this source was closed before, and is used again."""
+        """The reader. A new one is created if this source is used again after it was closed."""
         if self._reader is None:
             self._reader = _stream_reader(*self._made_of)
         return self._reader
@@ -126,7 +128,7 @@ class SparkReader(Source):
         if end == position:
             return None
         parts = {name: Part() for name in self._named(self._partitions(position, end)) if name}
-        # How much there is cannot be asked; tasks read it, as Spark would have them do.
+        # The reader cannot say how much there is. Tasks read it, as they do in Spark.
         return Offer(end, limit.rows, limit.bytes, parts=parts)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
@@ -144,14 +146,14 @@ class SparkReader(Source):
         ]
 
     def _partitions(self, start: Position, end: Position) -> list[Any]:
-        """Return the reader's partitions of a division; asked once for the newest one."""
+        """Return the reader's partitions of a division; those of the latest division are cached."""
         division = copy.deepcopy((start, end))
         if self._divided is None or self._divided[0] != division:
             self._divided = division, list(self._live.partitions(start, end))
         return self._divided[1]
 
     def _named(self, partitions: Sequence[Any]) -> list[str | None]:
-        """Return whose the records of each of the reader's partitions are; None where they say so."""
+        """Return the partition of each of the reader's partitions; None if records name theirs."""
         if self._by:
             return [None] * len(partitions)
         if not self.partitioned:
@@ -188,7 +190,7 @@ class SparkReader(Source):
 
 
 class _Reader:
-    """A ``DataSourceStreamReader``, with the signature of ``latestOffset`` that it has."""
+    """A ``DataSourceStreamReader``, whichever signature its ``latestOffset`` has."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -200,9 +202,11 @@ class _Reader:
         return getattr(self._reader, name)
 
     def available_now(self, start: Any) -> Any:
-        """Return where the input ends now, in a list; None for a reader that keeps to that by itself.
+        """Return a one-element list with the current end of the input, or None.
 
-        (Of one that is limited and does not, only the first offer without records tells.)
+        None is for a reader that itself stops at the current end, and for one whose
+        ``latestOffset`` takes a limit but that cannot do so. The latter has caught up at its first
+        offer without records.
         """
         if hasattr(self._reader, "prepareForTriggerAvailableNow"):
             self._reader.prepareForTriggerAvailableNow()
@@ -218,7 +222,7 @@ class _Reader:
 
 
 class _SimpleReader:
-    """A ``SimpleDataSourceStreamReader`` as the other kind: one partition, read between offsets."""
+    """A ``SimpleDataSourceStreamReader`` as the other kind: one partition between two offsets."""
 
     def __init__(self, reader: SimpleDataSourceStreamReader) -> None:
         self._reader = reader
@@ -227,7 +231,7 @@ class _SimpleReader:
         return self._reader.initialOffset()
 
     def available_now(self, start: Any) -> Any:
-        """Return where the input ends now, in a list."""
+        """Return a one-element list with the current end of the input."""
         return [self.latestOffset(start, 0)]
 
     def latestOffset(self, start: Any, rows: int) -> Any:
@@ -249,14 +253,14 @@ class _SimpleReader:
 
 
 def _given_by(read: Callable[[Any], Any], partition: Any, place: str) -> Iterator[Any]:
-    """Yield what a user's reader gives.
+    """Yield the rows of a user's reader.
 
     Raises:
-        UserCodeError: when it raises.
+        UserCodeError: if the reader raises.
     """
     try:
         yield from read(partition)
-    except (HeadraceError, GeneratorExit):  # (the latter: nobody reads on)
+    except (HeadraceError, GeneratorExit):  # GeneratorExit: the consumer has stopped reading
         raise
     except BaseException as error:
         if is_from_outside(error):
@@ -271,10 +275,10 @@ def _given_by(read: Callable[[Any], Any], partition: Any, place: str) -> Iterato
 
 
 def _name_of(function: Callable[[Any], str], partition: Any) -> str:
-    """Return what a user's function calls one of the reader's partitions.
+    """Return the name that a user's function gives to one of the reader's partitions.
 
     Raises:
-        UserCodeError: when it raises, or returns no name.
+        UserCodeError: if the function raises, or does not return a valid name.
     """
     place, remedy = (
         f"partition= of a SparkReader, for {partition!r}",

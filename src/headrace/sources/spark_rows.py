@@ -1,7 +1,8 @@
-"""From what PySpark's readers give, tuples, rows and record batches, to tables of their schema.
+"""Conversion of the tuples, rows and record batches that PySpark's readers yield to Arrow tables.
 
-As PySpark takes them: a named ``Row`` by its names, other tuples and lists by their places. Nothing is
-converted with loss, and nothing that has another shape than the schema is taken.
+Columns are matched as in PySpark: in a named ``Row`` by name, in other tuples and lists by
+position. No conversion loses information, and rows whose structure differs from the schema are
+refused.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ _BATCH_ROWS = 10_000
 
 
 def struct_of(schema: Any, place: str) -> StructType:
-    """Return what ``schema()`` of a data source says as a struct.
+    """Return the schema of a data source as a struct.
+
+    Args:
+        schema: what its ``schema()`` returned.
+        place: the name of the data source, for errors.
 
     Raises:
-        PipelineError: for what is none; also for text, where no Spark is there to read it.
+        PipelineError: if it is neither a struct nor a string that Spark can parse. Parsing a string
+            needs a Spark session that exists already.
     """
     if isinstance(schema, str):
         try:
@@ -48,10 +54,10 @@ def struct_of(schema: Any, place: str) -> StructType:
 
 
 def arrow_schema_of(schema: StructType, place: str) -> pa.Schema:
-    """Return the Arrow types that Spark keeps columns in.
+    """Return the Arrow types in which Spark keeps the columns of a schema.
 
     Raises:
-        PipelineError: for a column of a type that has none, such as ``CharType``.
+        PipelineError: for a column whose type has no Arrow equivalent, such as ``CharType``.
     """
     fields: list[pa.Field] = []
     for field in schema:
@@ -67,15 +73,15 @@ def arrow_schema_of(schema: StructType, place: str) -> pa.Schema:
 
 
 def table_of(rows: Iterator[Any], schema: pa.Schema, zone: str) -> pa.Table:
-    """Return tuples, or record batches, as one table.
+    """Return tuples or record batches as one table.
 
     Args:
-        rows: what a reader gives.
-        schema: the columns that it has to have.
-        zone: of times that name none, in columns of points in time.
+        rows: the rows that a reader yields.
+        schema: the columns that the table must have.
+        zone: the zone of times that do not name one, in columns of points in time.
 
     Raises:
-        NotExact: for the first row that is not of the schema.
+        NotExact: for the first row that does not match the schema.
     """
     found = _Gathered(schema, zone)
     for row in rows:
@@ -87,14 +93,14 @@ def table_of(rows: Iterator[Any], schema: pa.Schema, zone: str) -> pa.Table:
 
 
 class _Gathered:
-    """Batches of a schema, and the rows that are to be the next one."""
+    """Record batches of one schema, and rows that are collected for the next batch."""
 
     def __init__(self, schema: pa.Schema, zone: str) -> None:
         self._schema, self._zone = schema, zone
         self._names = tuple(schema.names)
         self._batches: list[pa.RecordBatch] = []
         self._rows: list[Sequence[Any]] = []
-        self._count = 0  # of rows in batches
+        self._count = 0  # number of rows in _batches
 
     def table(self) -> pa.Table:
         self._flush()
@@ -151,7 +157,7 @@ class _Gathered:
             raise self._further(NotExact(error.row, why)) from None
 
     def _further(self, error: NotExact) -> NotExact:
-        """Return an error of a batch as that of all rows."""
+        """Return an error of a row in the next batch as one of that row among all rows."""
         return NotExact(self._count + error.row, error.why, error.path)
 
 
@@ -159,7 +165,7 @@ def _in_order(row: Any, names: tuple[str, ...]) -> Sequence[Any]:
     """Return a row's values in the order of the columns.
 
     Raises:
-        TypeError: for what is no row, or has other columns.
+        TypeError: if this is not a row, or has other columns.
     """
     if not isinstance(row, tuple | list):
         raise TypeError(
@@ -182,7 +188,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class _OfBatches:
-    """Parts of columns: times that name no zone are of the given one."""
+    """Conversion of record batches: times without a zone are taken to be in the given zone."""
 
     def __init__(self, zone: str) -> None:
         self._zone = zone
@@ -199,7 +205,7 @@ class _OfBatches:
 
 
 class _OfRows:
-    """Parts of columns: where 32 bits show the same digits as a float of Python, it is kept in these."""
+    """Conversion of Python rows: a float is stored in 32 bits if these show the same digits."""
 
     def plain(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
         return _in_32_bits(column) if kind == pa.float32() else column
@@ -208,7 +214,7 @@ class _OfRows:
 
 
 def _as_python_has_it(kind: pa.DataType) -> pa.DataType:
-    """Return a type with floats of 64 bits in the place of those of 32: Python has no others."""
+    """Return a type with 64-bit floats in the place of 32-bit ones: Python has only the former."""
     if kind == pa.float32():
         return pa.float64()
     if pa.types.is_list(kind):
@@ -222,10 +228,10 @@ def _as_python_has_it(kind: pa.DataType) -> pa.DataType:
 
 
 def _in_32_bits(column: pa.Array) -> pa.Array:
-    """Return floats in 32 bits: 0.1 is what is written 0.1 there, too.
+    """Return floats in 32 bits. A value written 0.1 becomes the 32-bit float that is written 0.1.
 
     Raises:
-        Misfit: for the first that has more digits than these can show.
+        Misfit: for the first value with more digits than 32 bits can show.
     """
     found = column.cast(pa.float32(), safe=False)
     shown = found.cast(pa.string()).cast(pa.float64())

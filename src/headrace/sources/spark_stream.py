@@ -1,11 +1,12 @@
-"""A source made of any streaming DataFrame: its micro-batches become divisions of steps.
+"""A source that reads any streaming DataFrame: its micro-batches become divisions of steps.
 
-A Structured Streaming query runs beside the pipeline; its ``foreachBatch`` function hands each
-micro-batch over and returns only after the step that took it was committed. Then Spark notes the batch
-as done. A crash in between makes Spark repeat the batch; it is recognised by (query id, batch id).
+A Structured Streaming query runs beside the pipeline. Its ``foreachBatch`` function hands over each
+micro-batch, and returns only after the step that took the batch has committed. Then Spark records
+the batch as done. After a crash in between Spark repeats the batch, which is recognised by (query
+id, batch id).
 
-The batch is written to the storage as an Arrow file before it is offered, because a plan run again may
-give other rows; a plan that is declared repeatable is not logged.
+Running a query plan again may give other rows. So the batch is written to the storage as an Arrow
+file before it is offered. A batch whose plan is declared repeatable is not written.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.arrowbytes import Unreadable, read_stream
-from headrace.digest import digest_of
 from headrace.errors import AlreadyExists, Damaged, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
+from headrace.keyspace.digests import digest_of
+from headrace.pipeline.source import Limit, Offer, Position, Source, Split
 from headrace.schema import ValueType, value_type_of_schema
-from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
 from headrace.sources.spark_rows import arrow_schema_of
 from headrace.storage import open_store
+from headrace.storage.arrow_messages import Unreadable, read_stream
 from headrace.storage.base import Store
 
 _LOOK_EVERY_S = 0.2
@@ -52,25 +53,29 @@ class SparkStream(Source):
     Args:
         frame: the streaming DataFrame, or a function of the session that returns it.
         event_time: the column that holds the event time.
-        checkpoint: the query's checkpoint directory; it must outlive restarts.
-        partition: the column that says whose a record is, or several: ``("topic", "partition")`` of Kafka.
-            Without it the stream is one partition.
-        repeatable: whether the same batch run again gives the same rows in the same order; then it is
-            not logged.
-        trigger: arguments of ``DataStreamWriter.trigger``. With ``{"availableNow": True}`` the input ends
-            when what is there has been read: a run that drains declares the end of time then. One that only
-            catches up (``job.catch_up()``, ``--available-now``) does not, and needs no trigger for it.
-        time_zone, time_unit: of event times that name none, or are numbers.
+        checkpoint: the query's checkpoint directory. It must survive restarts.
+        partition: the column, or columns, that name a record's partition, such as
+            ``("topic", "partition")`` for Kafka. By default the stream is one partition.
+        repeatable: whether running the same batch again gives the same rows in the same order. If
+            so, batches are not logged.
+        trigger: arguments of ``DataStreamWriter.trigger``. With ``{"availableNow": True}`` the
+            input ends when everything that is there has been read, and a run that drains then
+            declares the end of time. A run that only catches up (``job.catch_up()``,
+            ``--available-now``) does not end the input, and does not need this trigger.
+        time_zone: the zone of event times that do not name one.
+        time_unit: the unit of numeric event times.
 
-    A partition holds the watermark from its first record; name those that are to come in ``expect=``. What
-    a batch takes of each is the query's decision: there is no ``skew_limit=`` with ``partition=``.
+    A partition holds the watermark from its first record; name those that are still to come in
+    ``expect=``. The query decides how much of each partition a batch takes, so ``skew_limit=``
+    cannot be combined with ``partition=``.
 
-    Guarantees: exactly once. A repeated batch is recognised; a query that is not the one that the state
-        was made with (a deleted checkpoint) is refused, and so is one that has given batches elsewhere
-        (state that is older than the checkpoint, such as a copy). Timers and other injectors go on
-        between batches.
+    Guarantees: exactly once. A repeated batch is recognised. A query other than the one that the
+        state was built from is refused, as after its checkpoint was deleted. So is a query that has
+        given batches to another storage: then the state is older than the checkpoint, as a copy is.
+        Between batches, timers and other injectors continue.
 
-    Cost: a batch passes through the driver. Use files, or a ``SparkReader``, for what tasks can read.
+    Cost: every batch passes through the driver. If tasks can read the input themselves, use files
+        or a ``SparkReader``.
     """
 
     source_kind = "a streaming DataFrame"
@@ -144,7 +149,7 @@ class SparkStream(Source):
         self._started.set()
 
     def now(self, position: Position) -> Any:
-        """Let the query read what is there now, and end. (Spark's sources know what that is.)"""
+        """Restart the query with ``availableNow``: it reads what is there now, and ends."""
         if not self._bounded:
             self.close()
             self._bounded = True
@@ -164,7 +169,7 @@ class SparkStream(Source):
         return f"{self._current.table.num_rows:,} or more records"
 
     def _take_batch(self, frame: DataFrame, number: int) -> None:
-        """Hand a batch over, and return when its step is committed. Runs in the query's thread."""
+        """Hand a batch over, and return once its step has committed. Runs in the query's thread."""
         self._started.wait()
         batch = _Batch(str(self._query.id), number, frame.toArrow())
         self._waiting.put(batch)
@@ -218,7 +223,7 @@ class SparkStream(Source):
         return self._current is not None
 
     def _next(self, position: Position) -> _Batch | None:
-        """Return the next batch that was not seen before; those that were are acknowledged."""
+        """Return the next batch that is new; acknowledge those that have been seen before."""
         while True:
             try:
                 batch = self._waiting.get_nowait()
@@ -241,7 +246,7 @@ class SparkStream(Source):
             )
 
     def _check_order(self, position: Position, batch: _Batch) -> None:
-        """Check that nothing lies between what was seen and a batch: Spark numbers them without gaps."""
+        """Check that no batch is missing before this one: Spark numbers them without gaps."""
         wanted = position["batch"] + 1
         if batch.number != wanted:
             raise SourceChanged(
@@ -272,7 +277,7 @@ class SparkStream(Source):
         return Offer(position, 0, 0, final=True, empty=True)
 
     def _log(self, batch: _Batch) -> str | None:
-        """Write the batch to the storage, unless its plan can be repeated; return the file's name."""
+        """Write a batch to the storage and return the file's name; None if repeatable."""
         if self._repeatable:
             return None
         assert self._store is not None
@@ -310,7 +315,7 @@ class SparkStream(Source):
 
     @property
     def replays(self) -> bool:  # type: ignore[override]
-        """The query itself gives only its last batch again; what is logged can be read for longer."""
+        """Whether batches can be read again. Logged ones can; the query repeats only the last."""
         return not self._repeatable
 
     def taken(self, position: Position) -> None:
@@ -320,8 +325,8 @@ class SparkStream(Source):
 
     def committed(self, position: Position) -> None:
         if position["file"] is not None and self._store is not None:
-            # With what drivers that ended before their commit have left of the same batches; until now
-            # an intent might have named it.
+            # This also deletes what drivers that ended before their commit left of these batches.
+            # Until now an intent could have named it.
             folder = f"batches/{position['query']}-"
             for name in self._store.list(folder):
                 if int(name.removeprefix(folder).partition("-")[0]) <= position["batch"]:
@@ -338,7 +343,7 @@ class SparkStream(Source):
 
 
 class _LoggedBatches(SparkStream):
-    """What tasks see: batches that are read from the log, or travel with the plan."""
+    """The source as tasks see it: batches come from the log, or travel with the plan."""
 
     def __init__(self, values: ValueType, columns: Columns, by: list[str]) -> None:
         self._values = values

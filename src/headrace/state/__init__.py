@@ -1,1 +1,1 @@
-"""State: the cells of a key, the files that keep them, and the soft state of a worker."""
+"""The state of a worker in memory, for per-record code, columnar code and record ids."""

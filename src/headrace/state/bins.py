@@ -1,8 +1,8 @@
-"""Which bins of a computation's state a worker has at hand: loading, catching up, letting go.
+"""The bins of a computation's state on a worker: loading, catching up and evicting them.
 
-State in memory is a cache: everything in it can be had from the run files. A bin is loaded when a
-record or a due timer first needs it; bins that nothing needs are never read. What the content of
-a bin is (cells of keys, rows of tables) is the subclass's; records that wait for their time are here.
+State in memory is a cache: all of it can be read from the run files. A bin is loaded when a record
+or a due timer first needs it. Bins that nothing needs are never read. The subclass decides what a
+bin contains: cells of keys, or rows of tables. Waiting records are handled here.
 """
 
 from __future__ import annotations
@@ -15,39 +15,40 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.computation import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.errors import NotFound
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
+from headrace.pipeline import Node
+from headrace.runfiles.format import LAST_TIMER, RunPart, RunReader
+from headrace.runfiles.merging import StateSources, lower_by_facts, rows_of
+from headrace.runfiles.sections import as_one, due_rows, post_section, waiting_section
 from headrace.schema import ValueType, defaults_of
+from headrace.schema.reserved import HASH
 from headrace.state.buffer import RecordBuffer
-from headrace.state.distinct import distinct
-from headrace.state.opening import Opening
+from headrace.state.opening_cost import OpeningCost
 from headrace.state.relayout import Carry
-from headrace.state.runs import HASH, LAST_TIMER, Part, RunReader
-from headrace.state.sections import as_one, due_rows, post_section, waiting_section
-from headrace.state.sources import StateSources, lower_by_facts, rows_of
-from headrace.topology import Node
 
 T = TypeVar("T")
 Bins = npt.NDArray[np.int64]
-#: Files of so many bytes together are small.
+#: Files that are together no larger than this, in bytes, are small.
 _SMALL = 16 << 20
 
 
 class BinnedState(ABC):
-    """One computation's state on one worker, as far as bins go.
+    """One computation's state on one worker, divided into bins.
 
     Args:
         node: the computation in its pipeline.
-        layout: bins and owners; :meth:`relayout` follows live changes.
+        layout: bins and owners. :meth:`relayout` follows live changes.
 
     Attributes:
-        posts: the posts that wait, by the name of their stream.
-        waiting: of an ordered computation, the records of each input that wait.
-        opening: is told of bins that are loaded; whoever wants to know gives one of his own.
+        posts: the waiting posts, by the name of their stream.
+        waiting: for an ordered computation, the waiting records of each input.
+        opening: adds up what loading bins costs. Replace it to measure that.
     """
 
     def __init__(self, node: Node, layout: Layout) -> None:
@@ -64,32 +65,32 @@ class BinnedState(ABC):
         ]
         self._buffers = {b.section: b for b in (*self.posts.values(), *self.waiting)}
         self._step = 0
-        self._last_use = np.zeros(len(layout), dtype=np.int64)  # the last step that needed a bin
+        self._last_use = np.zeros(len(layout), dtype=np.int64)  # the last step that needed each bin
         self._sources: StateSources | None = None
         self._reopen: Callable[[], StateSources] | None = None
         self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
         self._loaded = np.ones(len(layout), dtype=bool)
-        self._at_once: npt.NDArray[np.bool_] | None = None  # bins to be loaded when one of them is
-        self.opening = Opening()
+        self._at_once: npt.NDArray[np.bool_] | None = None  # bins that are loaded together
+        self.opening = OpeningCost()
 
-    # -- what a subclass keeps in a bin -------------------------------------------------------
+    # -- the content of a bin, which the subclass keeps ---------------------------------------
 
     @property
     @abstractmethod
     def sections(self) -> Iterable[str]:
-        """The sections of run files that this state is kept in."""
+        """The sections of run files that hold this state."""
 
     def as_declared(self, section: str, table: pa.Table) -> pa.Table:
-        """Return rows of storage as today's code declares them: upgraded, and with all columns.
+        """Return stored rows as today's code declares them: upgraded, and with all columns.
 
         Raises:
-            UserCodeError: when an upgrade function of the user's fails.
+            UserCodeError: if an upgrade function of the user fails.
         """
         return table
 
     @abstractmethod
     def absorb(self, section: str, table: pa.Table) -> None:
-        """Take rows over what is there: a loaded bin's content, or a missed step's changes."""
+        """Apply rows to the state in memory: a loaded bin's content, or a missed step's changes."""
 
     @abstractmethod
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
@@ -105,65 +106,65 @@ class BinnedState(ABC):
 
     @abstractmethod
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
-        """Forget the content of some bins; return the lowest pending time of each bin of the layout."""
+        """Evict some bins. Return the lowest pending time in each bin of the layout."""
 
     @abstractmethod
     def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
-        """Forget the content of some bins as :meth:`drop` does, at a cost that goes with what leaves.
+        """Evict some bins like :meth:`drop`, at a cost proportional to what leaves.
 
-        (What is left over is given back when it is most of what there is.)
+        Memory is given back once most of it is unused.
         """
 
     def regroup(self, before: Layout) -> None:
-        """Take over what is kept by bin to the bins of the layout, from those of an earlier one."""
+        """Move content that is kept by bin from the bins of an earlier layout to those of today."""
 
     def expect(self, ranges: Ranges) -> None:
-        """Say which hashes are the worker's from now on."""
+        """Note which hashes are the worker's from now on."""
 
     def make_room(self, ranges: Ranges) -> None:
-        """Say that what bins that are not loaded have is to come."""
+        """Prepare for the content of bins that are about to be loaded."""
 
     def compact(self) -> None:
-        """Give back memory that nothing is in, if that is much of it."""
+        """Give back memory that is unused, if it is much."""
 
     @abstractmethod
     def lowest_loaded(self, domain: TimeDomain) -> int:
-        """Return the lowest pending time in the loaded bins, or ``MAX_TIME``."""
+        """Return the lowest pending time in loaded bins, or ``MAX_TIME``."""
 
     @abstractmethod
-    def changed_parts(self) -> list[Part]:
-        """Return what the step changed, to be written, and forget it."""
+    def changed_parts(self) -> list[RunPart]:
+        """Return what the step changed, to be written. Then forget that it changed."""
 
     # -- bins ---------------------------------------------------------------------------------
 
     def attach(self, reopen: Callable[[], StateSources], owned: npt.NDArray[np.bool_]) -> None:
-        """Say where the content of bins that are not loaded is.
+        """Note where the content of bins that are not loaded can be read.
 
-        What is in small files is loaded at once when a bin is needed: reading them for a bin costs as much
-        as for all, and for each slice that is written they would be read again.
+        If the files are small, all bins are loaded at once when one is needed. Reading one bin then
+        costs as much as reading all, and each slice to be written would read them again.
 
         Args:
+            reopen: returns the files that hold the newest committed state. It is called again if
+                clean-up has removed files that newer ones replaced.
             owned: which bins are the worker's.
-            reopen: returns the files that hold the newest committed state; called again when
-                clean-up has removed files that newer ones have replaced.
         """
         own = self.node.group.bins_in(self.layout)
-        self._loaded = ~own  # nothing is ever in another group's bins
+        self._loaded = ~own  # bins of other groups are always empty here
         self._at_once = np.zeros(len(self.layout), dtype=bool)
         self._look_up(owned & own, reopen)
 
     def begin_step(
         self, most: int, owned: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]
     ) -> None:
-        """Begin a step; let go the bins that were not needed for longest when too much is cached.
+        """Start a step. If too much is cached, evict the bins that were not needed for longest.
 
-        Nothing is lost: what is cached is committed, and can be read again from ``reopen()``. Half of
-        the bound is freed at once, so that opening the ledger is paid for seldom.
+        Nothing is lost: what is cached is committed, and can be read again from ``reopen()``. Half
+        of the bound is freed at once, so that the ledger is rarely opened for this.
 
         Args:
             most: how many bytes may be cached.
             owned: which bins are the worker's.
-            reopen: returns the files that hold the state as of the step before.
+            reopen: returns the files that hold the state as of the previous step.
         """
         self._step += 1
         if self._sources is not None:
@@ -198,7 +199,7 @@ class BinnedState(ABC):
         return self.cached_bytes() + sum(buffer.nbytes for buffer in self._buffers.values())
 
     def catch_up(self, reader: RunReader) -> None:
-        """Take over a committed step that another process computed."""
+        """Apply a committed step that another process computed."""
         if self._sources is not None:
             self._sources = self._sources.with_run(reader)
         for section in self.stored_sections:
@@ -215,7 +216,7 @@ class BinnedState(ABC):
 
     @property
     def stored_sections(self) -> list[str]:
-        """The sections of run files that the content of bins is in, with records that wait."""
+        """The sections of run files that hold the content of bins, including waiting records."""
         return [*self.sections, *self._buffers]
 
     def _absorb(self, section: str, table: pa.Table) -> None:
@@ -234,7 +235,7 @@ class BinnedState(ABC):
             lowest[self._loaded] = MAX_TIME
 
     def _bound_all(self) -> None:
-        """Begin to keep bounds for bins that are not loaded."""
+        """Start to keep lower bounds of pending times for bins that are not loaded."""
         if not self._unloaded:
             for domain in TimeDomain:
                 self._unloaded[domain] = np.full(len(self.layout), MAX_TIME, dtype=np.int64)
@@ -244,7 +245,7 @@ class BinnedState(ABC):
             np.minimum(self._unloaded[domain], lowest, out=self._unloaded[domain])
 
     def load_bins_of(self, hashes: npt.NDArray[np.uint64]) -> None:
-        """Make sure that the bins of these hashes are loaded."""
+        """Load the bins of these hashes, unless they are loaded."""
         if not len(hashes):
             return
         bins = self.layout.bins_of(hashes)
@@ -255,7 +256,7 @@ class BinnedState(ABC):
                 self._load(distinct(missing))
 
     def load_due(self, domain: TimeDomain, until: int, owned: npt.NDArray[np.bool_]) -> None:
-        """Make sure that owned bins which may have something due up to a time are loaded."""
+        """Load owned bins that may have something due up to a time."""
         if self._sources is None:
             return
         until = min(until, LAST_TIMER)
@@ -272,7 +273,7 @@ class BinnedState(ABC):
         self.opening.note(len(bins), tables, begun)
 
     def _take(self, bins: Bins, tables: Iterable[tuple[str, pa.Table]]) -> None:
-        """Take the content of bins; from then on they are loaded."""
+        """Apply the content of bins. They are loaded from then on."""
         self._loaded[bins] = True
         for lowest in self._unloaded.values():
             lowest[bins] = MAX_TIME
@@ -281,11 +282,11 @@ class BinnedState(ABC):
             self._absorb(section, table)
 
     def _read(self, ranges: Ranges) -> list[tuple[str, pa.Table]]:
-        """Return the content of some hashes from storage."""
+        """Return the stored content of some ranges of hashes."""
         return self._from_sources(lambda sources: rows_of(sources, self.stored_sections, ranges))
 
     def _from_sources(self, read: Callable[[StateSources], T]) -> T:
-        """Read from storage; what newer files replaced, from those."""
+        """Read from storage. If files are gone, read from the newer files that replaced them."""
         assert self._sources is not None and self._reopen is not None
         try:
             return read(self._sources)
@@ -294,10 +295,10 @@ class BinnedState(ABC):
             return read(self._sources)
 
     def whole(self, ranges: Ranges) -> dict[str, pa.Table]:
-        """Return all live rows of some hashes, by section, sorted by hash, as of now.
+        """Return all current live rows of some ranges of hashes, by section, sorted by hash.
 
-        They come from memory, and where bins are not loaded from storage: what is not loaded was not
-        changed. Costs what it returns, and what is read for it.
+        Rows of loaded bins come from memory, and others from storage: bins that are not loaded have
+        not changed. Costs what is returned, and what is read for it.
         """
         found = self.loaded_rows(ranges)
         for section, buffer in self._buffers.items():
@@ -324,12 +325,15 @@ class BinnedState(ABC):
         return self.as_declared(section, table)
 
     def united(self, stored: pa.Table, at_hand: pa.Table) -> pa.Table:
-        """Return rows of storage, of bins that are not loaded, and those at hand, sorted by hash."""
+        """Return the stored rows of unloaded bins together with rows in memory, sorted by hash."""
         table = as_one([at_hand, stored])
         return table.take(pa.array(order_by_hash(table.column(HASH).to_numpy())))
 
     def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
-        """Return the lowest pending time of a domain on this worker (of unloaded bins, a bound)."""
+        """Return the lowest pending time of a domain on this worker.
+
+        A lower bound for unloaded bins.
+        """
         lowest = self.lowest_loaded(domain)
         if domain is EVENT_TIME:
             lowest = min([lowest, *(buffer.lowest() for buffer in self._buffers.values())])
@@ -337,24 +341,26 @@ class BinnedState(ABC):
             lowest = min(lowest, int(self._unloaded[domain][owned].min()))
         return lowest
 
-    # -- another layout -----------------------------------------------------------------------
+    # -- changes of the layout ----------------------------------------------------------------
 
     def relayout(
         self, layout: Layout, owned: npt.NDArray[np.bool_], moved: Ranges, coming: Ranges,
         reopen: Callable[[], StateSources],
     ) -> None:  # fmt: skip
-        """Follow a live change of layout, between steps. Costs what moved, and the number of bins.
+        """Follow a live change of the layout, between steps.
 
-        What has moved, be it away, here, or away and back, is not at hand any more. Everything else
-        stays as it is, also what is not loaded; so does everything when only another group's bins moved.
+        Bins that have moved, whether away, here, or away and back, are evicted. All others stay as
+        they are, loaded or not. So nothing happens if only another group's bins moved. Costs what
+        moved, and the number of bins.
 
         Args:
-            layout: bins and owners from now on; of bins that are to be merged, the children: see
-                :func:`headrace.state.relayout.refined` and :meth:`merge`.
+            layout: bins and owners from now on. Bins that are to be merged appear as their
+                children; see :func:`headrace.state.relayout.refined` and :meth:`merge`.
             owned: which bins are the worker's.
             moved: the hashes that came or left in any of the changes.
-            coming: of these, what will be given by :meth:`take_over` before anything is computed.
-            reopen: returns the files that hold the state as of the step before.
+            coming: those of them whose content :meth:`take_over` will bring before anything is
+                computed.
+            reopen: returns the files that hold the state as of the previous step.
         """
         self._carry_to(layout)
         changed = self.node.group.own(moved).overlapping(layout.starts, layout.ends)
@@ -373,7 +379,10 @@ class BinnedState(ABC):
             self._look_up(sought, reopen)
 
     def _look_up(self, bins: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]) -> None:
-        """Learn from files what bins that are not loaded may have; if that is little, load them at once."""
+        """Read from file footers what unloaded bins may have pending.
+
+        If the bins are small, note that they are to be loaded at once.
+        """
         self._bound_all()
         self._reopen, self._sources = reopen, reopen()
         ranges = self.layout.ranges_of_bins(np.flatnonzero(bins))
@@ -384,17 +393,22 @@ class BinnedState(ABC):
             self._at_once = bins if self._at_once is None else self._at_once | bins
 
     def take_over(self, ranges: Ranges, tables: Iterable[tuple[str, pa.Table]]) -> None:
-        """Take the content of whole bins that are not loaded, as of the step before."""
+        """Take the content of whole bins that are not loaded, as of the previous step."""
         bins = np.flatnonzero(ranges.overlapping(self.layout.starts, self.layout.ends))
         self._take(bins, tables)
 
     def merge(
         self, layout: Layout, owned: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]
     ) -> None:
-        """Let bins be merged, between steps; ``owned`` are those of the new layout.
+        """Merge bins, between steps.
 
-        Where one child is loaded and the other is not, the loaded one is let go: that needs no file now,
-        and perhaps never; it would be odd to read for a merge what nobody has asked for.
+        If one child is loaded and the other is not, the loaded one is evicted. That needs no file
+        now, and perhaps never. Reading the other would load a bin that nothing has asked for.
+
+        Args:
+            layout: the layout in which they are merged.
+            owned: which of its bins are the worker's.
+            reopen: returns the files that hold the state as of the previous step.
         """
         carry = Carry(self.layout, layout)
         torn = owned & carry.any(self._loaded) & ~carry.all(self._loaded)
@@ -403,7 +417,7 @@ class BinnedState(ABC):
         self._carry_to(layout)
 
     def _let_go(self, bins: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]) -> None:
-        """Let loaded bins go, at a cost that goes with what leaves."""
+        """Evict loaded bins, at a cost proportional to what leaves."""
         self._bound_all()
         self._reopen, self._sources = reopen, reopen()
         self._lower(self.lose(bins))
@@ -415,7 +429,7 @@ class BinnedState(ABC):
         self._loaded &= ~bins
 
     def _carry_to(self, layout: Layout) -> None:
-        """Name bins as another layout does, which has the same hashes in them or in their children."""
+        """Switch to another layout of the same hashes, in which bins were split or merged."""
         before, self.layout = self.layout, layout
         if np.array_equal(before.bits, layout.bits):
             return
@@ -427,13 +441,16 @@ class BinnedState(ABC):
         self._unloaded = {of: carry.lowest(lowest) for of, lowest in self._unloaded.items()}
         self.regroup(before)
 
-    def take_changes(self) -> list[Part]:
-        """Return what the step changed, with the records that wait, to be written, and forget it."""
+    def take_changes(self) -> list[RunPart]:
+        """Return what the step changed, including waiting records, to be written.
+
+        Then forget that it changed.
+        """
         parts = self.changed_parts()
         for section, buffer in self._buffers.items():
             batch = buffer.take_changes()
             if batch is not None:
-                parts.append(Part(self.node.name, section, batch, due_rows(batch, {})))
+                parts.append(RunPart(self.node.name, section, batch, due_rows(batch, {})))
         return parts
 
 

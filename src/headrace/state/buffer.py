@@ -1,8 +1,12 @@
-"""Records that wait for their time with the bin of their key: posts, and records that are put in order.
+"""Records that wait for their time with the bin of their key: posts, and records to be ordered.
 
-Vectorised: rows lie in a few stretches, each in order of event time and at least twice as long as the
-next was when it came. So taking what is due costs what is taken, adding costs what is added times a
-logarithm, and a slice of the hash space costs its own rows (and, once for each stretch, a sort by hash).
+All work is vectorised. Rows are kept in a few *stretches*. Each is sorted by event time, and was at
+least twice as long as the next when that was added. This gives the following costs:
+
+- Taking due records costs their number.
+- Adding records costs their number, times a logarithm.
+- Reading a slice of the hash space costs its rows. In addition, each stretch is once sorted by
+  hash.
 """
 
 from __future__ import annotations
@@ -17,34 +21,34 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.computation import TimeDomain
 from headrace.errors import ensure
+from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.sources.base import TIMESTAMP_COLUMN
-from headrace.state.batches import as_one_batch
-from headrace.state.runs import HASH, LAST_TIMER
-from headrace.state.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
+from headrace.runfiles.batches import as_one_batch
+from headrace.runfiles.format import LAST_TIMER
+from headrace.runfiles.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 
 I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
 
-#: The column that tells the waiting records of a key apart, ascending in the order in which they came.
+#: The column that distinguishes the waiting records of a key. It ascends in order of arrival.
 SEQUENCE = "__sequence"
 _STORED_SEQUENCE = f"{SUB_PREFIX}sequence"
 _NUMBER_BITS = 28
-#: So often a stretch is looked through before it is worth a sort by hash.
+#: How often a stretch is scanned before it is sorted by hash.
 _FEW_LOOKS = 8
 
 
 def sequences(step: int, numbers: I64) -> I64:
-    """Return what tells a key's records apart, and says which came first.
+    """Return the numbers that distinguish a key's records and give their order of arrival.
 
     Args:
         step: the step in which they came.
-        numbers: which of the key's records in this step each is.
+        numbers: the position of each record among its key's records in this step.
     """
     ensure(step < 1 << (63 - _NUMBER_BITS), "the steps' numbers are used up")
     ensure(int(numbers.max(initial=0)) < 1 << _NUMBER_BITS, "a key has too many records in a step")
@@ -52,37 +56,37 @@ def sequences(step: int, numbers: I64) -> I64:
 
 
 def sequence(step: int, number: int) -> int:
-    """Return the same for one record."""
+    """Return the same number for one record."""
     return (step << _NUMBER_BITS) + number
 
 
 def ranks(group_starts: I64, length: int) -> I64:
-    """Return for each row its position in its group.
+    """Return the position of each row in its group.
 
     Args:
-        group_starts: the row that each group starts at.
-        length: how many rows there are.
+        group_starts: the first row of each group.
+        length: the number of rows.
     """
     found: I64 = np.arange(length) - np.repeat(group_starts, np.diff(group_starts, append=length))
     return found
 
 
 class _Stretch:
-    """Rows ascending by event time, of equal times in the order in which they came."""
+    """Rows in ascending order of event time and, for equal times, of arrival."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self.rows = rows
         self.times: I64 = rows.column(TIMESTAMP_COLUMN).to_numpy()
         self.hashes: U64 = rows.column(HASH).to_numpy()
         self.nbytes = rows.nbytes
-        self.gone: I64 = np.empty(0, dtype=np.int64)  # rows that were forgotten, ascending
+        self.gone: I64 = np.empty(0, dtype=np.int64)  # positions of forgotten rows, ascending
         self._looks = 0
 
     def __len__(self) -> int:
         return len(self.times)
 
     def left(self, first: int, end: int) -> pa.RecordBatch:
-        """Return the rows from a position to another, without those that were forgotten."""
+        """Return the rows between two positions, without forgotten ones."""
         low, high = np.searchsorted(self.gone, (first, end)).tolist()
         if low == high:
             return self.rows.slice(first, end - first)
@@ -91,24 +95,24 @@ class _Stretch:
         return self.rows.slice(first, end - first).filter(pa.array(stays))
 
     def forgotten_from(self, first: int) -> int:
-        """Return how many rows from a position on were forgotten."""
+        """Return the number of forgotten rows from a position on."""
         return len(self.gone) - int(np.searchsorted(self.gone, first))
 
     def first_left(self, first: int) -> int:
-        """Return the first position from one on that was not forgotten."""
+        """Return the first position, from the given one on, whose row was not forgotten."""
         gone = self.gone[np.searchsorted(self.gone, first) :]
         apart = np.flatnonzero(gone != first + np.arange(len(gone)))
         return first + (int(apart[0]) if len(apart) else len(gone))
 
     def before(self, until: int) -> int:
-        """Return how many rows are not after a time."""
+        """Return the number of rows up to a time."""
         return int(np.searchsorted(self.times, until, side="right"))
 
     def rows_in(self, ranges: Ranges) -> I64:
-        """Return the positions of the rows of some hashes, ascending, without those that were forgotten.
+        """Return the positions of the rows of some hashes, ascending, without forgotten ones.
 
-        Young stretches soon become part of longer ones, so they are looked through; one that stays is
-        put in order of hashes once, and then costs what it returns.
+        A young stretch soon becomes part of a longer one, so it is scanned. One that stays is
+        sorted by hash once. From then on a call costs what it returns.
         """
         rows = self._rows_in(ranges)
         return rows[~np.isin(rows, self.gone)] if len(self.gone) else rows
@@ -130,15 +134,15 @@ class _Stretch:
 
 
 class RecordBuffer:
-    """Waiting records of one stream of one computation on one worker.
+    """The waiting records of one stream of one computation on one worker.
 
     Rows have the columns of ``schema``: hash, event time, sequence, key and values.
 
     Args:
         section: its section in run files.
-        keys: the parts of the key, as they are called in files.
+        keys: the parts of the key, under their names in files.
         values: the columns of the records' values.
-        defaults: of columns that were added since: what records from before have there.
+        defaults: for columns that were added later, the value that older records have there.
     """
 
     def __init__(
@@ -158,18 +162,18 @@ class RecordBuffer:
         self._stored = _stored_schema(keys, values)
         self._sources = _sources(self._stored)
         self._stretches: list[_Stretch] = []
-        self._passed: list[int] = []  # how many rows at the beginning of each stretch have left
+        self._passed: list[int] = []  # the number of rows that have left each stretch at its start
         self._added: list[pa.RecordBatch] = []
         self._taken: list[pa.RecordBatch] = []
 
     # -- a step -------------------------------------------------------------------------------
 
     def add(self, rows: pa.RecordBatch, numbered: I64) -> None:
-        """Let records wait that are not due in this step.
+        """Add records that are not due in this step.
 
         Args:
-            rows: hash, event time, key and values by name, in any order; other columns are left out.
-            numbered: see :func:`sequences`; no two of one key have the same.
+            rows: hash, event time, key and values by name, in any order. Other columns are ignored.
+            numbered: see :func:`sequences`. No two records of a key have the same number.
         """
         if not rows.num_rows:
             return
@@ -182,9 +186,9 @@ class RecordBuffer:
         self._added.append(batch)
 
     def take(self, until: int) -> pa.RecordBatch | None:
-        """Remove the records up to an event time; return them, or None where there are none.
+        """Remove the records up to an event time and return them, or None if there are none.
 
-        They ascend by event time; a key's with the same time are in the order in which they came.
+        They ascend by event time. Records of one key and time are in order of arrival.
         """
         found = self._pop(until)
         if not found:
@@ -194,14 +198,14 @@ class RecordBuffer:
         return rows if len(found) == 1 else by_time(rows)
 
     def take_changes(self) -> pa.RecordBatch | None:
-        """Return what was added and taken since the last time, as its section has it, by hash."""
+        """Return what was added and taken since the last call, as stored rows sorted by hash."""
         parts = [self._as_stored(rows, gone=False) for rows in self._added]
         parts += [self._as_stored(rows, gone=True) for rows in self._taken]
         self._added, self._taken = [], []
         return _sorted_by_hash(as_one_batch(parts)) if parts else None
 
     def lowest(self) -> int:
-        """Return the lowest event time that waits, or ``MAX_TIME``."""
+        """Return the lowest event time of a waiting record, or ``MAX_TIME``."""
         return min(
             (int(s.times[n]) for s, n in zip(self._stretches, self._passed, strict=True)),
             default=MAX_TIME,
@@ -237,7 +241,10 @@ class RecordBuffer:
         return found
 
     def _kept(self, stretch: _Stretch, passed: int) -> list[tuple[_Stretch, int]]:
-        """Return a stretch without the rows that have left; when most have, their memory is given back."""
+        """Return a stretch without the rows that have left.
+
+        If most have, give back their memory.
+        """
         gone = passed + stretch.forgotten_from(passed)
         if gone == len(stretch):
             return []
@@ -247,10 +254,12 @@ class RecordBuffer:
         return [(_Stretch(stretch.rows.take(pa.array(stay[stay >= passed]))), 0)]
 
     def forget(self, ranges: Ranges) -> tuple[U64, I64]:
-        """Forget the records of some hashes, which counts as no change; costs what is forgotten.
+        """Forget the records of some hashes. This does not count as a change.
+
+        Costs what is forgotten.
 
         Returns:
-            The hashes and event times of those that waited.
+            The hashes and event times of the forgotten records.
         """
         left: list[tuple[_Stretch, int]] = []
         found = [(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64))]
@@ -271,7 +280,10 @@ class RecordBuffer:
     # -- storage ------------------------------------------------------------------------------
 
     def _as_stored(self, rows: pa.RecordBatch, *, gone: bool) -> pa.RecordBatch:
-        """Return rows as the section has them; of those that are gone only what names them."""
+        """Return rows in stored form.
+
+        Rows that are gone keep only the columns that identify them.
+        """
         columns = []
         for field in self._stored:
             if field.name == DELETED:
@@ -284,7 +296,7 @@ class RecordBuffer:
         return pa.RecordBatch.from_arrays(columns, schema=self._stored)
 
     def as_declared(self, table: pa.Table) -> pa.Table:
-        """Return rows of the section with the columns of today, and the defaults of those that are new."""
+        """Return stored rows with today's columns. New columns have their defaults."""
         for name, default in self._defaults.items():
             value = pa.scalar(default, self._stored.field(name).type)
             if name not in table.column_names:
@@ -295,10 +307,14 @@ class RecordBuffer:
         return table
 
     def absorb(self, table: pa.Table) -> None:
-        """Take rows of the section over what is there; they count as no change of this step."""
+        """Apply stored rows to the waiting records.
+
+        This does not count as a change of this step.
+        """
         gone = table.column(DELETED).to_numpy()
         if gone.any():
-            # A step takes all that are due: what is not after those that it took is gone as well.
+            # A step takes all records that are due. So all up to the latest taken one are gone as
+            # well.
             self._pop(int(table.column(DUE).to_numpy()[gone].max()))
             table = table.filter(pa.array(~gone))
         if not table.num_rows:
@@ -308,7 +324,7 @@ class RecordBuffer:
         self._push(pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
     def rows_in(self, ranges: Ranges) -> pa.RecordBatch | None:
-        """Return the waiting records of some hashes as the section has them, by hash; None if none."""
+        """Return the waiting records of some hashes in stored form, sorted by hash, or None."""
         found = []
         for stretch, passed in zip(self._stretches, self._passed, strict=True):
             rows = stretch.rows_in(ranges)
@@ -321,7 +337,7 @@ class RecordBuffer:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory the records take."""
+        """About how much memory the records take, in bytes."""
         return sum(stretch.nbytes + 16 * len(stretch) for stretch in self._stretches)
 
     def bytes_of_bins(self, layout: Layout) -> I64:
@@ -333,7 +349,7 @@ class RecordBuffer:
         return sizes
 
     def drop(self, bins: npt.NDArray[np.bool_], layout: Layout) -> I64:
-        """Forget the records of some bins; return the lowest event time of each of these bins."""
+        """Forget the records of some bins. Return the lowest event time in each of them."""
         lowest = np.full(len(bins), MAX_TIME, dtype=np.int64)
         pairs = list(zip(self._stretches, self._passed, strict=True))
         self._stretches, self._passed = [], []
@@ -350,7 +366,7 @@ class RecordBuffer:
 
 
 def by_time(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows ascending by event time, of equal times as they are."""
+    """Return rows in ascending order of event time. Rows of equal time keep their order."""
     times = rows.column(TIMESTAMP_COLUMN).to_numpy()
     if (times[1:] >= times[:-1]).all():
         return rows
@@ -381,7 +397,7 @@ def _stored_schema(keys: Sequence[pa.Field], values: pa.Schema) -> pa.Schema:
 
 
 def _sources(stored: pa.Schema) -> dict[str, str]:
-    """Return for each column of a section the column at work that it is made of."""
+    """Return, for each stored column, the column in memory from which it is made."""
     special = {HASH: HASH, _STORED_SEQUENCE: SEQUENCE, DUE: TIMESTAMP_COLUMN}
     return {
         name: special.get(name) or (

@@ -1,6 +1,7 @@
-"""What becomes of facts about bins when the layout changes: bins are split, merged, or with another worker.
+"""Facts about bins, carried from one layout to another in which bins were split, merged or moved.
 
-A bin of one layout is within a bin of the other, or made of whole ones: both are leaves of one prefix tree.
+Bins are leaves of one prefix tree. So a bin of one layout lies within a bin of the other, or
+consists of whole ones.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ Values = npt.NDArray[Any]
 
 
 class Carry:
-    """Takes facts about the bins of a layout over to those of another. Costs the number of bins.
+    """Carries facts about the bins of one layout to those of another. Costs the number of bins.
 
-    A child inherits what its parent had; what a merged bin has follows from all of its children.
+    A child inherits the fact of its parent. The fact about a merged bin follows from its children.
 
     Args:
         before, after: the layouts.
@@ -35,23 +36,23 @@ class Carry:
         return found
 
     def any(self, values: Mask) -> Mask:
-        """Return what is true of a bin if it was of any that is in it."""
+        """Return a fact that holds for a bin if it held for any bin in it."""
         found: Mask = np.logical_or.reduceat(values, self._first)
         return found
 
     def lowest(self, values: Values) -> Values:
-        """Return the lowest of what the bins had that are in it."""
+        """Return for each bin the lowest value of the bins in it."""
         found: Values = np.minimum.reduceat(values, self._first)
         return found
 
     def highest(self, values: Values) -> Values:
-        """Return the highest of what the bins had that are in it."""
+        """Return for each bin the highest value of the bins in it."""
         found: Values = np.maximum.reduceat(values, self._first)
         return found
 
 
 def refined(before: Layout, after: Layout) -> Layout:
-    """Return the later layout as it is before anything is merged: no bin has rows of two earlier ones."""
+    """Return the later layout without its merges, so that no bin has rows of two earlier bins."""
     common = refinement(before, after)
     if len(common.starts) == len(after):
         return after
@@ -59,7 +60,7 @@ def refined(before: Layout, after: Layout) -> Layout:
 
 
 def changed_bins(before: Layout, after: Layout) -> npt.NDArray[np.int64]:
-    """Return the positions of earlier bins that are no bins any more."""
+    """Return the positions of earlier bins that no longer exist."""
     same = after.bins_of(before.starts)
     found = (after.starts[same] != before.starts) | (after.bits[same] != before.bits)
     return np.flatnonzero(found)

@@ -1,9 +1,9 @@
-"""Rows that older code stored, as today's code declares them: upgraded when they are read, one by one.
+"""Rows that older code stored, upgraded to today's declarations when they are read.
 
-A row of a state that has a version says it in a column of its own; a row that does not is of version 1.
-So it does not matter which file a row has come to, or how: slices, state that no code declared for some
-time, and what was read ahead may have older rows. State without versions has no such column, and costs
-nothing.
+If a state has versions, each row has its version in a column of its own; a row without one is of
+version 1. So it does not matter which file a row is in, or how it came there. Slices, state that no
+code declared for some time, and rows that were read ahead may all contain older rows. State without
+versions has no such column, and costs nothing.
 """
 
 from __future__ import annotations
@@ -16,30 +16,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.raised import goes_on, user_error
-from headrace.state.codecs import StateCodec
-from headrace.state.columns import Column, ColumnType
-from headrace.state.sections import (
-    CELL,
-    SUB_PREFIX,
-    VALUE,
-    VERSION,
-    column_name,
-)
-from headrace.versions import Upgrade
+from headrace.errors.user_code import goes_on, user_error
+from headrace.runfiles.sections import CELL, SUB_PREFIX, VALUE, VERSION, column_name
+from headrace.schema.codecs import StateCodec
+from headrace.schema.columns import Column, ColumnType
+from headrace.schema.upgrades import Upgrade
 
 Mask = npt.NDArray[np.bool_]
 FIRST_VERSION = 1
 
 
 class ValueUpgrades:
-    """Upgrades of encoded values of one state.
+    """Upgrades of the encoded values of one state.
 
     Args:
-        codec: of the values today.
-        version: today's.
-        upgrades: by the version that they begin with.
-        place: names the state, for messages.
+        codec: the codec of today's values.
+        version: today's version.
+        upgrades: the upgrades, by the version from which they start.
+        place: the name of the state, for messages.
     """
 
     def __init__(
@@ -54,15 +48,16 @@ class ValueUpgrades:
         }
 
     def upgraded(self, data: bytes, version: int, of: str = "") -> bytes | None:
-        """Return a value that was stored as an older version as it is to be stored today; None: given up.
+        """Return a value of an older version as it is stored today. None if it is given up.
 
         Args:
-            data: the value.
-            version: the one it was stored as.
-            of: names the key, for messages.
+            data: the stored value.
+            version: its version.
+            of: the name of the key, for messages.
 
         Raises:
-            UserCodeError: when the user's function raises, or returns what the state cannot keep.
+            UserCodeError: if the user's function raises, or returns a value that the state cannot
+                hold.
         """
         codec, convert = self._from[version]
         if convert is None:
@@ -74,10 +69,12 @@ class ValueUpgrades:
 
 
 def raise_in_upgrade(error: BaseException, place: str, older: int, version: int) -> NoReturn:
-    """Raise what an upgrade function has raised, with its place.
+    """Raise an exception of an upgrade function again, with its place.
+
+    Exceptions that are not the user's, such as an interrupt, are raised unchanged.
 
     Raises:
-        UserCodeError: of that.
+        UserCodeError: from any other exception.
     """
     if goes_on(error):
         raise error
@@ -91,11 +88,11 @@ def raise_in_upgrade(error: BaseException, place: str, older: int, version: int)
 
 
 class CellRows:
-    """The rows of cells of a per-record computation.
+    """Upgrades of the rows of a per-record computation's cells.
 
     Args:
-        upgrades: of those states that have a version.
-        key_of: returns what a row's key is called, for messages.
+        upgrades: those of the states that have versions, by name.
+        key_of: returns the name of a row's key, for messages.
     """
 
     def __init__(
@@ -105,7 +102,7 @@ class CellRows:
         self._key_of = key_of
 
     def as_declared(self, table: pa.Table) -> pa.Table:
-        """Return rows as they are to be today; of those that are given up, none."""
+        """Return rows as they are declared today, without those that are given up."""
         if not self._upgrades:
             return table
         versions = versions_of(table)
@@ -126,15 +123,15 @@ class CellRows:
         return _with(table, VERSION, pa.array(versions)).filter(pa.array(stays))
 
 
-class TableRows:
-    """The rows of one table of a columnar computation.
+class StoredTableRows:
+    """Upgrades of the rows of one table of a columnar computation.
 
     Args:
         sub: the sub columns.
         columns: the other columns.
-        version: today's.
-        upgrades: by the version that they begin with.
-        place: names the table, for messages.
+        version: today's version.
+        upgrades: the upgrades, by the version from which they start.
+        place: the name of the table, for messages.
     """
 
     def __init__(
@@ -148,7 +145,7 @@ class TableRows:
         self._names = [column_name(kind.name, version) for kind in columns]
 
     def as_declared(self, table: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Return rows of the section as they are to be today, with the columns of a schema."""
+        """Return stored rows as they are declared today, with the columns of a schema."""
         if table.schema.equals(schema):
             names = [name for name in self._names if table.column(name).null_count]
             if not names and not (self._version > 1 and table.column(VERSION).null_count):
@@ -183,7 +180,7 @@ class TableRows:
         return table
 
     def _given(self, table: pa.Table, older: int) -> dict[str, Column]:
-        """Return what an upgrade function is given: the columns of an older version, by their names."""
+        """Return what an upgrade function gets: the columns of an older version, by name."""
         given = {
             kind.name: kind.from_arrow(table.column(SUB_PREFIX + kind.name)) for kind in self._sub
         }
@@ -208,7 +205,7 @@ class TableRows:
 
 
 def versions_of(table: pa.Table) -> npt.NDArray[np.uint16]:
-    """Return the version that each row of a section is of."""
+    """Return the version of each row of a section."""
     if VERSION not in table.column_names:
         return np.full(table.num_rows, FIRST_VERSION, dtype=np.uint16)
     filled = pc.fill_null(table.column(VERSION), pa.scalar(FIRST_VERSION, pa.uint16()))
@@ -216,7 +213,7 @@ def versions_of(table: pa.Table) -> npt.NDArray[np.uint16]:
 
 
 def _filled(table: pa.Table, columns: Sequence[ColumnType], names: Sequence[str]) -> pa.Table:
-    """Return rows with the columns that some are older than, and in them what is declared for such rows."""
+    """Return rows with all columns, and with the declared values where older rows lack one."""
     for kind, name in zip(columns, names, strict=True):
         filling = kind.empty if kind.added is None else kind.added
         (value,) = kind.to_arrow(np.array([filling], dtype=kind.dtype))

@@ -21,14 +21,20 @@ def open_store(location: str) -> Store:
     """Return the store at a location.
 
     Args:
-        location: ``memory:NAME``; a directory; ``s3://BUCKET/PREFIX`` (or ``gs://``, ``az://``,
-            ``webhdfs://HOST:PORT/PATH``),
-            with ``?cache=256MiB`` for how much a process keeps of what it has read; or
-            ``MODULE:CLASS:REST`` for a class of one's own, which driver and executors can import, and
-            which is called with the rest.
+        location: one of
+
+            - a directory
+            - ``s3://BUCKET/PREFIX``, or the same with ``gs://`` or ``az://``
+            - ``webhdfs://HOST:PORT/PATH``
+            - ``memory:NAME``
+            - ``MODULE:CLASS:REST`` for a class of your own, which driver and executors can import.
+              It is called with ``REST``.
+
+            Remote locations may end with ``?cache=256MiB``: how much of what it has read a process
+            keeps.
 
     Raises:
-        PipelineError: for a class that is no store, or a location that is none.
+        PipelineError: for an invalid location, or a class that is not a store.
     """
     if is_remote(location):
         return open_remote(location)

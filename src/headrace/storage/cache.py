@@ -1,7 +1,7 @@
-"""What was read of files that never change is kept, up to a bound; for stores that are far away.
+"""A cache of files that never change, up to a bound, for stores that are far away.
 
-Only data is kept, never what a protocol asks for: whether a manifest, an intent, a mark or a batch is
-*still* there is what keeps a stale driver out, so that must always be asked of the store itself.
+Only data is cached, never what a protocol asks for. Whether a manifest, an intent, a mark or an
+inbox batch is *still* there is what keeps a stale driver out, so the store itself is always asked.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from cachetools import LRUCache
 
 from headrace.storage.base import Store
 
-#: Files of these folders have one content for ever, and nobody asks whether they are there.
+#: Folders of files that never change, and about whose existence no protocol asks.
 _DATA = ("runs/", "outputs/", "streams/", "batches/")
-#: What an entry takes beside its content, roughly.
+#: Bytes that an entry takes beside its content, roughly.
 _ENTRY_BYTES = 200
 
 _Range = tuple[str, int, int | None]
 
 
 class CachedStore(Store):
-    """A store whose data is read once, as long as it fits.
+    """A store whose data is read once, as far as it fits into memory.
 
-    A range is kept as it was asked for; another range of the same file is read on its own. From any thread.
+    A range is cached as it was asked for. Another range of the same file is read separately. Usable
+    from any thread.
 
     Args:
-        inner: the store.
-        most_bytes: how much is kept; what was used longest ago goes first.
+        inner: the store behind the cache.
+        most_bytes: the size of the cache. The least recently used data is evicted first.
     """
 
     def __init__(self, inner: Store, most_bytes: int) -> None:

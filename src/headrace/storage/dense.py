@@ -1,4 +1,4 @@
-"""Names that are numbered densely, and deleted in ascending order: which are left below a bound."""
+"""Names that are numbered densely and deleted in ascending order: finds those below a bound."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterable
 def left_below(
     listed: Iterable[int], end: int, is_there: Callable[[int], bool], *, least: int = 0
 ) -> list[int]:
-    """Return the numbers from ``least`` to before ``end`` that are there, ascending.
+    """Return the numbers from ``least`` to just before ``end`` that are there, ascending.
 
-    A list is a hint: it may be of any time before. What is there without gaps up to ``end`` is found
-    whatever it shows; what it shows besides are *ghosts*, created by whoever stalled while that number was
-    cleaned away.
+    A list is only a hint, because it may be outdated. The numbers that are there without gaps up to
+    ``end`` are found whatever the list shows. Other numbers that it shows are *ghosts*: their
+    creator stalled while that number was cleaned away.
 
     Args:
-        listed: what a list shows.
-        is_there: asks for one number.
+        listed: the numbers that a list shows.
+        end: the bound.
+        is_there: asks the store for one number.
+        least: the lowest number of interest.
 
-    Cost: a question for each number that the list does not show, and one.
+    Cost: a question for each number that the list does not show, and one more.
     """
     shown = {one for one in listed if least <= one < end}
     first = end

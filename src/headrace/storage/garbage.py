@@ -1,7 +1,7 @@
-"""Deleting what nobody needs any more: tried again where it fails, and then left, with a warning.
+"""Deletes what nobody needs any more. A deletion that fails is retried, then left, with a warning.
 
-Nothing depends on when garbage goes. So a storage that is out of order for a moment must not end the driver
-because of it. What is left is found by a later sweep.
+Nothing depends on when garbage is deleted. So a storage that fails for a moment must not end the
+driver. A later sweep finds what is left.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
 
-#: An operation that fails is tried again after so many seconds, one after the other.
+#: Pauses before an operation that failed is tried again, in seconds.
 PAUSES_S = (0.05, 0.2)
-#: Once so many in a row could not be deleted, the rest is left for later, too.
+#: After this many failures in a row, the rest is left for later, too.
 _IN_A_ROW = 3
-#: These do not pass by themselves.
+#: Errors that do not pass by themselves.
 _LASTING = (StorageDenied, StorageReadOnly, NotFound)
 
 T = TypeVar("T")
 
 
 def tried_again(work: Callable[[], T], pauses_s: Sequence[float] = PAUSES_S) -> T:
-    """Do something that may be done more than once; where the storage fails, do it again.
+    """Return the result of work that may be repeated, and repeat it if the storage fails.
 
     Raises:
         StorageError: when it fails each time, or for a reason that lasts.
@@ -46,10 +46,11 @@ class Garbage:
     """Deletes names of a store that nobody needs.
 
     Args:
-        store: where they are.
+        store: the store.
 
     Attributes:
-        left: how many could not be deleted when they were to, since this process began.
+        left: how many names could not be deleted when they should have been, since this object was
+            made.
     """
 
     def __init__(self, store: Store) -> None:
@@ -57,7 +58,7 @@ class Garbage:
         self.left = 0
 
     def discard(self, names: Iterable[str]) -> list[str]:
-        """Delete names in their order; return those that are left, since the storage fails."""
+        """Delete names in their order. Return those that are left because the storage fails."""
         left: list[str] = []
         in_a_row = 0
         for name in names:
@@ -70,7 +71,7 @@ class Garbage:
         return left
 
     def discard_in_order(self, names: Sequence[str]) -> list[str]:
-        """Delete names in their order, and none behind one that is left; return those that are left."""
+        """Delete names in their order, up to the first that fails. Return those that are left."""
         for at, name in enumerate(names):
             if not self._is_deleted(name):
                 self.left += len(names) - at

@@ -1,7 +1,8 @@
-"""HDFS, by its web interface (WebHDFS): no Java, and no Hadoop, where driver and executors run.
+"""HDFS, through its web interface (WebHDFS). Driver and executors need neither Java nor Hadoop.
 
-A name is created by writing aside and renaming. The NameNode renames under one lock and does not
-overwrite a file, so of many that create a name one wins, and nobody sees a part.
+A name is created by writing a temporary file and renaming it. The NameNode renames under one lock
+and does not overwrite a file. So of several creates of one name, one wins, and nobody sees a part
+of the content.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from headrace.storage.base import Store
 from headrace.storage.garbage import tried_again
 from headrace.storage.names import is_name, name_to_be
 
-#: What the locations of this store begin with.
+#: The scheme of this store's locations.
 SCHEME = "webhdfs"
 _LOCATION = re.compile(rf"{SCHEME}://([\w.-]+:\d+)(/[^?#]*[^?#/]/*)")
-#: A file that is aside for longer, while its neighbours are written, belongs to nobody any more.
+#: A temporary file that is older than the newest file beside it by more than this is abandoned.
 _ASIDE_FOR_MS = 900_000
 _AT_ONCE = 8
-#: To connect, and for each part of an answer.
+#: Timeouts for connecting, and for each part of an answer.
 _TIMEOUTS_S = (10.0, 60.0)
 _TRIES = 4
-#: Of this process, wherever it runs.
+#: Identifies this process, wherever it runs.
 _TOKEN = os.urandom(8).hex()
 _FULL = {"DSQuotaExceededException", "NSQuotaExceededException", "QuotaExceededException"}
 _SEE_TO_IT = "see to the NameNode and DataNodes; every committed step is intact"
@@ -45,13 +46,13 @@ _DENIED = {"AccessControlException", "SecurityException", "AuthorizationExceptio
 
 
 class HdfsStore(Store):
-    """A directory in HDFS, of a cluster that believes the name of a user (``HADOOP_USER_NAME``).
+    """A directory in HDFS, on a cluster that trusts the name of a user (``HADOOP_USER_NAME``).
 
-    Durability: what is acknowledged is in the memory of all its DataNodes, and on their disks if
-    the cluster says so (``dfs.datanode.synconclose``).
+    Durability: what is acknowledged is in the memory of all its DataNodes. It is on their disks if
+    the cluster is configured for that (``dfs.datanode.synconclose``).
 
-    What may be done twice (reads, lists, deletes, writes of names that nobody else uses) is tried again
-    where it fails; a create is not.
+    Operations that may be repeated are retried when they fail: reads, lists, deletes, and writes of
+    names that nobody else uses. A create is not retried.
 
     Cost: two requests for a read, three for a write, six for a create.
 
@@ -59,7 +60,7 @@ class HdfsStore(Store):
         location: ``webhdfs://NAMENODE:PORT/PATH``, with the port of the NameNode's web interface.
 
     Raises:
-        PipelineError: for a location that is none, or where the library is not installed.
+        PipelineError: for an invalid location, or if the library is not installed.
     """
 
     _numbers = itertools.count()
@@ -96,7 +97,7 @@ class HdfsStore(Store):
             with self._typed_errors(name):
                 self._client.rename(aside, self._path(name))
         except StorageError:
-            # The NameNode only says that it did not; or the reply to one that it did was lost.
+            # The NameNode only says that it did not rename. Or it did, and the reply was lost.
             if self._size(name) is None:
                 raise
             raise AlreadyExists(f"{name} exists", place=self._place(name)) from None
@@ -104,7 +105,7 @@ class HdfsStore(Store):
     def write(self, name: str, data: bytes) -> None:
         tried_again(
             lambda: self._write(name, data)
-        )  # (the same again: nobody else writes the name)
+        )  # (a write may be repeated: nobody else writes the name)
 
     def _write(self, name: str, data: bytes) -> None:
         with self._typed_errors(name):
@@ -117,7 +118,7 @@ class HdfsStore(Store):
         return self.read_file(name, offset, length)
 
     def read_file(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return a range of a file that others have written, whose name may be any; see :meth:`read`."""
+        """Return a range of a file that others have written, with any name; see :meth:`read`."""
         return tried_again(lambda: self._read(name, offset, length))
 
     def _read(self, name: str, offset: int, length: int | None) -> bytes:
@@ -133,7 +134,7 @@ class HdfsStore(Store):
         except NotFound:
             raise
         except StorageError:
-            # An offset behind the end is refused, like any bad request.
+            # An offset past the end is refused, like any bad request.
             if offset and offset >= self._require(name):
                 return b""
             raise
@@ -148,7 +149,7 @@ class HdfsStore(Store):
         )
 
     def tidy(self) -> None:
-        """Remove files that were being written aside by a process that was killed."""
+        """Remove temporary files of processes that were killed."""
         for folder, facts in self._entries("").items():
             if facts["type"] == "DIRECTORY" and is_name(folder):
                 self._tidy(folder)
@@ -196,11 +197,14 @@ class HdfsStore(Store):
             return {}
 
     def directory(self, folder: str) -> dict[str, dict[str, Any]]:
-        """Return what is in a directory, by name, as the NameNode describes it; what others wrote, too."""
+        """Return the entries of a directory, by name, as the NameNode describes them.
+
+        They include what others have written.
+        """
         return self._entries(folder)
 
     def status(self, name: str) -> dict[str, Any] | None:
-        """Return how the NameNode describes a file; None when it is not there."""
+        """Return how the NameNode describes a file; None if the file does not exist."""
         return tried_again(lambda: self._status(name))
 
     def _status(self, name: str) -> dict[str, Any] | None:
@@ -211,7 +215,7 @@ class HdfsStore(Store):
             return None
 
     def _size(self, name: str) -> int | None:
-        """Return the number of bytes, or None when the name is not there."""
+        """Return the number of bytes; None if the name does not exist."""
         facts = self.status(name)
         return None if facts is None else int(facts["length"])
 
@@ -229,7 +233,7 @@ class HdfsStore(Store):
 
     @contextmanager
     def _typed_errors(self, name: str) -> Iterator[None]:
-        """Turn the errors of the library, the servers and the network into ones that say what to do."""
+        """Turn errors of the library, the servers and the network into errors with a remedy."""
         from hdfs import HdfsError
         from requests.exceptions import RequestException
         from urllib3.exceptions import HTTPError
@@ -288,7 +292,8 @@ def _client(address: str) -> Any:
             "HDFS needs the package hdfs", remedy="pip install 'headrace[hdfs]'"
         ) from error
     session = Session()
-    # Tried again: what was never sent, and reads. (A rename that was sent twice may find itself.)
+    # Retried: requests that were never sent, and reads. (A rename that was sent twice may find its
+    # own result.)
     again = Retry(_TRIES, backoff_factor=0.1, allowed_methods={"GET"}, status=0)
     session.mount("http://", HTTPAdapter(max_retries=again, pool_maxsize=2 * _AT_ONCE))
     user = os.environ.get("HADOOP_USER_NAME") or getuser()

@@ -1,4 +1,4 @@
-"""Files in a directory: a local disk, or a file system that all hosts mount."""
+"""Files in a directory, on a local disk or on a file system that all hosts mount."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ from headrace.storage.base import Store
 from headrace.storage.names import leads_out, name_to_be
 from headrace.storage.regular import NotRegular, open_regular
 
-#: A file that is aside for longer, while its neighbours are written, belongs to nobody any more.
+#: A temporary file that is older than the newest file beside it by more than this is abandoned.
 _ASIDE_FOR_S = 900
-#: Shorter ranges are read without a look at how long the file is.
+#: Shorter ranges are read without looking up the length of the file.
 _WORTH_A_LOOK = 1 << 20
-#: Fewer bytes are written sooner than a thread is started.
+#: Fewer bytes are written faster than a thread is started.
 _WORTH_A_THREAD = 1 << 20
 Access = Literal["owner", "group", "all"]
-#: The variable of the environment that says who gets at what stores write.
+#: The environment variable that says who may access what stores write.
 ACCESS = "HEADRACE_STORAGE_ACCESS"
-#: Modes of files and folders.
+#: Modes of files and folders, by access.
 _MODES = {"owner": (0o600, 0o700), "group": (0o660, 0o770), "all": (0o666, 0o777)}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-#: Of this process: in containers, and on several hosts, the numbers of processes come again.
+#: Identifies this process: process ids are not unique across containers and hosts.
 _TOKEN = os.urandom(8).hex()
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 class LocalStore(Store):
-    """A directory. A created file is written aside, synced, and linked to its name.
+    """A directory. To create a name, a temporary file is written, synced, and linked to the name.
 
-    Durability: file and directory are synced before a call returns (measured: 0.4 ms each on the
-    machine this was developed on, so there is no switch for it).
+    Durability: file and directory are synced before a call returns. (Measured: 0.4 ms each on the
+    machine this was developed on, so it cannot be switched off.)
 
     Args:
-        directory: where; made when something is first written.
-        access: who gets at new files and folders, before the umask takes its part away: their
-            ``owner`` alone, his ``group``, or ``all``. By default what ``HEADRACE_STORAGE_ACCESS``
-            in the environment says, and otherwise the owner.
+        directory: the path of the directory. It is made when something is first written.
+        access: who may access new files and folders: their ``owner`` alone, the owner's ``group``,
+            or ``all``. The umask then takes its part away. By default this is what
+            ``HEADRACE_STORAGE_ACCESS`` in the environment says, and otherwise the owner.
 
     Raises:
-        PipelineError: for another word than these in the environment.
+        PipelineError: for any other value of ``access``, as when the environment has one.
     """
 
     _numbers = itertools.count()
-    #: Directories whose names this process knows to be on the disk.
+    #: Directories whose names this process knows to be durable.
     _lasting: ClassVar[set[Path]] = set()
 
     def __init__(self, directory: str | os.PathLike[str], *, access: Access | None = None) -> None:
         self._root = Path(directory).absolute()
         self._modes = _modes(access)
         self._known_directories: set[Path] = set()
-        self._unsure: set[Path] = set()  # names that are durable or not: the sync has failed
+        self._unsure: set[Path] = set()  # names that may not be durable: a sync has failed
 
     @property
     def location(self) -> str:
@@ -93,7 +93,7 @@ class LocalStore(Store):
             _sync_directory(path.parent)
 
     def write_all(self, files: dict[str, bytes]) -> None:
-        # At the same time: then the file system's journal is written once for all of them.
+        # In parallel: then the file system writes its journal once for all of them.
         if len(files) < 2 or sum(map(len, files.values())) < _WORTH_A_THREAD:
             super().write_all(files)
             return
@@ -126,11 +126,11 @@ class LocalStore(Store):
             _sync_directory(path.parent)
 
     def tidy(self) -> None:
-        """Remove files that were being written aside by a process that was killed."""
+        """Remove temporary files of processes that were killed."""
         with typed_errors(self._root):
             for path in self._root.glob("*/.*.tmp"):
                 if path.parent.is_symlink():
-                    continue  # whose files these are is not known
+                    continue  # it is not known whose files these are
                 with contextlib.suppress(FileNotFoundError):
                     newest = max(item.stat().st_mtime for item in path.parent.iterdir())
                     if newest - path.stat().st_mtime > _ASIDE_FOR_S:
@@ -158,9 +158,9 @@ class LocalStore(Store):
             path.unlink(missing_ok=True)
 
     def _make_directory(self, directory: Path) -> None:
-        """Make a directory, such that its name lasts.
+        """Make a directory, and make its name durable.
 
-        Also when it is there: who made it may have been killed before its name was durable.
+        An existing directory is synced, too: its creator may have been killed before that.
         """
         if directory in self._known_directories and directory.is_dir():
             return
@@ -180,10 +180,11 @@ class LocalStore(Store):
 
     @contextmanager
     def _synced(self, path: Path) -> Iterator[None]:
-        """Sync a name after it was made, also when another process was first.
+        """Sync a name after it was created, even if another process has created it.
 
-        Whoever is told that a name is taken relies on it; the one that made it may have been killed before
-        it was durable. So does who finds it when a create has failed: see :meth:`read`.
+        A process that finds a name taken relies on it, although its creator may have been killed
+        before it was durable. The same holds for a process that finds a name after its own create
+        has failed: see :meth:`read`.
         """
         self._unsure.add(path)
         try:
@@ -194,7 +195,7 @@ class LocalStore(Store):
 
 
 def _modes(access: str | None) -> tuple[int, int]:
-    """Return the modes of new files and folders, before the umask takes its part away."""
+    """Return the modes of new files and folders, to which the umask is then applied."""
     chosen = os.environ.get(ACCESS, "owner") if access is None else access
     if chosen not in _MODES:
         raise PipelineError(
@@ -206,12 +207,12 @@ def _modes(access: str | None) -> tuple[int, int]:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file for ``open(…, opener=private)``: nobody but its owner gets at it."""
+    """Open a file for ``open(…, opener=private)``: only its owner may access it."""
     return os.open(path, flags, _MODES["owner"][0])
 
 
 def make_directory(directory: Path, mode: int = _MODES["owner"][1]) -> None:
-    """Make a directory and those above it that are missing, all of one mode."""
+    """Make a directory and its missing parents, all with one mode."""
     missing = []
     while not directory.is_dir():
         missing.append(directory)
@@ -226,16 +227,16 @@ def make_directory(directory: Path, mode: int = _MODES["owner"][1]) -> None:
 
 
 def within(root: Path, name: str, *, of_link: bool = False) -> Path:
-    """Return the path of a name, if no symbolic link takes it out of its directory.
+    """Return the path of a name, if no symbolic link leads out of the directory.
 
-    The directory itself may be reached by a link: that is its owner's choice.
+    The directory itself may be reached through a link: that is its owner's choice.
 
     Args:
         root: the directory.
-        name: a checked name, or nothing.
-        of_link: whether the path is of the name itself, also where that is a link (to remove it).
+        name: a checked name, or ``""``.
+        of_link: whether the last part may be any link, because the link itself is to be removed.
 
-    Cost: a look at each part of the name.
+    Cost: one ``lstat`` for each part of the name.
 
     Raises:
         UnsafeName: when a link leads outside.
@@ -249,14 +250,14 @@ def within(root: Path, name: str, *, of_link: bool = False) -> Path:
         try:
             is_link = stat.S_ISLNK(os.lstat(path).st_mode)
         except OSError:
-            return root / name  # nothing is there, or it cannot be reached: the operation says so
+            return root / name  # it is missing or cannot be reached: the operation will say so
         if is_link and not path.resolve().is_relative_to(root.resolve()):
             raise leads_out(name, str(path))
     return root / name
 
 
 def read_range(file: BinaryIO, offset: int, length: int | None) -> bytes:
-    """Return a range of a file; memory is taken for what is there of it."""
+    """Return a range of a file. Memory is taken only for the part of it that exists."""
     if offset:
         file.seek(offset)
     if length is None:
@@ -287,7 +288,7 @@ def _sync_directory(directory: Path) -> None:
 
 @contextmanager
 def typed_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's errors into ones that say what to do."""
+    """Turn the operating system's errors into errors with a remedy."""
     try:
         yield
     except FileExistsError as error:

@@ -1,4 +1,4 @@
-"""A store in memory: for tests, simulation and notebooks. Gone with the process."""
+"""A store in memory, for tests, simulation and notebooks. It ends with the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.storage.base import Store
 
 
 class MemoryStore(Store):
-    """A dictionary that keeps the contract of a store."""
+    """A dictionary that fulfils the contract of a store."""
 
     _named: ClassVar[dict[str, MemoryStore]] = {}
     _unnamed: ClassVar[WeakValueDictionary[str, MemoryStore]] = WeakValueDictionary()
@@ -23,14 +23,14 @@ class MemoryStore(Store):
         if name is None:
             MemoryStore._made += 1
             self._name = f"unnamed-{MemoryStore._made}"
-            MemoryStore._unnamed[self._name] = self  # it lives as long as somebody has it
+            MemoryStore._unnamed[self._name] = self  # it lives as long as it is referred to
         else:
             self._name = name
             MemoryStore._named[name] = self
 
     @classmethod
     def named(cls, name: str) -> MemoryStore:
-        """Return the store of that name in this process, made when it is first asked for."""
+        """Return the store of that name in this process. It is made when it is first asked for."""
         return cls._named.get(name) or cls._unnamed.get(name) or cls(name)
 
     @property

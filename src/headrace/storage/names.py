@@ -1,8 +1,8 @@
 """The gate for names: no store touches a name that could lead out of it.
 
-Names come out of manifests, commands, listings and inboxes, which other processes have written. So
-each operation of each store checks its name first: :class:`headrace.storage.base.Store` wraps the
-operations of every subclass, also of one that a user writes.
+Names come from manifests, commands, listings and inboxes, which other processes have written. So
+each operation of each store checks its name first. :class:`headrace.storage.base.Store` wraps the
+operations of every subclass, including those that users write.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 
 from headrace.errors import Damaged, UnsafeName
 
-#: The longest part of a name, in characters. A local store needs some of the 255 for a name aside.
+#: Longest part of a name, in characters. A local store needs some of the 255 for temporary names.
 MOST_PART = 180
-#: The longest name, in characters.
+#: Longest name, in characters.
 MOST_NAME = 512
-#: The longest file, in bytes.
+#: Longest file, in bytes.
 MOST_BYTES = 1 << 50
 _PART = rf"[A-Za-z0-9_=+@~-][A-Za-z0-9_.=+@~-]{{0,{MOST_PART - 1}}}"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
 _PREFIX = re.compile(rf"(?:{_PART}/)*(?:{_PART})?")
-#: What a file is called while it is written aside: after its name to be, and its process.
+#: The name of a temporary file: it has the name to be created in it, and the process.
 _ASIDE = re.compile(r"\.(.+)\.[0-9a-f]{16}-\d+-\d+\.tmp")
 #: How much of a refused name is shown.
 _SHOWN = 80
@@ -32,7 +32,7 @@ Operation = TypeVar("Operation", bound=Callable[..., Any])
 
 
 def is_name(name: object) -> bool:
-    """Say whether something is a name that lies within a store."""
+    """Return whether something is a name that lies within a store."""
     return isinstance(name, str) and len(name) <= MOST_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -48,10 +48,10 @@ def check_name(name: object) -> None:
 
 
 def check_prefix(prefix: object) -> None:
-    """Check what a listing begins with: a name, a part of one, or nothing.
+    """Check the prefix of a listing: a name, a beginning of one, or nothing.
 
     Raises:
-        UnsafeName: as :func:`check_name`.
+        UnsafeName: as :func:`check_name` does.
     """
     good = isinstance(prefix, str) and len(prefix) <= MOST_NAME and _PREFIX.fullmatch(prefix)
     if not good:
@@ -59,13 +59,13 @@ def check_prefix(prefix: object) -> None:
 
 
 def name_to_be(aside: str) -> str:
-    """Return the name that a file was to be created under, by what it is called aside; "" for others."""
+    """Return the name for which a temporary file was written; "" for any other file."""
     found = _ASIDE.fullmatch(aside)
     return "" if found is None else found[1]
 
 
 def leads_out(name: str, place: str) -> UnsafeName:
-    """Return the error for a name that a symbolic link takes out of its directory."""
+    """Return the error for a name that leads out of its directory through a symbolic link."""
     return _unsafe(name, "leads out of the storage by a symbolic link", place)
 
 
@@ -108,7 +108,7 @@ def _of_prefix(operation: Operation) -> Operation:
     @functools.wraps(operation)
     def checked(self: Any, prefix: str) -> Any:
         check_prefix(prefix)
-        # (others are not of our making, and nothing can be done under them)
+        # (others are not ours, and nothing can be done under them)
         return [name for name in operation(self, prefix) if is_name(name)]
 
     return checked  # type: ignore[return-value]
@@ -133,7 +133,7 @@ _GATES: dict[str, Callable[[Any], Any]] = {
 
 
 def gate(store: type) -> None:
-    """Let a class of stores check all names: wrap the operations that it defines."""
+    """Make a class of stores check all names, by wrapping the operations that it defines."""
     for operation, gated in _GATES.items():
         if operation in store.__dict__:
             setattr(store, operation, gated(store.__dict__[operation]))

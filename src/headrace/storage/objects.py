@@ -1,7 +1,8 @@
-"""Objects in a bucket: S3 and what speaks like it; also Google's and Azure's, as far as the library goes.
+"""Objects in a bucket of S3 or a compatible store; of Google's and Azure's, if the library can.
 
-A name is created by a conditional put (``If-None-Match: *``). The library (object_store, by its binding
-obstore) signs, tries again, and uploads large files in parts; here its answers become the contract's.
+A name is created by a conditional put (``If-None-Match: *``). The library (object_store, through
+its binding obstore) signs requests, retries them, and uploads large files in parts. This module
+turns its answers into those of the contract.
 """
 
 from __future__ import annotations
@@ -24,25 +25,33 @@ from headrace.errors import (
 )
 from headrace.storage.base import Store
 
-#: What the locations of object stores begin with.
+#: The schemes of locations of object stores.
 SCHEMES = ("s3", "gs", "az")
-#: So long the library tries again what may be tried again: server errors, lost connections, reads.
+#: How long the library retries what may be retried (server errors, lost connections, reads), in
+#: seconds.
 PATIENCE_S = 120.0
-#: So many uploads are under way at once.
+#: Most uploads at once.
 _AT_ONCE = 16
-#: So often a create is tried that met another one (409); after this long first, then twice that, and so on.
+#: How often a create is tried that conflicts with another one (409), and the first pause between
+#: tries, in seconds. It doubles each time.
 _CONFLICTS = 6
 _PAUSE_S = 0.05
 _STATUS = re.compile(r"status code: (\d+)[A-Za-z ]*")
 _CODE = re.compile(r"<Code>\w+")
-#: What Azure says where a name is taken, also with 409.
+#: What Azure answers if a name is taken, also with 409.
 _TAKEN = "BlobAlreadyExists"
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 
 class Object(NamedTuple):
-    """What is known of an object without reading it: its name below the prefix, its size, and when and as
-    what it was put there."""
+    """What is known of an object without reading it.
+
+    Attributes:
+        name: the name below the prefix.
+        size: the number of bytes.
+        etag: identifies the object among those that the name has had.
+        modified_us: when it was put there, in microseconds since 1970 UTC.
+    """
 
     name: str
     size: int
@@ -53,18 +62,19 @@ class Object(NamedTuple):
 class ObjectStore(Store):
     """A prefix in a bucket.
 
-    Credentials, region and endpoint come from the environment or the machine, as the library finds them
-    (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …); a location holds nothing secret.
+    Credentials, region and endpoint come from the environment or the machine, as the library finds
+    them (``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …). A location holds nothing
+    secret.
 
-    Cost: a request for each operation; one more where a create finds its name taken.
+    Cost: a request for each operation; one more each time that a create conflicts with another.
 
     Args:
         location: ``s3://BUCKET/PREFIX``.
-        patience_s: how long a request is tried again, in seconds.
-        pause: waits some seconds before a create that met another one is tried again.
+        patience_s: how long a request is retried, in seconds.
+        pause: waits some seconds before a create that conflicted with another one is tried again.
 
     Raises:
-        PipelineError: for a location that is none, or where the library is not installed.
+        PipelineError: for an invalid location, or if the library is not installed.
     """
 
     def __init__(
@@ -81,7 +91,7 @@ class ObjectStore(Store):
         from obstore.store import from_url
 
         try:
-            # (client_options= would take the place of what the environment says of the client)
+            # (client_options= would replace the client options of the environment)
             options: Any = {"retry_config": {"retry_timeout": timedelta(seconds=patience_s)}}
             return from_url(self._location, **options)
         except (BaseError, ValueError) as error:
@@ -142,13 +152,13 @@ class ObjectStore(Store):
         return sorted(name for name in names if name.startswith(prefix))
 
     def objects(self) -> Iterator[Sequence[Object]]:
-        """Return all objects below the prefix, some at a time: those that others have put there, too."""
+        """Yield all objects below the prefix in pages, including those that others put there."""
         with self._typed_errors(""):
             for page in self._library.list(self._objects, chunk_size=1000):
                 yield tuple(_object(item) for item in page)
 
     def object(self, name: str) -> Object | None:
-        """Return what an object is; None when it is not there."""
+        """Return what is known of an object; None if it does not exist."""
         try:
             with self._typed_errors(name):
                 return _object(self._library.head(self._objects, name))
@@ -156,7 +166,7 @@ class ObjectStore(Store):
             return None
 
     def read_object(self, name: str, etag: str, offset: int, length: int) -> bytes:
-        """Return a range of one object that a name had.
+        """Return a range of the object that a name had when its ETag was read.
 
         Raises:
             AlreadyExists: when the name has another object by now.
@@ -172,7 +182,7 @@ class ObjectStore(Store):
             self._library.delete(self._objects, name)
 
     def _size(self, name: str) -> int | None:
-        """Return the number of bytes, or None when the name is not there."""
+        """Return the number of bytes; None if the name does not exist."""
         try:
             with self._typed_errors(name):
                 return int(self._library.head(self._objects, name)["size"])
@@ -193,7 +203,7 @@ class ObjectStore(Store):
 
     @contextmanager
     def _typed_errors(self, name: str, *, writes: bool = False) -> Iterator[None]:
-        """Turn the library's errors into ones that say what to do.
+        """Turn the library's errors into errors with a remedy.
 
         They are not chained: their texts hold addresses and answers, which may hold signatures.
         """
@@ -243,20 +253,20 @@ class ObjectStore(Store):
         )
 
 
-#: What the library says of an object in a list whose name it has no way to ask for.
+#: The library's message for a listed object whose name it cannot request.
 _NO_NAME = "Encountered object with invalid path"
 
 
 class _Conflict(AlreadyExists):
-    """Another create of the name is under way, and may yet fail; this one has failed.
+    """Another create of the name is under way, and may yet fail. This one has failed.
 
-    It can be sent again as it is. One whose name was taken cannot: it may have been taken by this very one,
-    which the library sent more than once, and be free again since.
+    It can be sent again as it is. A create whose name was taken cannot: the name may have been
+    taken by this very create, which the library sent more than once, and may be free again since.
     """
 
 
 class _BehindTheEnd(StorageError):
-    """A range that begins where the content has ended; never seen outside."""
+    """A range begins past the end of the content. Never seen outside of this module."""
 
 
 def _object(item: Any) -> Object:
@@ -265,10 +275,10 @@ def _object(item: Any) -> Object:
 
 
 def checked(location: str) -> str:
-    """Return the location of an object store, if it is one.
+    """Return the location of an object store, after checking it.
 
     Raises:
-        PipelineError: when it has no bucket, or has credentials in it.
+        PipelineError: when it has no bucket, has credentials in it, or is of another kind.
     """
     parts = urlsplit(location)
     if parts.username is not None or parts.password is not None:
@@ -295,13 +305,16 @@ def _library() -> Any:
 
 
 def _is_conflict(text: str) -> bool:
-    """Say whether the server answered that another create is under way; the library says "exists" then."""
+    """Return whether the server answered that another create is under way.
+
+    The library reports that as if the name existed.
+    """
     status = _STATUS.search(text)
     return status is not None and status[1] == "409" and _TAKEN not in text
 
 
 def _reason(text: str) -> str:
-    """Return why a request failed: status and code, or what the network said; no address, no content."""
+    """Return why a request failed: status and code, or a network error. No address or content."""
     text = text.partition("\n\nDebug source")[0]
     found = [match[0] for match in (_STATUS.search(text), _CODE.search(text)) if match]
     if found:

@@ -1,6 +1,6 @@
-"""Whether a store does what the commit protocol rests on: tried before a driver begins.
+"""Tests, before a driver starts, whether a store does what the commit protocol rests on.
 
-Some do not: object stores that ignore the condition of a put, mounts whose links overwrite.
+Some do not: object stores that ignore the condition of a put, and mounts whose links overwrite.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ from headrace.errors import AlreadyExists, NotFound, StorageUnsuitable
 from headrace.storage.base import Store
 from headrace.storage.garbage import Garbage
 
-#: Where names are made that are only tried. Whoever is killed leaves one; the ledger sweeps them away.
+#: The folder of names that are made for this test. A process that is killed leaves one behind; the
+#: ledger sweeps it away.
 FOLDER = "probes/"
 _REMEDY = (
     "use a directory on a local disk, a mount that links without overwriting, or an object store that "
     "honours If-None-Match; docs/how-to/choose-a-storage.md says which do"
 )
 
-#: Who stands still in the middle for long finds that another driver has swept its name away.
+#: Most tests. One fails if the process stalls in it and another driver sweeps its name away.
 _TRIES = 3
 
 
 def check_creates(store: Store, nonce: str) -> None:
-    """Check that of two creates of one name the first one wins, and is read back.
+    """Check that of two creates of one name the first one wins, and that its content is read back.
 
-    Cost: four operations, where nothing is wrong.
+    Cost: four operations if nothing is wrong.
 
     Args:
-        store: what is to be tried.
+        store: the store to be tested.
         nonce: a name that nobody else uses.
 
     Raises:
-        StorageUnsuitable: when it does not.
-        StorageError: when it cannot be tried.
+        StorageUnsuitable: when the store fails the test.
+        StorageError: when the test cannot be made.
     """
     problem = ""
     for number in range(_TRIES):
@@ -48,7 +49,7 @@ def check_creates(store: Store, nonce: str) -> None:
 
 
 def _problem(store: Store, nonce: str) -> str:
-    """Try it once; return what is wrong, if anything is."""
+    """Make the test once. Return what is wrong; empty if nothing is."""
     name, content = FOLDER + nonce, nonce.encode()
     with contextlib.suppress(AlreadyExists):  # by this very call, if a reply was lost
         store.create(name, content)

@@ -1,4 +1,4 @@
-"""Opening files by names that others may have made: what is there need not be a file."""
+"""Opens files by names that others may have created: what is there need not be a regular file."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import BinaryIO
 
 
 class NotRegular(OSError):
-    """What is there is no regular file: a directory, a pipe, a socket or a device."""
+    """A name is not that of a regular file, but of a directory, a pipe, a socket or a device."""
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file to be read.
+    """Open a regular file for reading.
 
     Raises:
-        NotRegular: for anything else. (Who opens a pipe to read it would wait for one who writes.)
-        OSError: when nothing is there, or it cannot be read.
+        NotRegular: for anything else. (Opening a pipe would wait for a process that writes to it.)
+        OSError: when the file does not exist, or cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # so says a socket
+        if error.errno == errno.ENXIO:  # this is the error for a socket
             raise _not_regular(path) from error
         raise
     try:

@@ -1,4 +1,4 @@
-"""Stores that are far away, by their locations: one for each in a process, with a cache in front."""
+"""Remote stores, by location: one for each location in a process, with a cache in front."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.storage.hdfs import SCHEME as WEBHDFS
 from headrace.storage.hdfs import HdfsStore
 from headrace.storage.objects import SCHEMES, ObjectStore
 
-#: How much of what was read a process keeps, if the location does not say.
+#: Default size of the cache of what was read, in bytes.
 DEFAULT_CACHE = 64 << 20
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _CACHE = re.compile(r"cache=(\d+)(|KiB|MiB|GiB)")
@@ -20,7 +20,7 @@ _KINDS: dict[str, Callable[[str], Store]] = {
     **dict.fromkeys(SCHEMES, ObjectStore),
     WEBHDFS: HdfsStore,
 }
-#: What to say in the place of schemes that others know.
+#: What to write instead of schemes that are used elsewhere.
 _ELSEWHERE = {
     "hdfs": f"say {WEBHDFS}://NAMENODE:PORT/PATH, with the port of the NameNode's web interface "
     "(9870, mostly)",
@@ -32,15 +32,17 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def is_remote(location: str) -> bool:
-    """Say whether a location is of a store that is far away."""
+    """Return whether a location is that of a remote store."""
     return _SCHEME.match(location) is not None
 
 
 def open_remote(location: str) -> Store:
-    """Return the one store of a location in this process: its connections are kept, and what it has read.
+    """Return the one store of a location in this process.
+
+    It keeps its connections, and its cache of what it has read.
 
     Raises:
-        PipelineError: for a location that is none.
+        PipelineError: for an invalid location.
     """
     place, _, query = location.partition("?")
     scheme = place.partition("://")[0]

@@ -1,9 +1,9 @@
-"""Soft files: what light steps write beside the storage, where it may be lost.
+"""Soft files: what uncheckpointed steps write beside the storage, where it may be lost.
 
-A light step (see :class:`headrace.Settings`) does not write what it changed to the storage. It leaves it
-on the host, unsynced, for the checkpoint that will write all changes since the last one; and for processes
-that have to read bins again. Losing a soft file costs time: the steps since the last checkpoint are
-computed again.
+An uncheckpointed step (see :class:`headrace.Settings`) does not write its changes to the storage.
+It leaves them on the host, unsynced. The next checkpoint reads them there, because it writes all
+changes since the last one. Processes that have to read bins again read them, too. Losing a soft
+file costs time: the steps since the last checkpoint are computed again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from headrace.storage.local import make_directory, private, read_range, typed_er
 from headrace.storage.memory import MemoryStore
 from headrace.storage.regular import open_regular
 
-#: Names that begin so are soft files.
+#: The beginning of the names of soft files.
 SOFT = "soft/"
 
 
 def is_soft(name: str) -> bool:
-    """Say whether a name is that of a soft file."""
+    """Return whether a name is that of a soft file."""
     return name.startswith(SOFT)
 
 
 def own_directory(path: str) -> str:
-    """Return a directory, made if it is not there, that belongs to this user and nobody else.
+    """Return a directory that belongs to this user alone. It is made if it does not exist.
 
     Raises:
         StorageDenied: when it belongs to another user, is a link, or others can write there.
@@ -48,10 +48,10 @@ def own_directory(path: str) -> str:
 
 
 class HostFiles(Store):
-    """Files in a directory of the host, which nobody syncs: they rarely reach the disk.
+    """Files in a directory of the host. They are never synced, so they rarely reach the disk.
 
     Args:
-        directory: where; it goes with the application that it belongs to.
+        directory: the path of the directory. It is removed with the application it belongs to.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -92,14 +92,14 @@ class HostFiles(Store):
 
 
 class WithSoftFiles(Store):
-    """A storage, with a place on the host for what may be lost; tasks see both as one.
+    """A storage, with a place on the host for files that may be lost. Tasks see both as one store.
 
     Args:
-        store: what lasts.
-        soft: what may be lost.
+        store: the durable store.
+        soft: the store of soft files. By default it is in memory.
 
     Raises:
-        StateLost: by :meth:`read`, for a soft file that is not there, or not whole.
+        StateLost: by :meth:`read`, for a soft file that is missing or incomplete.
     """
 
     def __init__(self, store: Store, soft: Store | None = None) -> None:
@@ -154,6 +154,6 @@ class WithSoftFiles(Store):
 
 
 def soft_folder(store: Store, layer: int, worker: int) -> str:
-    """Return where the soft files of a worker are, apart from those of other pipelines on the host."""
+    """Return the folder of a worker's soft files. Other pipelines on the host have others."""
     of = hashlib.blake2b(store.location.encode(), digest_size=6).hexdigest()
     return f"{SOFT}{of}/l{layer}-w{worker}/"

@@ -1,4 +1,4 @@
-"""The test driver: runs a pipeline in a test, step by step, without Spark, threads or sleep.
+"""The test driver: runs a pipeline in a test, step by step, without Spark, threads or sleeps.
 
 See ``docs/how-to/test-a-pipeline.md``.
 """

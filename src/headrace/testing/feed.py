@@ -1,4 +1,7 @@
-"""What a test pushes, in the place of an injector's source."""
+"""The source that replaces an injector's source in a test.
+
+It gives the records that were pushed.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.bounds import Whole
 from headrace.errors import BadInput, DriveError
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers, Strategy
+from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import NotExact, ValueType
 from headrace.schema.declared import says
-from headrace.sources.base import TIMESTAMP_COLUMN, Limit, Offer, Part, Position, Source, Split
+from headrace.schema.reserved import TIMESTAMP_COLUMN
+from headrace.storage.bounds import Whole
 from headrace.testing.times import Moment, check_forward, moment_us
 
 
 class _Pushed(msgspec.Struct, frozen=True):
-    """Records that were pushed at once, and the number of the first one in their partition."""
+    """Records that were pushed in one call, and the number of the first one in their partition."""
 
     partition: str
     first: int
@@ -27,40 +31,40 @@ class _Pushed(msgspec.Struct, frozen=True):
 
     @property
     def after(self) -> int:
-        """The number after the last one."""
+        """The number after the last record."""
         return self.first + int(self.records.num_rows)
 
 
 class _Part:
-    """What the test has done with one partition; promises hold behind what was pushed before them."""
+    """One partition as the test has fed it. A promise holds after the records pushed before it."""
 
     def __init__(self, *, awaited: bool = False) -> None:
-        self.awaited = awaited  # whether it is only expected
+        self.awaited = awaited  # whether it is expected, and the test has not used it
         self.pushed = 0
         self.promises: list[tuple[int, int]] = []  # (records before it, time)
         self.ended_at: int | None = None
 
     @property
     def promised_us(self) -> int:
-        """The promise that was made last."""
+        """The newest promise."""
         return self.promises[-1][1] if self.promises else MIN_TIME
 
     def as_of(self, read: int) -> Part:
-        """Return what can be said when so many records were read."""
+        """Return what is known of the partition once this number of records was read."""
         made = [time for after, time in self.promises if after <= read]
         return Part(read == self.ended_at, made[-1] if made else None, self.awaited)
 
 
 class Feed(Source):
-    """Records that a test pushes. They are outside of what crashes: what no step recorded comes again.
+    """Records that a test pushes. They survive a crash: those that no step recorded come again.
 
     Args:
         name: the injector's name.
-        source: the source that it stands for; gives the type of the records.
-        expected: partitions that are known before they bring anything.
+        source: the source that it replaces; defines the type of the records.
+        expected: partitions that are known before they have records.
     """
 
-    #: Divisions are cut by the test, never by how long the steps before took.
+    #: The test cuts the divisions, not the duration of earlier steps.
     bounded = True
     partitioned = promises = holds_back = True
 
@@ -74,7 +78,9 @@ class Feed(Source):
         self._ended = False
 
     def go_on(self, position: Any, known: Frontiers, ended: bool) -> None:
-        """Begin behind what an earlier run on the same storage has recorded: what is pushed is new.
+        """Continue after what an earlier run on the same storage has recorded.
+
+        New pushes come after it.
 
         Args:
             position: how far this injector was read.
@@ -82,7 +88,7 @@ class Feed(Source):
             ended: whether its input has ended.
 
         Raises:
-            DriveError: when something else than a test has read it.
+            DriveError: if the injector was read from anything but a test.
         """
         try:
             read = msgspec.convert(position, dict[str, Whole])
@@ -107,8 +113,9 @@ class Feed(Source):
         """Add records.
 
         Raises:
-            DriveError: after the end of the input, or for values without a time.
-            BadInput: for values that are not of the stream's type.
+            DriveError: if the input has ended, or the number of times does not match, or the values
+                have no event time and none is given.
+            BadInput: if a value is not of the stream's type.
         """
         known = self._parts.get(partition)
         if self._ended or (known is not None and known.ended_at is not None):
@@ -134,7 +141,10 @@ class Feed(Source):
         return f"{of}injector {self.name!r}"
 
     def _typed(self, value: Any, row: int) -> Any:
-        """Return a dict of columns as a value of the stream's type, and any other value as it is."""
+        """Return a dict of columns as a value of the stream's type.
+
+        Other values stay as they are.
+        """
         if not isinstance(value, dict) or self._values.is_scalar:
             return value
         parts = self._values.parts
@@ -143,7 +153,7 @@ class Feed(Source):
         fields |= {str(own.get(name, name)): item for name, item in value.items()}
         try:
             return self._values.python_type(**fields)
-        except Exception as error:  # (of a class that checks what it is made of, too)
+        except Exception as error:  # a class may check its fields and raise anything
             raise self._bad(row, str(error)) from error
 
     def _bad(self, row: int, why: str) -> BadInput:
@@ -169,7 +179,7 @@ class Feed(Source):
             raise self._bad(error.row, str(error)) from error
 
     def promise(self, when: Moment, partition: str | None) -> None:
-        """Say that no record before a time is to come, of a partition or of all."""
+        """Promise that no record before a time will come, for one partition or for all."""
         for name in self._named(partition):
             part = self._part(name)
             micros = moment_us(when, now_us=part.promised_us)
@@ -177,7 +187,7 @@ class Feed(Source):
             part.promises.append((part.pushed, micros))
 
     def end(self, partition: str | None) -> None:
-        """Say that no record at all is to come, of a partition or of all."""
+        """Note that no more records will come, for one partition or for all."""
         if partition is None:
             self._ended = True
         else:
@@ -185,13 +195,13 @@ class Feed(Source):
             part.ended_at = part.pushed
 
     def has_more_to_come(self) -> None:
-        """Take back that the input, or a partition, has ended: there may be more."""
+        """Note that more records may come after all, on the input and on each partition."""
         self._ended = False
         for part in self._parts.values():
             part.ended_at = None
 
     def _part(self, name: str) -> _Part:
-        """Return a partition that the test does something with: so it is there from now on."""
+        """Return a partition that the test uses. From now on it exists."""
         part = self._parts.setdefault(name, _Part())
         part.awaited = False
         return part
@@ -256,17 +266,17 @@ class Feed(Source):
 
 
 class OwnOrPromised(msgspec.Struct, frozen=True):
-    """The strategy that was drawn, and beside it what the test has promised: the higher one."""
+    """The pipeline's own watermark strategy, or the test's promise: the later of the two counts."""
 
     own: Strategy
 
     def of(self, frontier: Frontier) -> int:
-        """Return up to where a partition is complete."""
+        """Return the time up to which a partition is complete."""
         return max(self.own.of(frontier), frontier.promise_us)
 
     @property
     def measures(self) -> str:
-        """What the drawn strategy goes by."""
+        """What the pipeline's own strategy goes by."""
         return self.own.measures
 
     @property

@@ -1,4 +1,4 @@
-"""A pipeline under the hands of a test: what comes in, when a step runs, what was left behind."""
+"""The harness: the test pushes records, makes steps, and reads what they have left behind."""
 
 from __future__ import annotations
 
@@ -11,50 +11,51 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 
-from headrace.change import Change
 from headrace.checkpoints.checkpoint import Checkpoint
-from headrace.control import Control
-from headrace.coordinator.changes import Begin, ChangePlan
+from headrace.control.control import Control
+from headrace.control.migrations import Migration, MovesState, Strategy
+from headrace.coordinator.changes.changes import Begin, ChangePlan
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Stop, Wait
 from headrace.coordinator.settings import Settings
-from headrace.driver import Driver
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Layout
 from headrace.ledger.commands import Answer, Command
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Counts, Head
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.ledger.migrations import Goal
-from headrace.migrating import Migration, MovesState, Strategy
+from headrace.ledger.records import Counts
 from headrace.migration.rounds import batched
 from headrace.observe.keys import PendingTimer, StoredKeys
+from headrace.pipeline import Node, Pipeline, SinkNode, Stream
+from headrace.pipeline.source import Limit, Source
 from headrace.policies import How, Policy
+from headrace.protocol.step_summary import StepSummary
 from headrace.runners.inline import InlineRunner
 from headrace.schema import column_to_python
-from headrace.sources.base import Limit, Source
-from headrace.state.perworker import PerWorkerState
+from headrace.state.per_worker import PerWorkerState
 from headrace.storage import MemoryStore, Store, open_store
-from headrace.summary import StepSummary
 from headrace.testing.feed import Feed, OwnOrPromised
 from headrace.testing.outside import Collector, HandClock
 from headrace.testing.times import Moment, check_forward, moment_us
-from headrace.topology import Node, Pipeline, SinkNode, Stream
 
-#: Where a crash strikes: between two steps, when all of a step is computed and nothing of it
-#: committed, or when it is committed and no sink has been told.
+#: When a crash happens: between two steps; after a step is computed and before it is committed; or
+#: after it is committed and before any sink has received it.
 CrashPoint = Literal["between_steps", "before_commit", "before_release"]
 
 _Known = TypeVar("_Known")
 _START = "2024-01-01T00:00:00Z"
-#: A run that is to end, and has waited so often, waits for what only the test can do.
+#: Number of waits after which a run that should end is taken to wait for the test.
 _WAITS = 100
 _EVERYTHING = Limit(rows=1 << 62, bytes=1 << 62)
 
 
 class Produced(msgspec.Struct, frozen=True):
-    """A record that left a computation.
+    """A record that a computation produced.
 
     Attributes:
         key: the key of the computation that produced it.
@@ -75,7 +76,7 @@ class Produced(msgspec.Struct, frozen=True):
 
 
 class Watermark(msgspec.Struct, frozen=True):
-    """Up to where it is complete: no on-time record is to come in, or to go out, before it."""
+    """The watermarks of a computation: no on-time record will come in, or go out, before them."""
 
     input_us: int
     output_us: int
@@ -106,32 +107,34 @@ def drive(
     policy_dry_run: bool = False,
     timer: Callable[[], float] | None = None,
 ) -> Harness:
-    """Run a pipeline in a test: here, step by step, with no Spark, no threads and no sleep.
+    """Run a pipeline in a test: in this process, step by step, without Spark, threads or sleeps.
 
-    The computations, the coordinator, the ledger and the files are those of ``headrace.run``. Sources are
-    replaced by what the test pushes, sinks by lists, the clock by one that the test moves; the
-    pipeline that is given is not changed, and can be run as it is.
+    The computations, the coordinator, the ledger and the files are those of ``headrace.run``.
+    Records that the test pushes replace the sources, lists replace the sinks, and the test moves
+    the clock. The given pipeline object is not changed and can be run as it is.
 
     Args:
         pipeline: what to run.
-        workers: how many workers, all in this process. Results do not depend on it.
-        bins: into how many bins state is divided (a power of two). Results do not depend on it.
-        clock: where the clock stands at first.
-        storage: where state is kept; in memory when not given. An earlier test of the same pipeline
-            on the same storage is gone on with: what is pushed comes after what that had recorded,
-            and what it had promised or ended stays so. What it had pushed and no step recorded is gone.
-        seed: of the order in which workers' messages arrive. Results do not depend on it.
-        processes: how many Python processes to pretend that tasks alternate between. Results do not depend
-            on it.
-        settings: upkeep; how much a step takes is the test's own affair.
-        policy, policy_how, policy_dry_run: as with ``headrace.run``; time is what the test's clock says.
-        timer: tells how long computations take, in seconds; by default they take no time.
+        workers: number of workers, all in this process. Results do not depend on it.
+        bins: number of bins (a power of two). Results do not depend on it.
+        clock: where the clock starts.
+        storage: where state is kept; by default in memory. If an earlier test of the same pipeline
+            used the same storage, this one continues from it: new pushes come after what was
+            recorded, and promises and ends stay. Records that no step had recorded are gone.
+        seed: seed for the order in which workers' messages arrive. Results do not depend on it.
+        processes: number of Python processes that tasks pretend to alternate between. Results do
+            not depend on it.
+        settings: upkeep. Their ``limit`` is not used, because the test decides how much a step
+            takes.
+        policy, policy_how, policy_dry_run: as for ``headrace.run``, by the test's clock.
+        timer: returns the time in seconds, to measure how long computations take; by default they
+            take no time.
 
     Returns:
         A harness, to be used in a ``with`` statement.
 
     Raises:
-        HeadraceError: for a pipeline that cannot run.
+        HeadraceError: if the pipeline cannot run.
     """
     return Harness(
         pipeline, workers=workers, bins=bins, clock=clock, storage=storage, seed=seed,
@@ -141,10 +144,11 @@ def drive(
 
 
 class Harness(MovesState):
-    """What :func:`drive` returns: pushes, moves, steps, crashes; and reads what that has come to.
+    """Drives a pipeline in a test: pushes records, makes steps, crashes, and reads the results.
 
-    Nothing happens by itself: what was pushed or moved counts with the next :meth:`step`. What is read is
-    what storage holds as of the last committed step: just what a crash would leave.
+    :func:`drive` returns it. Nothing happens by itself: what was pushed or moved counts from the
+    next :meth:`step`. What is read is what the storage holds as of the last committed step, which
+    is exactly what a crash would leave.
     """
 
     def __init__(
@@ -163,7 +167,7 @@ class Harness(MovesState):
         self._last: StepSummary | None = None
         self._names = 0
         self._head: Head | None = None
-        self._keys: dict[str, StoredKeys] = {}  # as of that head
+        self._keys: dict[str, StoredKeys] = {}  # readers as of that head
         self._pipeline = self._placed(pipeline)
         self.resume()
 
@@ -174,13 +178,16 @@ class Harness(MovesState):
         self.close()
 
     def close(self) -> None:
-        """Stop. Storage that was given keeps all that was committed."""
+        """Stop. A storage that was passed in keeps all that was committed."""
         if self._driver is not None:
             self._driver.close()
             self._driver = None
 
     def _placed(self, pipeline: Pipeline) -> Pipeline:
-        """Return the pipeline with feeds for its sources, and a collector at each stream produced."""
+        """Return the pipeline with feeds for its sources, and a collector for each of its streams.
+
+        Only streams that a computation produces have collectors.
+        """
         placed = copy.copy(pipeline)
         placed.injectors, placed.sinks = {}, {}
         for name, injector in pipeline.injectors.items():
@@ -195,11 +202,14 @@ class Harness(MovesState):
                 collector = self._collectors.setdefault(name, Collector())
                 placed.sinks[name] = SinkNode(name, stream, collector, weak=name in weak)
         self._sinks = {sink.name: sink.stream for sink in pipeline.sinks.values()}
-        self._checks = set(pipeline.checks)  # the engine's own computations
+        self._checks = set(pipeline.checks)  # computations that Headrace adds itself
         return placed
 
     def _new_feed(self, name: str, source: Source, expected: Sequence[str]) -> Feed:
-        """Return what a test pushes to an injector; behind what is recorded of it, if anything is."""
+        """Return a new feed for an injector.
+
+        It continues after what the storage has recorded of it.
+        """
         feed = self._feeds[name] = Feed(name, source, expected)
         head = Ledger(self._store).open()
         if head is not None:
@@ -207,18 +217,18 @@ class Harness(MovesState):
             feed.go_on(head.positions.get(name, {}), known, name in head.ended)
         return feed
 
-    # -- what comes from outside --------------------------------------------------------------
+    # -- input and the clock ------------------------------------------------------------------
 
     def push(
         self, injector: str, value: Any, *, at: Moment | None = None, partition: str = ""
     ) -> None:
-        """Let a record come in.
+        """Push a record.
 
         Args:
-            injector: its name.
+            injector: the injector's name.
             value: of the stream's type, or a dict of its columns.
-            at: its event time; by default what the injector's source would read from the value.
-            partition: of an injector that reads several.
+            at: its event time; by default the one that the injector's source would read from it.
+            partition: the partition, if the injector has several.
         """
         self.push_many(injector, [value], at=None if at is None else [at], partition=partition)
 
@@ -226,41 +236,41 @@ class Harness(MovesState):
         self, injector: str, values: Iterable[Any], *, at: Iterable[Moment] | None = None,
         partition: str = "",
     ) -> None:  # fmt: skip
-        """Let records come in, in order; ``at`` gives a time for each."""
+        """Push records, in order; ``at`` gives a time for each."""
         self._feed(injector).push(list(values), at, partition)
 
     def watermark(self, injector: str, to: Moment, *, partition: str | None = None) -> None:
         """Promise that all records before a time have been pushed.
 
-        The injector's own strategy stays in force: a partition is complete up to the higher one of both. A
-        record that is pushed behind it is late from the next step on.
+        The injector's own strategy stays in force: a partition is complete up to the later of the
+        two. A record that is pushed behind that is late from the next step on.
 
         Args:
-            injector: its name.
-            to: a time, or ``"+10s"``, counted from the promise before.
-            partition: which one; by default all that were pushed to or are expected.
+            injector: the injector's name.
+            to: a time, or ``"+10s"``, which counts from the last promise.
+            partition: the partition; by default all that are expected or have been pushed to.
         """
         self._feed(injector).promise(to, partition)
 
     def end(self, *injectors: str, partition: str | None = None) -> None:
-        """Say that injectors (by default all), or one partition of theirs, have ended."""
+        """End injectors (by default all), or one of their partitions."""
         for name in injectors or self._feeds:
             self._feed(name).end(partition)
 
     def go_on(self, *injectors: str) -> None:
-        """Say that injectors (by default all) that were said to have ended have more to come.
+        """Announce that injectors that had ended (by default all) have more to come.
 
-        Where a step has seen the end, the next start is refused with :class:`InputGoesOn`, unless it is
-        told to reopen them: ``resume(reopen=[...])``.
+        If a step has seen the end, the next start is refused with :class:`InputGoesOn`, unless it
+        reopens them: ``resume(reopen=[...])``.
         """
         for name in injectors or self._feeds:
             self._feed(name).has_more_to_come()
 
     def clock(self, to: Moment) -> None:
-        """Move the clock, for wall timers and all that lives by it.
+        """Move the clock, which drives wall timers and whatever else goes by wall time.
 
         Args:
-            to: a time, or ``"+10s"``, counted from where it stands.
+            to: a time, or ``"+10s"``, which counts from the clock's present time.
         """
         micros = moment_us(to, now_us=self._clock.time_us)
         check_forward("the clock", self._clock.time_us, micros)
@@ -268,23 +278,24 @@ class Harness(MovesState):
 
     @property
     def now(self) -> datetime:
-        """Where the clock stands."""
+        """The present time of the clock."""
         return from_micros(self._clock.time_us)
 
     # -- running ------------------------------------------------------------------------------
 
     def step(self, records: int | None = None) -> StepSummary | None:
-        """Run one step: everything that was pushed and moved since the one before.
+        """Make one step. It takes all that was pushed and moved since the last one.
 
         Args:
-            records: take no more than so many records from each injector, in the order of the pushes.
+            records: largest number of records to take from each injector, in the order of the
+                pushes.
 
         Returns:
-            What it did; None when there was nothing to do, and no step was made.
+            A summary of the step; None if there was nothing to do, and no step was made.
 
         Raises:
-            HeadraceError: what went wrong, for instance in user code. As when the pipeline runs, nothing of
-                the step counts then, and the next one begins with a restart.
+            HeadraceError: what went wrong, for example in user code. As in a real run, nothing of
+                the step counts then, and the next step begins with a restart.
         """
         self._last = None
         for feed in self._feeds.values():
@@ -293,10 +304,10 @@ class Harness(MovesState):
         return self._last
 
     def run(self, at_most: int = 10_000) -> int:
-        """Run steps until nothing is left to do; return how many. The clock stands still meanwhile.
+        """Make steps until nothing is left to do. Return their number. The clock stands still.
 
         Raises:
-            DriveError: when there is something left to do after so many steps.
+            DriveError: if something is left to do after ``at_most`` steps.
         """
         for steps in range(at_most):
             if self.step() is None:
@@ -307,17 +318,17 @@ class Harness(MovesState):
         )
 
     def catch_up(self) -> str:
-        """Run to the end that :meth:`headrace.Job.catch_up` makes; return why it has ended.
+        """End the run as :meth:`headrace.Job.catch_up` does. Return why it has ended.
 
         The next step begins with a restart.
         """
         return self._end(catch_up=True)
 
     def drain(self) -> str:
-        """Run to the end that :meth:`headrace.Job.drain` makes; return why it has ended.
+        """End the run as :meth:`headrace.Job.drain` does. Return why it has ended.
 
         Raises:
-            DriveError: when not all input has ended.
+            DriveError: if not all input has ended.
         """
         return self._end(drain=True)
 
@@ -342,14 +353,14 @@ class Harness(MovesState):
         return stop.why
 
     def crash(self, point: CrashPoint = "between_steps") -> None:
-        """Let the process die: its memory is gone, storage and the outside world stay.
+        """Crash the process: its memory is lost, the storage and the outside world stay.
 
         Args:
-            point: ``between_steps``; or while the next step is made: ``before_commit``, so that it will be
-                made again, or ``before_release``, so that the sinks get it after the restart.
+            point: ``between_steps``, or a point within the next step. After ``before_commit`` the
+                step is made again. After ``before_release`` sinks receive it after the restart.
 
         Raises:
-            DriveError: when it should die in a step and there is nothing to make one of.
+            DriveError: if the crash is to happen within a step, and there is no step to make.
         """
         if point != "between_steps":
             for feed in self._feeds.values():
@@ -365,16 +376,16 @@ class Harness(MovesState):
         self, *, workers: int | None = None, pipeline: Pipeline | None = None,
         reopen: Sequence[str] = (), remove_injectors: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Start again from storage; a step after a crash does so by itself.
+        """Start again from the storage. A step after a crash does so by itself.
 
         Args:
-            workers: from now on so many.
-            pipeline: from now on this drawing, such as one with newer code.
-            reopen: injectors that are to go on, should their input have ended.
-            remove_injectors: injectors that are gone from the drawing on purpose.
+            workers: the new number of workers.
+            pipeline: the new pipeline object, such as one with newer code.
+            reopen: injectors to read on if their input had ended.
+            remove_injectors: injectors that the new pipeline lacks on purpose.
 
         Raises:
-            HeadraceError: when what is stored cannot be gone on with.
+            HeadraceError: if the pipeline cannot go on from what is stored.
         """
         self.close()
         self._workers = workers if workers is not None else self._workers
@@ -400,18 +411,18 @@ class Harness(MovesState):
         self, drawing: Pipeline, *, begin: Mapping[str, Begin] | None = None,
         forget: Sequence[str] = (),
     ) -> ChangePlan:  # fmt: skip
-        """Change the running pipeline, between two steps, as :meth:`headrace.Job.change` does.
+        """Change the topology between two steps, as :meth:`headrace.Job.change` does.
 
         Args:
-            drawing: the pipeline that is to run: for instance a copy of the one that was driven, changed.
-            begin: where computations that are added begin.
-            forget: computations whose state is to be given up.
+            drawing: the new pipeline, such as an edited copy of the one that was driven.
+            begin: where added computations start.
+            forget: computations whose state is given up.
 
         Returns:
-            What the change came to.
+            The plan of the change.
 
         Raises:
-            HeadraceError: why it was refused; then the pipeline goes on as it was.
+            HeadraceError: the reason why it was refused. Then the pipeline goes on as it was.
         """
         if self._driver is None:
             self.resume()
@@ -433,7 +444,7 @@ class Harness(MovesState):
     # -- moving state -------------------------------------------------------------------------
 
     def answered(self, command: Command, within_s: float) -> Answer | None:
-        """Ask for something, and let it be answered; what follows from it comes with the next steps."""
+        """Send a command and run until it is answered. Its effects come with the next steps."""
         if self._driver is None:
             self.resume()
         driver = self._driver
@@ -450,21 +461,24 @@ class Harness(MovesState):
         return self._stored_head
 
     def measurements(self) -> Published | None:
-        """Return what was measured last of loads, rates and times, as data; None before that."""
+        """Return the latest measurements of loads, rates and times; None before the first."""
         return newest_measurements(self._store)
 
     def pass_time(self) -> bool:
-        """Make a step; say whether there was one to make. So waiting for a migration makes its steps."""
+        """Make a step. Return whether there was one to make.
+
+        So waiting for a migration makes its steps.
+        """
         return self.step() is not None
 
     @property
     def decision(self) -> Decision | None:
-        """What the policy wanted last; None without one, or before it was asked."""
+        """The policy's last decision; None without a policy, or before its first."""
         return None if self._driver is None else self._driver.controller.decision
 
     @property
     def groups(self) -> Groups:
-        """The groups of computations whose state moves on its own."""
+        """The groups of computations whose state moves together."""
         return self._pipeline.groups
 
     @property
@@ -473,7 +487,7 @@ class Harness(MovesState):
         return Layout.from_wire(self._stored_head.layout)
 
     def _migrate(self, goal: Goal, strategy: Strategy | None, *more: Any) -> Migration:
-        """Ask for a migration; without gaps, if not asked otherwise: steps take no time here."""
+        """Start a migration, by default without gaps, because steps take no time here."""
         return super()._migrate(goal, strategy or batched(gap=False), *more)
 
     def _name(self) -> str:
@@ -484,13 +498,13 @@ class Harness(MovesState):
         self._last = summary
 
     def _go(self, until: CrashPoint) -> bool:
-        """Make at most one step, up to a point of it; say whether there was one to make."""
+        """Make at most one step, up to a point of it. Return whether there was one to make."""
         if self._driver is None:
             self.resume()
         driver = self._driver
         assert driver is not None
         self._head = None
-        driver.requests.look_at_once()  # what others have asked for meanwhile, whatever time it is
+        driver.requests.look_at_once()  # commands may have come meanwhile
         waited = made = False
         while not (isinstance(driver.upcoming, Poll) and (waited or made)):
             upcoming = driver.upcoming
@@ -510,50 +524,53 @@ class Harness(MovesState):
             self.close()
             if isinstance(error, InvariantBroken):
                 raise
-            raise error.with_traceback(None) from None  # our frames would hide the user's lines
+            # frames of the library would hide the user's lines
+            raise error.with_traceback(None) from None
 
     # -- reading ------------------------------------------------------------------------------
 
     def outputs(self, name: str, *, everything: bool = False) -> list[Produced]:
-        """Return what was delivered on a stream since the last look at it.
+        """Return the records that were delivered on a stream since the last look at it.
 
         Args:
-            name: of a sink, of a stream (``"visits.totals"``), or of a computation with one output.
-            everything: all from the beginning instead.
+            name: a sink, a stream (``"visits.totals"``), or a computation with one output.
+            everything: return all records from the beginning instead.
 
         Returns:
-            Steps in ascending order; within a step as a sink gets it: by the hash of the key, the records
-            of a key in the order in which it produced them.
+            The records by step, and within a step in the order in which a sink gets them: by the
+            hash of the key, and for one key in the order of production.
         """
         stream, taken = self._stream(name), self.deliveries(name, everything=everything)
         return [record for step, rows in taken for record in _records(stream, step, rows)]
 
     def deliveries(self, name: str, *, everything: bool = False) -> list[tuple[int, pa.Table]]:
-        """Return the same as sinks get it: (step, table) pairs; both count as a look.
+        """Return the same as sinks get it, as (step, table) pairs. This counts as a look, too.
 
-        For many records: they stay columns.
+        Use it for many records, since these stay in columns.
         """
         return self._collectors[self._stream(name).name].take(everything=everything)
 
     def state(self, computation: str, key: Any) -> dict[str, Any]:
-        """Return what the declared state of a key holds, by name.
+        """Return the content of each declared state of a key, by name.
 
-        A value (or its default), a list, or a dict; for a table a dict of the row's columns (None without a
-        row), or with ``sub`` a dict of such by sub value.
+        The content is a value (or its default), a list, or a dict. For a table it is a dict of the
+        row's columns, or None if there is no row. For a table with ``sub`` it is a dict from sub
+        value to such a dict.
         """
         return self._stored(computation).state(key)
 
     def timers(self, computation: str, key: Any) -> list[PendingTimer]:
-        """Return the pending timers of a key, by the times that they are set for.
+        """Return the pending timers of a key, ordered by their times.
 
-        (In a step, event timers fire before wall timers, and those of columnar computations name by name.)
+        In a step they may fire in another order: event timers fire before wall timers, and those of
+        columnar computations name by name.
         """
         return self._stored(computation).timers(key)
 
     def per_worker(self, computation: str) -> dict[int, dict[str, Any]]:
         """Return the per-worker state of a computation: by worker, the value of each declaration.
 
-        Workers that have nothing are left out.
+        Workers without any are left out.
         """
         node = self._node(computation)
         state = PerWorkerState(node.shape.per_worker, place=computation)
@@ -564,11 +581,14 @@ class Harness(MovesState):
         return found
 
     def keys(self, computation: str) -> list[Any]:
-        """Return all keys of which a computation has stored something. Reads all of its state."""
+        """Return all keys for which a computation has stored anything. Reads all of its state."""
         return self._stored(computation).all_keys()
 
     def watermark_of(self, name: str) -> Watermark:
-        """Return the watermarks of a computation, or how far an injector is complete (twice the same)."""
+        """Return the watermarks of a computation.
+
+        For an injector, both are the time up to which it is complete.
+        """
         if name in self._feeds:
             low = self._stored_head.frontiers_of(name).low
             return Watermark(low, low)
@@ -577,9 +597,9 @@ class Harness(MovesState):
         return Watermark(*self._stored_head.watermark_of(name))
 
     def counts(self, computation: str) -> Counts:
-        """Return how many records and timers a computation has worked on, and how many were late.
+        """Return how many records and timers a computation has processed, and how many were late.
 
-        ``counts("hits.ids")`` tells how many duplicates of an injector with ids were dropped.
+        For an injector with ids, ``counts("hits.ids")`` has the number of duplicates dropped.
         """
         return self._stored_head.counts.get(self._node(computation).name, Counts())
 
@@ -622,15 +642,15 @@ def _no_time() -> float:
 
 
 def _is_commit_of_step(instruction: Instruction) -> bool:
-    """Say whether this commits what a try has computed (not a claim, nor a note of the driver's)."""
+    """Return whether this commits the result of an attempt, and not a claim or a note."""
     return isinstance(instruction, Commit) and instruction.adopted is not None
 
 
 def _known(what: str, name: str, known: Mapping[str, _Known]) -> _Known:
-    """Return the thing of a name.
+    """Return the thing with a name.
 
     Raises:
-        DriveError: when there is none, naming those that there are.
+        DriveError: if there is none. The error lists the names that exist.
     """
     try:
         return known[name]
@@ -642,7 +662,10 @@ def _known(what: str, name: str, known: Mapping[str, _Known]) -> _Known:
 
 
 def _records(stream: Stream, step: int, rows: pa.Table) -> list[Produced]:
-    """Return delivered rows as records: key columns come first, then the time, then the value's."""
+    """Return delivered rows as records.
+
+    The columns are those of the key, the time, and the value.
+    """
     parts = len(stream.key_fields)
     columns = [rows.column(number).combine_chunks() for number in range(rows.num_columns)]
     keys = [column_to_python(column) for column in columns[:parts]]

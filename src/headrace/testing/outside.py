@@ -1,4 +1,4 @@
-"""What a driven pipeline has around it in a test: a clock that is moved, sinks that keep what they get."""
+"""The surroundings of a pipeline in a test: a clock that the test moves, and collecting sinks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.driver import Clock
+from headrace.driver.driver import Clock
 from headrace.errors import ensure
+from headrace.pipeline.sink import Sink
 from headrace.schema.equality import same_rows
-from headrace.sinks.base import Sink
 
 
 class HandClock(Clock):
@@ -23,27 +23,31 @@ class HandClock(Clock):
         return self.time_us
 
     def wait_until(self, until_us: int, woken: threading.Event) -> None:
-        """Return at once: whoever drives sees that there was nothing to do."""
+        """Return at once. The caller sees that there was nothing to do."""
 
 
 class Collector(Sink):
-    """Keeps what a stream has delivered, step by step.
+    """Keeps what was delivered on a stream, step by step.
 
-    It is outside of what crashes, and knows a step that it is given again, as an idempotent sink does.
+    It survives a crash, as the outside world does. Like an idempotent sink, it recognizes a step
+    that is delivered again.
     """
 
     idempotent = True
 
     def __init__(self) -> None:
         self.steps: dict[int, pa.Table] = {}
-        self.seen = -1  # the newest step that was looked at
+        self.seen = -1  # the newest step that take() has returned
 
     def deliver(self, step: int, rows: pa.Table) -> None:
         before = self.steps.setdefault(step, rows)
         ensure(same_rows(before, rows), f"step {step} was delivered again with other rows")
 
     def take(self, *, everything: bool) -> list[tuple[int, pa.Table]]:
-        """Return what was delivered since the last look, or all; that is the last look then."""
+        """Return what was delivered since the last call, or everything from the beginning.
+
+        Either way, the next call starts after it.
+        """
         after = -1 if everything else self.seen
         found: list[tuple[int, Any]] = [(at, self.steps[at]) for at in sorted(self.steps)]
         self.seen = max([self.seen, *self.steps])

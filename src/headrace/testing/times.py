@@ -1,4 +1,4 @@
-"""Times as a test writes them: points in time, and steps ahead of one."""
+"""Times as a test writes them: points in time, and offsets from one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from headrace.eventtime.timestamps import (
     show_time,
 )
 
-#: A point in time: an aware ``datetime``, microseconds since 1970 UTC, or a text: ISO 8601 with an
-#: offset, or ``"+10s"``, so much after where the thing stands that is moved.
+#: A point in time: an aware ``datetime``, microseconds since 1970 UTC, or a text. The text is ISO
+#: 8601 with an offset, or a duration such as ``"+10s"``, which counts from the present time of what
+#: is moved.
 Moment = TimeLike | str
 
 
@@ -23,11 +24,11 @@ def moment_us(when: Moment, *, now_us: int = MIN_TIME) -> int:
     """Return a point in time as microseconds since 1970 UTC.
 
     Args:
-        when: as :data:`Moment` says.
-        now_us: what ``"+10s"`` is counted from; ``MIN_TIME`` where it stands nowhere yet.
+        when: see :data:`Moment`.
+        now_us: the time from which ``"+10s"`` counts; ``MIN_TIME`` if there is none yet.
 
     Raises:
-        DriveError: for what is no point in time, or names none for want of a zone or a beginning.
+        DriveError: if ``when`` is not a point in time, lacks a zone, or counts from no time.
     """
     if isinstance(when, str) and when.startswith("+"):
         return _ahead(when, now_us)
@@ -51,10 +52,10 @@ def _ahead(when: str, now_us: int) -> int:
 
 
 def check_forward(what: str, before_us: int, after_us: int) -> None:
-    """Check that something that never goes back does not.
+    """Check that a time that only moves forward does so.
 
     Raises:
-        DriveError: when it would.
+        DriveError: if it would go back.
     """
     if after_us < before_us:
         raise DriveError(

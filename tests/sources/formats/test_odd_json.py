@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import BadInput
 from headrace.sources import Files, Limit
-from headrace.sources.formats import JsonLines, Opened
+from headrace.sources.formats import JsonLines, OpenedFile
 from tests.sources.formats.test_columns import records
 from tests.support.values import same
 
@@ -238,7 +238,7 @@ ODD = st.sampled_from(
 )  # fmt: skip
 
 
-OPENED = Opened("a.jsonl", io.BytesIO(), "a")
+OPENED = OpenedFile("a.jsonl", io.BytesIO(), "a")
 
 
 def parsed(format: JsonLines, lines: list[str], wanted: dict[str, pa.DataType]) -> list[Any] | None:

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput, PipelineError
+from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.sources import Files, Limit
-from headrace.sources.base import TIMESTAMP_COLUMN
 from tests.sources.formats.test_columns import records
 
 

@@ -1,8 +1,9 @@
-"""Puts a pipeline under load in open loop, lets state move meanwhile, and tells how late events were.
+"""Puts a pipeline under load in an open loop, moves state meanwhile, and reports latencies.
 
-* ``load``: what is run, and how much comes; ``running`` runs it.
-* ``latency``, ``memory``: what is measured; ``seen`` holds it together.
-* ``compared``: while state moved beside before; ``told``, ``picture``: the same for programs and eyes.
+* ``load``: what runs, and how much comes; ``run`` runs it.
+* ``latency``, ``memory``: what is measured; ``observed`` collects it.
+* ``compared``: latencies while state moves, compared with those before.
+* ``report``, ``picture``: the results, for programs and for people.
 
 It needs the packages of ``headrace[nexmark]``.
 """

@@ -1,4 +1,4 @@
-"""How late events were while state moved, beside how late they were before."""
+"""Compares the latencies while state moved with those before."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import math
 import msgspec
 
 from headrace.nexmark.harness.latency import Latencies
-from headrace.nexmark.harness.load import Load
-from headrace.nexmark.harness.seen import Moved, Seen
+from headrace.nexmark.harness.load import LoadTest
+from headrace.nexmark.harness.observed import Moved, Observations
 
-#: What a migration has held up is done so long after its end.
+#: The effects of a migration are taken to be over this many seconds after its end.
 _AFTER_S = 1.0
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """Latencies of two windows, each as long as the other, or as the migration was.
+    """The latencies of two windows: of equal length, unless the migration took longer.
 
     Attributes:
-        steady: of events that were done before anything moved.
-        moving: from the first event on that was not done when a migration began; of several migrations
-            that whose longest latency is the longest.
-        moved: that migration; None where nothing moved, and then ``moving`` is empty.
+        steady: of events that were done before any state moved.
+        moving: of events from the first one on that was not done when a migration started. Of
+            several migrations it is the one with the longest latency.
+        moved: that migration; None if nothing moved. Then ``moving`` is empty.
     """
 
     steady: Latencies
@@ -30,15 +30,15 @@ class Compared(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """The longest latency while state moved, over the longest before; NaN if nothing was before."""
+        """The longest latency while state moved over the longest before; NaN without the latter."""
         longest = self.steady.max_ms
         return self.moving.max_ms / longest if longest else float("nan")
 
 
-def compared(seen: Seen, load: Load) -> Compared:
-    """Compare what was seen while state moved with what was seen before.
+def compared(seen: Observations, load: LoadTest) -> Compared:
+    """Return the latencies while state moved, compared with those before.
 
-    A migration's window ends where that of the next begins.
+    The window of a migration ends where that of the next one begins.
     """
     first, last = load.window
     if not seen.moved:

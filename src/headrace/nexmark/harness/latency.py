@@ -1,7 +1,7 @@
-"""Latency in open loop: from when an event is due until the step that has it is committed and delivered.
+"""Latency in an open loop: from when an event is due until its step is committed and delivered.
 
-Events of one millisecond are looked at together, as late as the last of them that is done, from when the
-first of them was due; so nothing is told smaller than it was.
+Events of the same millisecond are counted together. They are as late as the last of them to be
+done, counted from when the first of them was due. So no latency is reported smaller than it was.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from hdrh.histogram import HdrHistogram
 from headrace.nexmark.draws import I64
 from headrace.nexmark.pace import Pace
 
-#: Milliseconds, counted since events began to come: one, or many.
+#: Milliseconds since events started to come: one, or many.
 Slots = TypeVar("Slots", int, I64)
 
 BUCKET_US = 250_000
-#: So many milliseconds has a second.
+#: Milliseconds in a second.
 _SLOTS = 1_000
-#: A histogram's range, in microseconds, and how many digits of a value it tells apart.
+#: Range of a histogram in microseconds, and the significant digits of its values.
 _LEAST, _MOST, _DIGITS = 1, 3_600_000_000, 3
 
 
 class Done(NamedTuple):
-    """Up to where on the timeline everything is done, since when.
+    """How far on the timeline everything is done, and since when.
 
     Attributes:
-        events: how many of the timeline, in the order of their arrival.
-        at_us: when, in microseconds since 1970.
+        events: how many events of the timeline, in the order of their arrival.
+        at_us: the time, in microseconds since 1970.
     """
 
     events: int
@@ -42,9 +42,9 @@ class Latencies:
     """How late events were, in the order in which they were due.
 
     Attributes:
-        due_us: when the first event of each millisecond was due, since events began to come.
-        late_us: how late the last of them was.
-        events: how many they are.
+        due_us: when the first event of each millisecond was due, since events started to come.
+        late_us: how late the last event of that millisecond was.
+        events: how many events that millisecond has.
     """
 
     def __init__(self, due_us: I64, late_us: I64, events: I64) -> None:
@@ -52,7 +52,7 @@ class Latencies:
 
     @classmethod
     def of(cls, steps: Sequence[Done], pace: Pace) -> Latencies:
-        """Return the latencies of all events that steps have taken."""
+        """Return the latencies of all events that the steps have taken."""
         last = steps[-1].events if steps else 0
         edges = _first_of(np.arange(last * _SLOTS // pace.rate + 2), pace)
         first, end = edges[:-1], np.minimum(edges[1:], last)
@@ -65,18 +65,18 @@ class Latencies:
 
     @staticmethod
     def together_us(event: int, pace: Pace) -> int:
-        """Return when the first of the events was due that are looked at together with one."""
+        """Return when the first of the events that are counted together with this one was due."""
         slot = ((event + 1) * _SLOTS - 1) // pace.rate
         return int(pace.due_us(_first_of(slot, pace)))
 
     def between(self, first_s: float, last_s: float) -> Latencies:
-        """Return those of events that were due in a window."""
+        """Return the latencies of events that were due in a window."""
         first, last = (round(at * 1e6) for at in (first_s, last_s))
         chosen = (self.due_us >= first) & (self.due_us < last)
         return Latencies(self.due_us[chosen], self.late_us[chosen], self.events[chosen])
 
     def percentiles_ms(self, shares: Sequence[float]) -> list[float]:
-        """Return percentiles, in milliseconds; 100 is the maximum. Of no events they are not a number."""
+        """Return percentiles in milliseconds; 100 is the maximum. Without events they are NaN."""
         if not len(self.events):
             return [float("nan")] * len(shares)
         order = np.argsort(self.late_us)
@@ -87,11 +87,11 @@ class Latencies:
 
     @property
     def max_ms(self) -> float:
-        """The longest, in milliseconds; 0 where there is none."""
+        """The longest latency in milliseconds; 0 without events."""
         return float(self.late_us.max(initial=0)) / 1e3
 
     def buckets(self) -> Iterator[tuple[float, Latencies]]:
-        """Return the latencies of every 250 ms, with when these begin, in seconds."""
+        """Yield (start in seconds, latencies) for every 250 ms."""
         if not len(self.due_us):
             return
         bucket = self.due_us // BUCKET_US
@@ -102,7 +102,7 @@ class Latencies:
             yield float(bucket[first]) * BUCKET_US / 1e6, one
 
     def histogram(self) -> HdrHistogram:
-        """Return how many events were how late, in microseconds; three digits of each are told apart."""
+        """Return a histogram of the latencies in microseconds, with three significant digits."""
         found = HdrHistogram(_LEAST, _MOST, _DIGITS)
         values, which = np.unique(self.late_us, return_inverse=True)
         counts = np.bincount(which, weights=self.events)
@@ -112,12 +112,12 @@ class Latencies:
 
 
 def _first_of(slot: Slots, pace: Pace) -> Slots:
-    """Return which event is the first of a millisecond."""
+    """Return the number of the first event of a millisecond."""
     return slot * pace.rate // _SLOTS
 
 
 def ccdf(histogram: HdrHistogram) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return values (ms) of a histogram, and which share of all is above each."""
+    """Return the values of a histogram in milliseconds, and the share of all events above each."""
     values, above, total, seen = [], [], histogram.get_total_count(), 0
     for item in histogram.get_recorded_iterator():
         seen += item.count_at_value_iterated_to

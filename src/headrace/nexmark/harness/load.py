@@ -1,32 +1,32 @@
-"""What is put under load, and how much of it comes."""
+"""Load: what runs, and how many events come."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.migration.rounds import AllAtOnce, Batched, Fluid
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.timeline import Timeline
-from headrace.topology import Node, Pipeline
-
-if TYPE_CHECKING:
-    from headrace.migration.rounds import AllAtOnce, Batched, Fluid
+from headrace.pipeline import Node, Pipeline
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What is run, and how much of it is looked at.
+class LoadTest(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs, and which part of it is measured.
 
     Attributes:
-        rate: events a second that come, of all kinds.
-        seconds: how long it is looked at, between warming up and cooling down.
-        warm_s, cool_s: what comes before and after, and is cut off.
-        migrate: how state moves, if it does: half of what the first half of the workers own goes to the
-            others at a third of ``seconds``, and back at two thirds.
-        prepare: whether what moves is copied ahead.
+        rate: events of all kinds that come in a second.
+        seconds: duration of the measurement, between warm-up and cool-down.
+        warm_s, cool_s: duration of warm-up and cool-down, which are cut off.
+        workers, bins: of the pipeline.
+        migrate: the strategy with which state moves; None for no move. Half of what the first half
+            of the workers own moves to the others at a third of ``seconds``, and back at two
+            thirds.
+        prepare: whether the new owners read ahead what moves.
     """
 
     rate: int
@@ -40,15 +40,15 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def window(self) -> tuple[float, float]:
-        """From when to when it is looked at, in seconds since events began to come."""
+        """The start and end of the measurement, in seconds since events started to come."""
         return self.warm_s, self.warm_s + self.seconds
 
 
 class Workload(Protocol):
-    """What is put under load."""
+    """A pipeline to put under load."""
 
     def draw(self, pipeline: Pipeline, pace: Pace) -> Node:
-        """Draw it, with inputs that come at a pace; return the computation that answers."""
+        """Add it to a pipeline, with paced inputs; return the computation that answers."""
         ...
 
     def done(self, head: Head) -> int:
@@ -62,8 +62,8 @@ class Query:
     Args:
         draw: its ``migratable``.
         timeline: the events.
-        history: so many of them are there before the clock begins, and are not looked at.
-        tasks: how many tasks read each kind of them.
+        history: how many of them there are before the clock starts. They are not measured.
+        tasks: how many tasks read each kind.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the Python workers of this driver's Spark take of memory and processors."""
+"""The memory and processor time that the Python workers of this driver's Spark use."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _EVERY_S = 0.5
 
 
 class MemoryWatch:
-    """Looks now and then at the Python processes below this one.
+    """Samples the Python processes below this one, at regular intervals.
 
     Attributes:
-        seen: (when, in microseconds since 1970, bytes): resident and swapped memory less what is shared,
-            summed over the processes.
-        busy: (when, seconds of processor time that those which live have used so far).
+        seen: (when, in microseconds since 1970, bytes): resident and swapped memory less shared
+            memory, summed over the processes.
+        busy: (when, seconds of processor time that the live processes have used so far).
     """
 
     def __init__(self) -> None:
@@ -48,12 +48,12 @@ class MemoryWatch:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that they took together."""
+        """The most bytes that they used together."""
         return max((taken for _, taken in self.seen), default=0)
 
 
 def _workers() -> Iterator[tuple[int, float]]:
-    """Return the bytes, and the seconds of processor time, of each Python process below this one."""
+    """Yield the bytes and the seconds of processor time of each Python process below this one."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             if process.name().startswith("python"):
@@ -63,6 +63,7 @@ def _workers() -> Iterator[tuple[int, float]]:
 
 def _own_bytes(process: psutil.Process) -> int:
     memory = process.memory_info()
-    # What is swapped out takes a walk over the process's maps, so only where there is swap.
+    # Finding out what is swapped walks over the process's maps, so it is done only if there is
+    # swap.
     swapped = process.memory_full_info().swap if psutil.swap_memory().used else 0
     return int(memory.rss - memory.shared + swapped)

@@ -1,30 +1,28 @@
-"""What was seen of a query under load, as a picture: latency and memory over time, and the long tail."""
+"""Pictures of a query under load: latency and memory over time, and the long tail."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.nexmark.harness.latency import Latencies, ccdf
-
-if TYPE_CHECKING:
-    from headrace.nexmark.harness.load import Load
-    from headrace.nexmark.harness.seen import Seen
+from headrace.nexmark.harness.load import LoadTest
+from headrace.nexmark.harness.observed import Observations
 
 TIME = "s since events began to come"
-#: Percentiles of each 250 ms, the highest first.
+#: Percentiles shown for each 250 ms, the highest first, and their colours.
 _SHOWN = {100.0: "#c0392b", 99.0: "#e59866", 50.0: "#2471a3"}
 
 
 def kinds() -> set[str]:
-    """Return what pictures there are, by the ends of their names."""
+    """Return the kinds of pictures that can be written, by file suffix."""
     from matplotlib.figure import Figure
 
     return {*Figure().canvas.get_supported_filetypes()}
 
 
-def draw(seen: Seen, load: Load, title: str, file: Path) -> None:
-    """Draw it into a file: latency, memory, and the long tail. Grey is when state moves."""
+def draw(seen: Observations, load: LoadTest, title: str, file: Path) -> None:
+    """Write a picture with latency, memory and the long tail. State moves in the grey spans."""
     picture, (late, memory, rare) = figure(3, 1, figsize=(9, 8), height_ratios=[3, 1, 2])
     over_time(late, seen, load)
     memory_over_time(memory, seen, load)
@@ -36,8 +34,8 @@ def draw(seen: Seen, load: Load, title: str, file: Path) -> None:
     save(picture, file)
 
 
-def draw_ways(ways: dict[str, Seen], load: Load, file: Path) -> None:
-    """Draw the latencies of several runs below each other, on one scale."""
+def draw_ways(ways: dict[str, Observations], load: LoadTest, file: Path) -> None:
+    """Write a picture with the latencies of several runs below each other, on one scale."""
     picture, axes = figure(
         len(ways), 1, figsize=(9, 0.6 + 1.9 * len(ways)), sharex=True, sharey=True, squeeze=False
     )
@@ -49,8 +47,8 @@ def draw_ways(ways: dict[str, Seen], load: Load, file: Path) -> None:
     save(picture, file)
 
 
-def over_time(axis: Any, seen: Seen, load: Load) -> None:
-    """Draw the latencies of each 250 ms."""
+def over_time(axis: Any, seen: Observations, load: LoadTest) -> None:
+    """Plot the latencies of each 250 ms."""
     buckets = list(_window(seen, load).buckets())
     for at, (share, colour) in enumerate(_SHOWN.items()):
         values = [one.percentiles_ms(list(_SHOWN))[at] for _, one in buckets]
@@ -60,8 +58,8 @@ def over_time(axis: Any, seen: Seen, load: Load) -> None:
     _mark(axis, seen, load)
 
 
-def memory_over_time(axis: Any, seen: Seen, load: Load, **how: Any) -> None:
-    """Draw what all Python workers had in memory."""
+def memory_over_time(axis: Any, seen: Observations, load: LoadTest, **how: Any) -> None:
+    """Plot the memory of all Python workers."""
     first, last = _span(seen, load)
     when = [(at, gib) for at, gib in seen.memory if first <= at < last]
     axis.plot(
@@ -72,7 +70,7 @@ def memory_over_time(axis: Any, seen: Seen, load: Load, **how: Any) -> None:
 
 
 def figure(*how: Any, **more: Any) -> Any:
-    """Return a new picture and its axes."""
+    """Return a new figure and its axes."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -82,7 +80,7 @@ def figure(*how: Any, **more: Any) -> Any:
 
 
 def save(picture: Any, file: Path) -> None:
-    """Write a picture, and forget it."""
+    """Write a figure to a file, and close it."""
     from matplotlib import pyplot as plt
 
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -91,17 +89,17 @@ def save(picture: Any, file: Path) -> None:
     plt.close(picture)
 
 
-def _mark(axis: Any, seen: Seen, load: Load) -> None:
+def _mark(axis: Any, seen: Observations, load: LoadTest) -> None:
     for one in seen.moved:
         axis.axvspan(one.began_s, one.ended_s, color="#cccccc", alpha=0.6)
     axis.set_xlim(*_span(seen, load))
 
 
-def _window(seen: Seen, load: Load) -> Latencies:
+def _window(seen: Observations, load: LoadTest) -> Latencies:
     return seen.latencies.between(*_span(seen, load))
 
 
-def _span(seen: Seen, load: Load) -> tuple[float, float]:
-    """Return what is shown, in seconds: a migration that took longer than expected to its end."""
+def _span(seen: Observations, load: LoadTest) -> tuple[float, float]:
+    """Return the span shown, in seconds. It includes the end of a migration that took longer."""
     first, last = load.window
     return first, max([last, *(one.ended_s for one in seen.moved)])

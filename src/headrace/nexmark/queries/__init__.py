@@ -1,13 +1,15 @@
-"""NEXMark's queries. Each module has one, twice.
+"""NEXMark's queries. Each module has one query, in two forms.
 
-``migratable(market)`` draws it on computations and operators of Headrace, whose state can move; it
-returns the computation whose output is the answer. ``native(market)`` is the same in plain PySpark,
-where that can say it; it returns a streaming DataFrame. The module's text says by which rule, wherever
-known versions differ; ``LATEST`` names the columns of which the last row is the answer, where a query
-answers again and again; ``BY_HAND`` that ``native`` keeps state of its own.
+``migratable(market)`` builds it from Headrace's computations and operators, whose state can move.
+It returns the computation whose output is the answer. ``native(market)`` is the same in plain
+PySpark, as far as PySpark can express it. It returns a streaming DataFrame.
 
-Of events of one time the one with the lower number is the earlier. Auctions are decided when they
-close.
+Where known versions of a query differ, the module's docstring says which rule it follows.
+``LATEST`` names columns, for queries that update their answer: the last row for each of their
+values is the answer. ``BY_HAND`` says that ``native`` keeps state of its own.
+
+Of events at the same time, the one with the lower number is the earlier. Auctions are decided when
+they close.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-#: All queries there are.
+#: The names of all queries.
 NAMES = [f"q{number}" for number in range(23) if number != 10]
 
 

@@ -1,4 +1,4 @@
-"""The best of each window: all records with the greatest value of a column, once the window is over."""
+"""The best of each window: all records with the greatest value of a column."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.computation import Declaration, InputStream
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration
 from headrace.eventtime.timestamps import DurationLike, duration_micros
 from headrace.nexmark.columns import not_null
 from headrace.nexmark.draws import I64
@@ -18,18 +19,18 @@ from headrace.schema import TIMESTAMP
 
 
 class Best(hr.ColumnarComputation):
-    """Of each key and window all records with the greatest value of a column.
+    """All records with the greatest value of a column, for each key and window.
 
-    Windows are of one length, one after another, and half open. The answer comes when the watermark has
-    reached the window's end, which is its event time: the column, ``window_end`` and the other columns of
-    each of the best. A second one keyed by ``window_end``, with ``ends`` naming that column, makes of these
-    the best of all keys.
+    Windows are half open, of one length, and follow each other. The answer comes when the watermark
+    has reached the window's end, which is its event time. It has the column, ``window_end``, and
+    the other columns of each of the best records. A second ``Best``, keyed by ``window_end`` and
+    with ``ends`` naming that column, finds the best of all keys.
 
     Args:
-        by: the column that decides, of whole numbers from 1 on.
-        columns: what goes on besides.
-        window: how long a window is.
-        ends: the column that has the window's end already; then ``window`` is not needed.
+        by: the column that decides, with whole numbers from 1 on.
+        columns: the other columns of the answer.
+        window: the length of a window.
+        ends: a column that has the window's end already. Then ``window`` is not needed.
     """
 
     deterministic = True
@@ -81,7 +82,7 @@ class Best(hr.ColumnarComputation):
         return batch.timestamps_us // self._window * self._window + self._window
 
     def _forget(self, keys: hr.Keys, ends: I64, counts: I64) -> None:
-        """Delete what was best so far of some windows."""
+        """Delete the best records so far of some windows."""
         at, number = spread(counts)
         self.best.at(keys[at], ends=ends[at], number=number).delete()
 

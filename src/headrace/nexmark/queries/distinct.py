@@ -1,7 +1,7 @@
-"""How many bids, bidders and auctions there are, in all and by rank: what queries 15 and 16 count.
+"""Distinct counts of bids, bidders and auctions, in all and by rank, for queries 15 and 16.
 
-Whoever has been seen is remembered where it is (by auction, by bidder), and only what is new goes on to be
-counted: so the few keys that are counted by get few records.
+What has been seen is remembered by auction and by bidder. Only what is new goes on to be counted.
+So the few keys of the counts receive few records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import headrace as hr
-from headrace.computation import Declaration, InputStream
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration
 from headrace.nexmark.queries.ranks import (
     RANKS,
     by_day,
@@ -21,7 +22,7 @@ from headrace.nexmark.queries.ranks import (
     day_in_spark,
     ranks_in_spark,
 )
-from headrace.topology import Node, Stream
+from headrace.pipeline import Node, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,16 +32,16 @@ ALL = "all"
 
 
 class News(hr.ColumnarComputation):
-    """What of a key is new on a day: whether it comes for the first time, at all and of each rank.
+    """What is new of a key on a day: whether it comes for the first time, at all and by rank.
 
-    Keyed by what is to be counted, and what else it is counted by besides the day. Produces for each key
-    and day that have bids in a step 1 for what is new of it and 0 for what is not, named ``what``; with
-    ``bids`` also how many bids.
+    It is keyed by what is to be counted, and by what else the counts are grouped by, other than the
+    day. For each key and day with bids in a step it produces columns named after ``what``: 1 for
+    what is new, 0 for the rest. With ``bids`` it also produces the numbers of bids.
 
     Args:
         what: what the key is.
         by: the further columns of the key, which go on.
-        bids: whether bids are counted here.
+        bids: whether to count bids here.
     """
 
     deterministic = True
@@ -71,10 +72,10 @@ class News(hr.ColumnarComputation):
 
 
 class Totals(hr.ColumnarComputation):
-    """Sums of columns, some of which are in each of its streams; all of them for each key that has records.
+    """Sums of columns, updated for each key that has records. Each stream has some of the columns.
 
     Args:
-        columns: what is summed up.
+        columns: the columns to sum up.
     """
 
     deterministic = True
@@ -104,7 +105,7 @@ def names_of(what: str) -> list[str]:
 
 
 def draw_counts(pipeline: hr.Pipeline, name: str, bids: Stream, by: Sequence[str]) -> Node:
-    """Draw the counts of bids (with price, auction and bidder) by some columns and the day."""
+    """Add counts of bids (with price, auction and bidder) by some columns and the day."""
     draw = pipeline.compute
     auctions = draw("of_auctions", News("auctions", by, bids=True), keys={bids: ("auction", *by)})
     bidders = draw("of_bidders", News("bidders", by), keys={bids: ("bidder", *by)})
@@ -113,7 +114,7 @@ def draw_counts(pipeline: hr.Pipeline, name: str, bids: Stream, by: Sequence[str
 
 
 def native_counts(bids: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Count by some columns and the day, in plain PySpark: with sets, for want of distinct counts."""
+    """Count by some columns and the day, in plain PySpark. Sets stand in for distinct counts."""
     from pyspark.sql import functions as f
 
     ranks = ranks_in_spark()

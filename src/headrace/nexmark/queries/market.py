@@ -1,26 +1,24 @@
-"""What the queries ask: the people, auctions and bids of a timeline, each with the columns that are
-wanted.
-"""
+"""The input of the queries: people, auctions and bids of a timeline, with the wanted columns."""
 
 from __future__ import annotations
 
 import headrace as hr
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
 from headrace.nexmark.pace import Pace
 from headrace.nexmark.source import Events
 from headrace.nexmark.timeline import Kind, Timeline
-from headrace.topology.streams import Stream
+from headrace.pipeline.streams import Stream
 
 
 class Market:
-    """Brings the events of a timeline into a pipeline, one injector for each kind.
+    """Brings the events of a timeline into a pipeline, with one injector for each kind.
 
     Args:
-        pipeline: where the query is drawn.
-        timeline: the knobs.
-        pace: when events are due; all at once if not given.
-        history: so many events are there before the clock begins.
-        tasks: how many tasks read each kind side by side.
+        pipeline: the pipeline of the query.
+        timeline: the parameters.
+        pace: when events are due; by default all at once.
+        history: how many events there are before the clock starts.
+        tasks: how many tasks read each kind in parallel.
     """
 
     def __init__(
@@ -31,19 +29,19 @@ class Market:
         self._timeline, self._pace, self._history, self._tasks = timeline, pace, history, tasks
 
     def people(self, *columns: str) -> Stream:
-        """Return who registers."""
+        """Return the stream of people who register."""
         return self._inject("people", Kind.PERSON, columns)
 
     def auctions(self, *columns: str) -> Stream:
-        """Return what is put up for sale."""
+        """Return the stream of new auctions."""
         return self._inject("auctions", Kind.AUCTION, columns)
 
     def bids(self, *columns: str) -> Stream:
-        """Return who bids what."""
+        """Return the stream of bids."""
         return self._inject("bids", Kind.BID, columns)
 
     def done(self, head: Head) -> int:
-        """Return how many events of the timeline every injector is past."""
+        """Return how many events of the timeline every injector has passed."""
         return int(min(head.positions.get(name, 0) for name in self.pipeline.injectors))
 
     def _inject(self, name: str, kind: Kind, columns: tuple[str, ...]) -> Stream:

@@ -1,6 +1,7 @@
-"""Query 1, currency conversion: each bid's price in euros, 0.908 times it, exactly.
+"""Query 1, currency conversion: each bid's price in euros, at a rate of 0.908, exactly.
 
-nexmark-flink multiplies decimals, as here; Beam and Megaphone take 89 hundredths in whole numbers.
+nexmark-flink multiplies decimals, as this query does. Beam and Megaphone take 89 hundredths in
+whole numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 import headrace as hr
 from headrace.nexmark.columns import TIME
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +29,7 @@ TYPE = {"bidder": int, "price": EUROS, "date_time": TIME, "extra": str}
 
 
 def migratable(market: Market) -> Node:
-    """Each bid, with another price."""
+    """Return each bid, with its price in euros."""
     euros = hr.ops.Map(_converted, TYPE)
     return market.pipeline.compute("q1", euros, keys={market.bids(*COLUMNS): "auction"})
 
@@ -44,6 +45,6 @@ def in_euros(prices: pa.Array) -> pa.Array:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Each bid, with another price."""
+    """Return each bid, with its price in euros."""
     bids = market.bids(*COLUMNS)
     return bids.withColumn("price", bids.price.cast("decimal(19, 0)") * RATE)

@@ -1,7 +1,7 @@
 """Query 11, user sessions: how many bids each bidder makes without a pause of ten seconds.
 
-A pause of exactly ten seconds ends a session, as in Beam; in Flink and Spark it does not, so
-``native`` asks for a pause that is a microsecond shorter.
+A pause of exactly ten seconds ends a session, as in Beam. In Flink and Spark it does not, so
+``native`` uses a pause that is a microsecond shorter.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,13 +21,13 @@ GAP = "10s"
 
 
 def migratable(market: Market, gap: str = GAP) -> Node:
-    """Sessions by bidder."""
+    """Return sessions by bidder."""
     sessions = hr.ops.Session(gap, bids=hr.ops.Count())
     return market.pipeline.compute("q11", sessions, keys={market.bids("bidder"): "bidder"})
 
 
 def native(market: SparkMarket, gap: str = "9.999999 seconds") -> DataFrame:
-    """Sessions by bidder; they end a microsecond later than Spark says."""
+    """Return sessions by bidder. They end a microsecond later than Spark says."""
     from pyspark.sql import functions as f
 
     bids = market.bids("bidder", "date_time")

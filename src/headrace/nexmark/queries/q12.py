@@ -1,6 +1,7 @@
-"""Query 12, windows of the clock: how many bids each bidder makes in every ten seconds of processing time.
+"""Query 12, processing-time windows: how many bids each bidder makes in each ten seconds.
 
-Which window a bid is in depends on when it is worked on; only a bidder's totals are the same each time.
+A bid belongs to the window in which it is processed. So only a bidder's totals are the same each
+time.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import headrace as hr
 from headrace.eventtime.timestamps import DurationLike, duration_micros, to_micros
 from headrace.nexmark.queries.market import Market
+from headrace.pipeline import Node
 from headrace.schema import TIMESTAMP
-from headrace.topology import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +24,7 @@ LATEST = ["key", "window_end"]
 
 
 class ByTheClock(hr.ColumnarComputation):
-    """How many records a key has in each window of the clock; the answer comes when the window is over."""
+    """How many records a key has in each processing-time window, produced at its end."""
 
     counts = hr.TableState({"count": int}, sub={"ends": int})
     over = hr.Timer(hr.WALL_TIME)
@@ -47,14 +48,14 @@ class ByTheClock(hr.ColumnarComputation):
 
 
 def migratable(market: Market, window: str = WINDOW) -> Node:
-    """Counts by bidder."""
+    """Return counts by bidder."""
     return market.pipeline.compute(
         "q12", ByTheClock(window), keys={market.bids("bidder"): "bidder"}
     )
 
 
 def native(market: SparkMarket, window: str = "10 seconds") -> DataFrame:
-    """Counts by bidder and window of the clock, as it is when a batch begins."""
+    """Return counts by bidder and processing-time window, by the time at which a batch begins."""
     from pyspark.sql import functions as f
 
     bids = market.bids("bidder").withColumn("at", f.current_timestamp())

@@ -1,7 +1,7 @@
-"""Query 13, side input: each bid with what a table that does not change has for its auction.
+"""Query 13, side input: each bid with the value that a fixed table has for its auction.
 
-As in nexmark-flink the table has a row for each number below 10 000, and says the number itself; the
-row is that of the auction's number modulo 10 000.
+As in nexmark-flink, the table has a row for each number below 10 000, with the number itself as its
+value. The row of a bid is its auction's number modulo 10 000.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import headrace as hr
 from headrace.nexmark.columns import TIME
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +26,7 @@ SIDE = np.arange(10_000)
 
 
 def migratable(market: Market) -> Node:
-    """Bids, each with its row of the table, which goes with the code."""
+    """Return bids, each with its row of the table, which is part of the code."""
     known = hr.ops.Map(_with_value, TYPE)
     return market.pipeline.compute("q13", known, keys={market.bids(*COLUMNS): "auction"})
 
@@ -37,7 +37,7 @@ def _with_value(bids: hr.KeyedBatch) -> dict[str, Any]:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Bids joined with the table."""
+    """Return bids joined with the table."""
     from pyspark.sql import functions as f
 
     bids = market.bids(*COLUMNS)

@@ -1,7 +1,7 @@
-"""Query 14, calculation: bids of some size in euros, by day or night, with how often a letter is in their
-text.
+"""Query 14, calculation: bids in a range of prices in euros, with derived columns.
 
-Hours are of UTC; 7 and 19 o'clock are neither day nor night.
+These are whether it is day or night, and how often a letter occurs in the bid's text. Hours are of
+UTC; 7 and 19 o'clock are neither day nor night.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.nexmark.columns import TIME
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.q1 import EUROS, RATE, in_euros
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ _HOUR_US = 3_600_000_000
 
 
 def migratable(market: Market) -> Node:
-    """Some of the bids, with what is calculated of them."""
+    """Return the bids in the range, with the derived columns."""
     calculation = hr.ops.FlatMap(_calculated, TYPE)
     return market.pipeline.compute("q14", calculation, keys={market.bids(*COLUMNS): "auction"})
 
@@ -51,7 +51,7 @@ def _calculated(bids: hr.KeyedBatch) -> tuple[Any, dict[str, Any]]:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Some of the bids, with what is calculated of them."""
+    """Return the bids in the range, with the derived columns."""
     bids = market.bids(*COLUMNS).selectExpr(
         "auction", "bidder", f"cast(price as decimal(19, 0)) * {RATE} as price",
         "pmod(unix_seconds(date_time) div 3600, 24) as hour", "date_time",

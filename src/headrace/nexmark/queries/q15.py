@@ -1,4 +1,7 @@
-"""Query 15, bidding statistics: how many bids, bidders and auctions each day has, in all and by rank."""
+"""Query 15, bidding statistics: the number of bids, bidders and auctions of each day, by rank.
+
+The numbers in all are there, too.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.nexmark.queries.distinct import draw_counts, native_counts
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,10 +20,10 @@ LATEST = ["key"]
 
 
 def migratable(market: Market) -> Node:
-    """What is new by auction and by bidder, and the sums of that by day."""
+    """Return sums by day of what is new by auction and by bidder."""
     return draw_counts(market.pipeline, "q15", market.bids("auction", "bidder", "price"), [])
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Counts by day, and sets."""
+    """Return counts by day, with sets for the distinct ones."""
     return native_counts(market.bids("auction", "bidder", "price", "date_time"), [])

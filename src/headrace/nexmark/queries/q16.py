@@ -1,4 +1,7 @@
-"""Query 16, channel statistics: as query 15, of each channel and day. (Without the newest minute.)"""
+"""Query 16, channel statistics: as query 15, for each channel and day.
+
+The column with the newest minute is left out.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.nexmark.queries.distinct import draw_counts, native_counts
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,13 +20,13 @@ LATEST = ["key0", "key1"]
 
 
 def migratable(market: Market) -> Node:
-    """What is new by auction and by bidder, and the sums of that by channel and day."""
+    """Return sums by channel and day of what is new by auction and by bidder."""
     bids = market.bids("auction", "bidder", "channel", "price")
     return draw_counts(market.pipeline, "q16", bids, ["channel"])
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Counts by channel and day, and sets."""
+    """Return counts by channel and day, with sets for the distinct ones."""
     return native_counts(
         market.bids("auction", "bidder", "channel", "price", "date_time"), ["channel"]
     )

@@ -1,7 +1,7 @@
-"""Query 17, auction statistics: of each auction and day the bids, by rank, and the least, greatest and
-mean price.
+"""Query 17, auction statistics: bids by rank, and prices, of each auction and day.
 
-The mean is a float; nexmark-flink cuts it off to whole numbers. Each answer is what is so far.
+The prices are the least, the greatest and the mean. The mean is a float; nexmark-flink truncates it
+to whole numbers. Each answer is the state so far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.nexmark.queries.ranks import (
     day_in_spark,
     ranks_in_spark,
 )
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ COLUMNS = dict.fromkeys(("bids", *RANKS, "least", "most", "total"), int)
 
 
 class Statistics(hr.ColumnarComputation):
-    """Of each auction and day that has bids in a step, what all its bids have come to so far."""
+    """The statistics so far of each auction and day that has bids in a step."""
 
     deterministic = True
 
@@ -52,14 +52,14 @@ class Statistics(hr.ColumnarComputation):
 
 
 def migratable(market: Market) -> Node:
-    """Statistics by auction, with a row for each day."""
+    """Return statistics by auction, with a row for each day."""
     return market.pipeline.compute(
         "q17", Statistics(), keys={market.bids("auction", "price"): "auction"}
     )
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Aggregates by auction and day."""
+    """Return aggregates by auction and day."""
     from pyspark.sql import functions as f
 
     bids = market.bids("auction", "price", "date_time")

@@ -1,5 +1,7 @@
-"""Query 18, last bid: of each bidder and auction the newest bid, of those of one time the one that was
-made last. (The key, and all columns but the time.)
+"""Query 18, last bid: the newest bid of each bidder and auction.
+
+Of bids at the same time, the one that was made last is the newest. The answer has the key and all
+columns but the time.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +22,7 @@ COLUMNS = ["event", "bidder", "auction", "price", "channel", "url", "extra"]
 
 
 def migratable(market: Market) -> Node:
-    """The one with the highest number, by bidder and auction."""
+    """Return the bid with the highest number, by bidder and auction."""
     newest = hr.ops.TopN(1, by="event", columns=["event", "price", "channel", "url", "extra"])
     return market.pipeline.compute(
         "q18", newest, keys={market.bids(*COLUMNS): ("bidder", "auction")}
@@ -28,7 +30,7 @@ def migratable(market: Market) -> Node:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """The one with the highest number, by bidder and auction."""
+    """Return the bid with the highest number, by bidder and auction."""
     from pyspark.sql import functions as f
 
     newest = f.max_by(f.struct("event", "price", "channel", "url", "extra"), "event").alias("one")

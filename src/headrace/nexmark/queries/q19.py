@@ -1,6 +1,6 @@
-"""Query 19, the ten highest bids of each auction; of equal prices the earlier bid comes first.
+"""Query 19: the ten highest bids of each auction. Of equal prices, the earlier bid comes first.
 
-(Its number, bidder and price; nexmark-flink's rows have all of a bid's columns.)
+The answer has the bid's number, bidder and price. (nexmark-flink's rows have all columns of a bid.)
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import headrace as hr
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.winners import rank_of
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ MANY = 10
 
 
 def migratable(market: Market) -> Node:
-    """Bids in order of one number, then the ten best by auction."""
+    """Return the ten best bids by auction, by a single number that ranks bids."""
     draw = market.pipeline.compute
     bids = market.bids("event", "auction", "bidder", "price")
     named = hr.ops.Map(_ranked, {"event": int, "bidder": int, "price": int, "place": int})
@@ -37,7 +37,7 @@ def _ranked(bids: hr.KeyedBatch) -> dict[str, Any]:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """The ten best by price and number, by auction, and each with its rank."""
+    """Return the ten best bids by auction, by price and number, each with its rank."""
     from pyspark.sql import functions as f
 
     place = f.struct("price", -f.col("event"))

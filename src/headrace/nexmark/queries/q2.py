@@ -1,7 +1,6 @@
-"""Query 2, selection: the price of each bid for one of some auctions: those whose number is a multiple of
-123.
+"""Query 2, selection: the prices of bids for auctions whose number is a multiple of 123.
 
-So everybody has it today; in the original they are five auctions with fixed numbers.
+All versions have it so today. The original selects five auctions with fixed numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,12 +20,12 @@ EVERY = 123
 
 
 def migratable(market: Market) -> Node:
-    """Some of the bids."""
+    """Return the selected bids."""
     some = hr.ops.Filter(lambda bids: bids["auction"] % EVERY == 0)
     return market.pipeline.compute("q2", some, keys={market.bids("auction", "price"): "auction"})
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Some of the bids."""
+    """Return the selected bids."""
     bids = market.bids("auction", "price")
     return bids.where(bids.auction % EVERY == 0)

@@ -1,6 +1,6 @@
-"""Query 20, filter of a join: each bid for an auction of category 10, with what is sold. Kept for ever.
+"""Query 20, filter of a join: each bid for an auction of category 10, with the item.
 
-(With some columns of each; nexmark-flink's rows have all of both.)
+State is kept forever. The answer has some columns of both. (nexmark-flink's rows have all of them.)
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import headrace as hr
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.q3 import CATEGORY
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ AUCTION = ["item_name", "initial_bid", "reserve", "seller"]
 
 
 def migratable(market: Market) -> Node:
-    """Auctions of the category, joined with bids."""
+    """Return auctions of the category, joined with bids."""
     draw = market.pipeline.compute
     kind = hr.ops.Filter(lambda auctions: auctions["category"] == CATEGORY)
     items = draw("items", kind, keys={market.auctions("id", "category", *AUCTION): "id"})
@@ -31,7 +31,7 @@ def migratable(market: Market) -> Node:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """The same, as Spark's own join of two streams."""
+    """Return the same, as Spark's own join of two streams."""
     items = market.auctions("id", "category", *AUCTION).where(f"category = {CATEGORY}")
     bids = market.bids("auction", *BID)
     return items.join(bids, items.id == bids.auction).select("auction", *AUCTION, *BID)

@@ -1,5 +1,6 @@
-"""Query 21, channel ids: of a hot channel its number, of the others what their page says; who says none is
-left out.
+"""Query 21, channel ids: the number of a hot channel, or the id that another channel's page says.
+
+Bids whose page says no id are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +26,7 @@ SAID = "(?:&|^)channel_id=(?P<id>[^&]*)"
 
 
 def migratable(market: Market) -> Node:
-    """Bids with their channel's id."""
+    """Return bids with their channel's id."""
     ids = hr.ops.FlatMap(_with_id, TYPE)
     return market.pipeline.compute("q21", ids, keys={market.bids(*COLUMNS): "auction"})
 
@@ -40,7 +41,7 @@ def _with_id(bids: hr.KeyedBatch) -> tuple[Any, dict[str, Any]]:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Bids with their channel's id."""
+    """Return bids with their channel's id."""
     cases = " ".join(f"when '{name}' then '{number}'" for number, name in enumerate(HOT))
     said = "nullif(regexp_extract(url, '(&|^)channel_id=([^&]*)', 2), '')"
     bids = market.bids(*COLUMNS).selectExpr(

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 COLUMNS = ["auction", "bidder", "price", "channel", "url"]
 DIRECTORIES = ["dir1", "dir2", "dir3"]
 TYPE = {"bidder": int, "price": int, "channel": str, **dict.fromkeys(DIRECTORIES, str)}
-#: What comes before the first of them: the scheme, nothing, and the host.
+#: Number of parts before the first directory: the scheme, an empty part, and the host.
 _BEFORE = 3
 
 
 def migratable(market: Market) -> Node:
-    """Bids with the directories of their page."""
+    """Return bids with the directories of their page."""
     split = hr.ops.Map(_with_directories, TYPE)
     return market.pipeline.compute("q22", split, keys={market.bids(*COLUMNS): "auction"})
 
@@ -35,6 +35,6 @@ def _with_directories(bids: hr.KeyedBatch) -> dict[str, Any]:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Bids with the directories of their page."""
+    """Return bids with the directories of their page."""
     found = [f"split(url, '/')[{_BEFORE + at}] as {name}" for at, name in enumerate(DIRECTORIES)]
     return market.bids(*COLUMNS).selectExpr("auction", "bidder", "price", "channel", *found)

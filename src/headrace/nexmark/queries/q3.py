@@ -1,7 +1,7 @@
 """Query 3, local items: who in Oregon, Idaho or California sells in category 10, and what.
 
-A full join, kept for ever. (Beam forgets people after ten idle minutes; Megaphone's migratable version
-keeps one auction of each seller who is not known yet.)
+It is a full join, whose state is kept forever. (Beam drops people after ten idle minutes.
+Megaphone's migratable version keeps one auction of each seller who is not known yet.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ CATEGORY = 10
 
 
 def migratable(market: Market) -> Node:
-    """People joined with what they sell; what is in neither is left out before."""
+    """Return people joined with what they sell. Records that cannot match are left out first."""
     draw = market.pipeline.compute
     near = hr.ops.Filter(lambda people: np.isin(people["state"], STATES))
     people = market.people("id", "name", "city", "state")
@@ -36,7 +36,7 @@ def migratable(market: Market) -> Node:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """The same, as Spark's own join of two streams."""
+    """Return the same, as Spark's own join of two streams."""
     people = market.people("id", "name", "city", "state").withColumnRenamed("id", "person")
     people = people.where(people.state.isin(STATES))
     items = market.auctions("id", "seller", "category").where(f"category = {CATEGORY}")

@@ -1,7 +1,7 @@
-"""Query 4, average price of a category: the mean of what its closed auctions went for, so far.
+"""Query 4, average price of a category: the mean price of its closed auctions so far.
 
-Auctions are decided when they close (:mod:`headrace.nexmark.queries.winners`); nexmark-flink decides
-again with each bid, and cuts the mean off; Beam takes means of windows of closing times.
+Auctions are decided when they close (:mod:`headrace.nexmark.queries.winners`). nexmark-flink
+decides again with each bid, and truncates the mean. Beam takes means of windows of closing times.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import headrace as hr
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.winners import Winners, native_winners
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +23,7 @@ BY_HAND = True
 
 
 def migratable(market: Market) -> Node:
-    """Winners by auction, then a running mean by category."""
+    """Return the running mean by category of the winners by auction."""
     draw = market.pipeline.compute
     auctions = market.auctions("id", "expires", "category")
     bids = market.bids("event", "auction", "price")
@@ -33,7 +33,7 @@ def migratable(market: Market) -> Node:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Winners by a join, and means that are kept by hand (with RocksDB: nothing else keeps such state)."""
+    """Return means, kept by hand, of the winners by a join. That needs RocksDB."""
     from headrace.nexmark.queries.spark_means import RunningMean
 
     sold = native_winners(market, ["expires", "category"]).groupBy("category")

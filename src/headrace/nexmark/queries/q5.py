@@ -1,8 +1,8 @@
-"""Query 5, hot items: which auctions had most bids in the last ten seconds, every two seconds.
+"""Query 5, hot items: the auctions with the most bids in the last ten seconds, every two seconds.
 
-All of them where several have as many; the window's end is told with them. So has nexmark-flink it,
-without the window's end; the paper's windows are of an hour every minute, Megaphone's of a minute every
-second, and its answer is one auction for each bin.
+If several auctions have the most, all of them are produced. The window's end is part of the answer.
+nexmark-flink does the same, without the window's end. The paper's windows are of an hour every
+minute. Megaphone's are of a minute every second, and its answer is one auction for each bin.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import headrace as hr
 from headrace.nexmark.queries.best import Best
 from headrace.nexmark.queries.market import Market
+from headrace.pipeline import Node
 from headrace.schema import TIMESTAMP
-from headrace.topology import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ SIZE, EVERY = "10s", "2s"
 
 
 def migratable(market: Market, size: str = SIZE, every: str = EVERY) -> Node:
-    """Bids of each auction counted in sliding windows, then the best of each window."""
+    """Return the best of each window, of the bids of each auction counted in sliding windows."""
     draw = market.pipeline.compute
     count = hr.ops.Sliding(size, every, bids=hr.ops.Count())
     counts = draw("counts", count, keys={market.bids("auction"): "auction"})
@@ -39,7 +39,7 @@ def _named(counts: hr.KeyedBatch) -> dict[str, object]:
 
 
 def native(market: SparkMarket, size: str = "10 seconds", every: str = "2 seconds") -> DataFrame:
-    """Counts in windows, then the windows' lists of counts, of which the best are kept."""
+    """Return the best of each window, from lists of the counts in it."""
     from pyspark.sql import functions as f
 
     bids = market.bids("auction", "date_time")

@@ -1,9 +1,11 @@
-"""Query 6, average price of a seller: the mean of what each one's last ten closed auctions went for.
+"""Query 6, average price of a seller: the mean price of each seller's last ten closed auctions.
 
-By seller, as the paper says (Megaphone's code takes the winning bidder); ten rows, the one that closes
-among them (nexmark-flink's text takes eleven); in order of their closing, and of their number where
-they close at once (nexmark-flink and Beam go by the time of the winning bid). One answer for each
-auction; the mean is a float.
+* By seller, as the paper says. (Megaphone's code takes the winning bidder.)
+* Ten rows, with the auction that closes among them. (nexmark-flink's text takes eleven.)
+* In the order of closing times, then of auction numbers. (nexmark-flink and Beam take the time of
+  the winning bid.)
+
+There is one answer for each auction. The mean is a float.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import headrace as hr
-from headrace.computation import Declaration, InputStream
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration
 from headrace.nexmark.draws import I64
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.winners import Winners, native_winners
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +33,7 @@ BY_HAND = True
 
 
 class MeanOfLast(hr.ColumnarComputation):
-    """The mean of the last values of a key, at each value, in order of time and then of another column."""
+    """The mean of a key's last values, at each value, in the order of time and then a column."""
 
     deterministic = True
 
@@ -45,7 +48,7 @@ class MeanOfLast(hr.ColumnarComputation):
         group, price = batch.group_of_row[order], batch["price"][order]
         heads = self.heads.at(batch.keys)
         before = heads["count"]
-        rank = batch.ranks  # (an order within groups leaves them where they are)
+        rank = batch.ranks  # (sorting within groups does not change ranks)
         place = before[group] + rank
         total, many = np.zeros(len(group), np.int64), np.minimum(place + 1, LAST)
         for back in range(LAST):
@@ -58,7 +61,7 @@ class MeanOfLast(hr.ColumnarComputation):
         ctx.produce("out", batch.row_keys[order], answer)
 
     def _price(self, keys: hr.Keys, price: I64, rank: I64, place: I64, back: int) -> I64:
-        """Return the price so many places before each; 0 where there is none."""
+        """Return the price ``back`` places before each row; 0 where there is none."""
         found = np.zeros(len(price), np.int64)
         here = np.flatnonzero(rank >= back)
         found[here] = price[here - back]
@@ -69,7 +72,7 @@ class MeanOfLast(hr.ColumnarComputation):
 
 
 def migratable(market: Market) -> Node:
-    """Winners by auction, then the mean of the last ten by seller."""
+    """Return the mean of the last ten winners by seller."""
     draw = market.pipeline.compute
     auctions = market.auctions("id", "expires", "seller")
     bids = market.bids("event", "auction", "price")
@@ -84,7 +87,10 @@ def _named(won: hr.KeyedBatch) -> dict[str, Any]:
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """Winners by a join, and each seller's last prices kept by hand (with RocksDB, as query 4)."""
+    """Return means of each seller's last prices, kept by hand, with winners by a join.
+
+    It needs RocksDB, as query 4.
+    """
     from headrace.nexmark.queries.spark_means import MeanOfLast as Kept
 
     sold = native_winners(market, ["expires", "seller"]).groupBy("seller")

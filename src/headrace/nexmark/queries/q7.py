@@ -1,8 +1,8 @@
-"""Query 7, highest bid: of every ten seconds the bids with the highest price; all that have it.
+"""Query 7, highest bid: all bids with the highest price of each ten seconds.
 
-Windows are half open. (In nexmark-flink's text they are closed at both ends, so a bid at an end can be
-told twice, and two columns of the answer are exchanged; in the paper they are of a minute; Megaphone
-tells the price alone.)
+Windows are half open. (In nexmark-flink's text they are closed at both ends, so a bid at an end can
+be produced twice, and two columns of the answer are exchanged. In the paper they are of a minute.
+Megaphone produces the price alone.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import headrace as hr
 from headrace.nexmark.queries.best import Best
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 WINDOW = "10s"
 PARTS = 64
-#: More bids of a window with the highest price are not looked for in plain PySpark: it stops then.
+#: In plain PySpark, a window with this many bids of the highest price, or more, is an error.
 TIES = 64
 
 
 def migratable(market: Market, window: str = WINDOW) -> Node:
-    """The best of each window in parts, into which bids are evenly divided, then the best of these."""
+    """Return the best of each window.
+
+    The best are found first in evenly divided parts of the bids, and then among these.
+    """
     draw = market.pipeline.compute
     asked = ["auction", "bidder", "date_time", "extra"]
     bids = market.bids(*asked, "price")
@@ -37,10 +40,10 @@ def migratable(market: Market, window: str = WINDOW) -> Node:
 
 
 def native(market: SparkMarket, window: str = "10 seconds") -> DataFrame:
-    """The bids with the highest prices of each window, as many as could have the same; those that do.
+    """Return the bids with the highest price of each window, of at most ``TIES`` candidates.
 
-    So what is kept of a window is some bids. (In a list for each price, or joined with the highest price,
-    all bids are kept.)
+    So only some bids of a window are kept. (With a list for each price, or a join with the highest
+    price, all bids would be kept.)
     """
     from pyspark.sql import functions as f
 

@@ -1,8 +1,8 @@
-"""Query 8, monitor new users: who registers and puts something up for sale within the same ten seconds.
+"""Query 8, monitor new users: people who register and put something up for sale in one window.
 
-Windows of ten seconds one after another, each person once, as in nexmark-flink. (The paper and
-Megaphone ask for sales within twelve hours of registering; Megaphone's code takes auctions for people.
-Beam has a row for each auction.)
+Windows are of ten seconds and follow each other. Each person is produced once, as in nexmark-flink.
+(The paper and Megaphone ask for sales within twelve hours of registering; Megaphone's code takes
+auctions for people. Beam has a row for each auction.)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import headrace as hr
 from headrace.nexmark.queries.market import Market
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ WINDOW = "10s"
 
 
 def migratable(market: Market, window: str = WINDOW) -> Node:
-    """Sellers once for each window, at its end, joined with who registered in it."""
+    """Return sellers once for each window, at its end, joined with those who registered in it."""
     draw = market.pipeline.compute
     count = hr.ops.Tumbling(window, auctions=hr.ops.Count())
     sellers = draw("sellers", count, keys={market.auctions("seller"): "seller"})
@@ -32,7 +32,7 @@ def migratable(market: Market, window: str = WINDOW) -> Node:
 
 
 def native(market: SparkMarket, window: str = "10 seconds") -> DataFrame:
-    """People and sellers once for each window, joined."""
+    """Return people and sellers once for each window, joined."""
     from pyspark.sql import functions as f
 
     people = market.people("id", "name", "date_time").groupBy(

@@ -1,7 +1,7 @@
-"""Query 9, winning bids: each auction that was sold, with the bid that won it, once it has closed.
+"""Query 9, winning bids: each auction that was sold, with the winning bid, once it has closed.
 
-(nexmark-flink tells the best bid so far again and again, and takes it back; the last one is this. Its rows
-also have both times and both ``extra``, which fill records up.)
+(nexmark-flink produces the best bid so far again and again, and retracts it; the last one is this
+answer. Its rows also have both times, and both ``extra``, which fill records up.)
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.nexmark.queries.market import Market
 from headrace.nexmark.queries.winners import Winners, native_winners
-from headrace.topology import Node
+from headrace.pipeline import Node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,12 +24,12 @@ BID = ["bidder", "channel"]
 
 
 def migratable(market: Market) -> Node:
-    """Winners by auction, with all that is told of both."""
+    """Return winners by auction, with the columns of both."""
     auctions, bids = market.auctions("id", *AUCTION), market.bids("event", "auction", "price", *BID)
     winners = Winners(AUCTION, BID)
     return market.pipeline.compute("q9", winners, keys={auctions: "id", bids: "auction"})
 
 
 def native(market: SparkMarket) -> DataFrame:
-    """The same, by a join."""
+    """Return the same, by a join."""
     return native_winners(market, AUCTION, BID)

@@ -1,4 +1,7 @@
-"""What queries 15 to 17 tell apart: days, and bids below 10 000, below 1 000 000 and above, in cents."""
+"""The groups of queries 15 to 17: days, and ranks of bids.
+
+Ranks are: below 10 000, below 1 000 000, and above, in cents.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def by_day(bids: hr.KeyedBatch) -> hr.KeyedBatch:
 
 
 def counts_by_rank(bids: hr.KeyedBatch) -> dict[str, I64]:
-    """Return how many bids there are of each rank, for each key."""
+    """Return the number of bids of each rank, for each key."""
     low, high = BOUNDS
     price = bids["price"]
     ranks = [price < low, (price >= low) & (price < high), price >= high]
@@ -29,7 +32,7 @@ def counts_by_rank(bids: hr.KeyedBatch) -> dict[str, I64]:
 
 
 def day_in_spark() -> Column:
-    """Return the day of a bid (of UTC, whatever the session's zone)."""
+    """Return the day of a bid (of UTC, whatever the session's time zone)."""
     from pyspark.sql import functions as f
 
     days = (f.unix_seconds("date_time") / 86_400).cast("int")
@@ -37,7 +40,7 @@ def day_in_spark() -> Column:
 
 
 def ranks_in_spark() -> dict[str, Column]:
-    """Return for each rank whether a bid is of it."""
+    """Return, for each rank, whether a bid is of it."""
     from pyspark.sql import functions as f
 
     low, high = BOUNDS

@@ -1,4 +1,4 @@
-"""What the native queries ask: the same events as streaming DataFrames."""
+"""The input of the native queries: the same events as streaming DataFrames."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class SparkMarket:
 
     Args:
         spark: the session.
-        options: of the source: the knobs of the timeline, and how much a trigger takes.
+        options: of the source: the parameters of the timeline, and how much a trigger takes.
         delay: how far events may be behind the newest one.
 
     Attributes:
-        longest_open_us: how long an auction is open, at most.
+        longest_open_us: the longest that an auction is open.
     """
 
     def __init__(
@@ -36,15 +36,15 @@ class SparkMarket:
         self.longest_open_us = timeline_of(self._options).longest_open_us
 
     def people(self, *columns: str) -> DataFrame:
-        """Return who registers."""
+        """Return the stream of people who register."""
         return self._read("person", columns)
 
     def auctions(self, *columns: str, by: str = "date_time") -> DataFrame:
-        """Return what is put up for sale; the watermark goes by one of the columns, if it is asked for."""
+        """Return the stream of new auctions, with a watermark on ``by`` if that is a column."""
         return self._read("auction", columns, by)
 
     def bids(self, *columns: str) -> DataFrame:
-        """Return who bids what."""
+        """Return the stream of bids."""
         return self._read("bid", columns)
 
     def _read(self, kind: str, columns: tuple[str, ...], by: str = "date_time") -> DataFrame:
@@ -54,10 +54,10 @@ class SparkMarket:
 
 
 def native_writer(query: ModuleType, market: SparkMarket) -> DataStreamWriter:
-    """Return a native query with its output mode set, in a session that keeps its state where it has to be.
+    """Return a native query with its output mode, and set the session's state store provider.
 
-    What is kept by hand needs RocksDB; for the rest the store that is Spark's default is the faster one,
-    as long as state is small.
+    State that is kept by hand needs RocksDB. For other queries Spark's default store is faster, as
+    long as state is small.
     """
     by_hand = hasattr(query, "BY_HAND")
     provider = "RocksDBStateStoreProvider" if by_hand else "HDFSBackedStateStoreProvider"

@@ -1,4 +1,7 @@
-"""What queries 4 and 6 keep by hand in plain PySpark: there, only windows can follow an aggregation."""
+"""State that queries 4 and 6 keep by hand in plain PySpark.
+
+In PySpark only windows can follow an aggregation.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 
 class RunningMean(StatefulProcessor):  # type: ignore[misc]
-    """The mean of all prices of a category so far; told after each batch that has some."""
+    """The mean of all prices of a category so far, produced after each batch that has some."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._sums = handle.getValueState("sums", "total bigint, count bigint")
@@ -27,10 +30,12 @@ class RunningMean(StatefulProcessor):  # type: ignore[misc]
 
 
 class MeanOfLast(StatefulProcessor):  # type: ignore[misc]
-    """The mean of a seller's last prices, told at each, in order of closing, then of the auction's number.
+    """The mean of a seller's last prices, produced at each price.
+
+    Prices are in the order of closing times, then of auction numbers.
 
     Args:
-        many: how many prices.
+        many: the number of prices.
     """
 
     def __init__(self, many: int) -> None:

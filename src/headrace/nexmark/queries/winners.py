@@ -1,4 +1,4 @@
-"""Winning bids: of each auction, once it has closed, the highest bid; of equal ones the earliest."""
+"""Winning bids: the highest bid of each auction, once it has closed; of equal bids the earliest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.computation import Declaration, InputStream
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration
 from headrace.nexmark.columns import not_null
 from headrace.nexmark.draws import I64
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.nexmark.queries.spark_market import SparkMarket
 
-#: A bid's rank is one number: its price, and below that how early it is.
+#: A bid's rank is one number: the price in the upper bits, and below it how early the bid is.
 _EVENT_BITS = 36
 _FIRST = (1 << _EVENT_BITS) - 1
 
@@ -26,18 +27,22 @@ _FIRST = (1 << _EVENT_BITS) - 1
 class Winners(hr.ColumnarComputation):
     """The winner of each auction, when the watermark has passed its ``expires``.
 
-    Reads auctions by ``id`` (with ``expires``) and bids by ``auction`` (with ``price`` and ``event``).
-    A bid counts from the auction's beginning to its ``expires``, both included, whatever the reserve is: so
-    nexmark-flink's queries 4 and 9 have it. (Beam and Megaphone leave out bids at ``expires`` and below the
-    reserve.) A bid may come before its auction does, if events are out of order; it is post-dated to when
-    the watermark has passed it, for then the auction is there. Who closes without a bid has no winner.
+    Reads auctions by ``id`` (with ``expires``) and bids by ``auction`` (with ``price`` and
+    ``event``). A bid counts from the auction's start to its ``expires``, both included, whatever
+    the reserve is. That is the rule of nexmark-flink's queries 4 and 9. (Beam and Megaphone leave
+    out bids at ``expires`` and below the reserve.)
 
-    Produces on ``out``, keyed by the auction's id, a microsecond after its close: what was asked of the
-    auction, the winning bid's ``price`` and ``event``, and what was asked of the bid.
+    If events are out of order, a bid may come before its auction. It is then posted to the time
+    when the watermark has passed it, because the auction is there by then. An auction that closes
+    without a bid has no winner.
+
+    Produces on ``out``, keyed by the auction's id, a microsecond after its close: the wanted
+    columns of the auction, the winning bid's ``price`` and ``event``, and the wanted columns of the
+    bid.
 
     Args:
-        auction: which columns of the auction go on, besides its id.
-        bid: which columns of the bid go on, besides its price and event.
+        auction: the wanted columns of the auction, besides its id.
+        bid: the wanted columns of the bid, besides its price and event.
     """
 
     deterministic = True
@@ -75,21 +80,21 @@ class Winners(hr.ColumnarComputation):
         else:
             rank = rank_of(batch["price"], batch["event"])
             early = self._take(batch, batch.timestamps_us, rank)
-            # (Auctions come before bids in a step: one that is not there when the watermark has passed its
-            # bid has closed, or never was.)
+            # (Auctions come before bids in a step. If the watermark has passed a bid and its
+            # auction is not there, the auction has closed or never existed.)
             early = early[batch.timestamps_us[early] >= ctx.low_watermark_us]
             if len(early):
                 self._wait(ctx, batch, early, rank)
 
     def _wait(self, ctx: hr.BatchContext, batch: hr.KeyedBatch, early: I64, rank: I64) -> None:
-        """Put bids off until all auctions of their time are there."""
+        """Post bids to a time at which all auctions of their time are there."""
         at = batch.timestamps_us[early]
         asked = {name: batch[name][early] for name in self._bid}
         values = {"at": at, "rank": rank[early], **asked}
         ctx.post(batch.row_keys[early], values, times_us=at + 1)
 
     def _take(self, batch: hr.KeyedBatch, at: I64, rank: I64) -> I64:
-        """Let auctions have the best of new bids, if it is better; return those without an auction."""
+        """Give auctions their best new bids, if better; return the rows without an auction."""
         group = batch.group_of_row
         rows = self.auctions.at(batch.keys)
         exists = rows.exists
@@ -113,9 +118,9 @@ class Winners(hr.ColumnarComputation):
 
 
 def rank_of(price: I64, event: I64) -> I64:
-    """Return numbers of which the highest is the best bid: that of the highest price, then the earliest.
+    """Return a number for each bid that is highest for the highest price, then the earliest event.
 
-    For prices and event numbers as the generator has them; events below 2^36.
+    It holds for prices and event numbers of the generator, with events below 2^36.
     """
     ranks: I64 = (price << _EVENT_BITS) + _FIRST - event
     return ranks
@@ -124,14 +129,15 @@ def rank_of(price: I64, event: I64) -> I64:
 def native_winners(
     market: SparkMarket, auction: Sequence[str], bid: Sequence[str] | None = None
 ) -> DataFrame:
-    """Bids joined with their auctions, and of each auction the best, once it has closed; in plain PySpark.
+    """Return the best bid of each auction, once it has closed, in plain PySpark.
 
-    Bids are kept for the join for as long as an auction is open at most.
+    Bids are joined with their auctions. They are kept for the join for the longest time that an
+    auction is open.
 
     Args:
-        market: where both come from.
-        auction: which columns of the auction are asked for, besides its id; ``expires`` is among them.
-        bid: which columns of the bid, besides its price and event; if not said, its price alone.
+        market: the input.
+        auction: the wanted columns of the auction, besides its id, including ``expires``.
+        bid: the wanted columns of the bid, besides its price and event; None for its price alone.
     """
     from pyspark.sql import functions as f
 
@@ -140,7 +146,7 @@ def native_winners(
     auctions = market.auctions("id", *auction, "date_time", by="expires")
     auctions = auctions.withColumnRenamed("date_time", "opens")
     bids = market.bids("auction", *columns, "date_time")
-    # (The second bound is what lets Spark forget bids: by the watermark of `expires`.)
+    # (The second bound lets Spark drop bids, by the watermark of `expires`.)
     while_open = "date_time between opens and expires"
     longest = f"date_time >= expires - interval {market.longest_open_us} microseconds"
     pairs = auctions.join(bids, f.expr(f"id = auction and {while_open} and {longest}"))

@@ -1,45 +1,52 @@
-"""The fingerprint of a pipeline's code: equal in two processes that run the same code, different otherwise.
+"""The fingerprint of a pipeline's code.
 
-A step that weak sinks have seen before its commit must be finished by the code that began it: other
-code may come to other rows under the same id. The code itself cannot be kept, so its fingerprint is.
+It is equal in two processes that run the same code, and differs if they do not.
 
-It covers what results depend on: how the pipeline is drawn, and the user's functions and classes with
-all that they refer to, as it is when the driver starts. It leaves out where code is (lines, comments,
-docstrings, file names), and counts what is installed by its name alone. A pickle would not do: it
-differs between two processes.
+Weak sinks see a step before its commit. Such a step must be finished by the code that started it,
+because other code might produce other rows under the same id. The code itself cannot be stored, so
+its fingerprint is.
 
-* ``walk``: goes through objects, each once, in an order that is the same in every process.
-* ``kinds``: how each kind of object is taken apart; ``objects``: those that are of no such kind.
-* ``code``: what bytecode says and refers to; ``imported``: modules that only running code imports.
-* ``owners``: what is the user's, and what is installed.
+The fingerprint covers everything that results depend on: the topology, and the user's functions and
+classes with all that they refer to, as of the start of the driver. It leaves out where code is:
+lines, comments, docstrings, file names. Installed code counts by its name alone. A pickle would not
+do, because it differs between two processes.
+
+- ``walk`` goes through objects, each once, in an order that is the same in every process.
+- ``kinds`` says how each kind of object is taken apart; ``objects`` does so for those of no such
+  kind.
+- ``code`` says what is in bytecode and what it refers to; ``imported`` finds modules that only
+  running code imports.
+- ``owners`` says what is the user's, and what is installed.
 """
 
 from __future__ import annotations
 
 import warnings
 
-from headrace.columnar import ColumnarComputation
-from headrace.computation import Computation
+from headrace.computation.columnar import ColumnarComputation
+from headrace.computation.computation import Computation
+from headrace.pipeline import Pipeline
 from headrace.runners.fingerprint.kinds import how
 from headrace.runners.fingerprint.owners import Owners
 from headrace.runners.fingerprint.walk import Walk
-from headrace.topology import Pipeline
 
-#: How fingerprints are made. Those of two ways cannot be compared (:meth:`Intent.is_of_other_code`).
+#: The version of the method. Fingerprints of two versions cannot be compared
+#: (:meth:`headrace.ledger.intent.Intent.is_of_other_code`).
 WAY = "2"
 
 
 def fingerprint(pipeline: Pipeline) -> str:
     """Return the fingerprint of the code that computes a pipeline's results.
 
-    Sinks are left out, and where sources are.
+    Sinks count only by their names and streams. The locations of sources are left out.
 
-    Cost: all that the user's functions refer to is looked at once. That is some milliseconds, also where
-    they use numpy and pandas; a second for a hundred thousand lists in a global.
+    Cost: all objects that the user's functions refer to are visited once. This takes some
+    milliseconds, even for functions that use NumPy and pandas, and a second for a global that holds
+    a hundred thousand lists.
     """
     walk = Walk(Owners(_packages(pipeline)), how)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # (Python warns of taking iterators apart)
+        warnings.simplefilter("ignore")  # Python warns about iterators that are taken apart
         for part in _parts(pipeline):
             walk.add(part)
     return f"{WAY}:{walk.digest}"
@@ -64,7 +71,10 @@ def _parts(pipeline: Pipeline) -> list[object]:
 
 
 def _packages(pipeline: Pipeline) -> set[str]:
-    """Return the modules that are the user's wherever they are: where it is drawn, and computed."""
+    """Return modules that count as the user's wherever they are installed.
+
+    These are the module that builds the pipeline and those of its computations.
+    """
     kinds = [kind for node in pipeline.nodes.values() for kind in type(node.computation).__mro__]
     computing = (Computation, ColumnarComputation)
     return {pipeline.drawn_in, *(kind.__module__ for kind in kinds if issubclass(kind, computing))}

@@ -1,4 +1,4 @@
-"""What bytecode says, whatever its lines and docstrings; and the names and modules that it refers to."""
+"""What bytecode says, apart from lines and docstrings, and the names and modules it refers to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONSTS = re.compile(
 )
 _EXTENDED, _STORE_NAME = dis.opmap["EXTENDED_ARG"], dis.opmap["STORE_NAME"]
 _IMPORT = dis.opmap["IMPORT_NAME"]
-_HAS_DOCSTRING = 0x4000000  # of co_flags, since Python 3.13
+_HAS_DOCSTRING = 0x4000000  # in co_flags, since Python 3.13
 
 
 class Import(NamedTuple):
@@ -25,9 +25,10 @@ class Import(NamedTuple):
 
 
 def said_by(code: CodeType) -> tuple[tuple[Any, ...], list[Any]]:
-    """Return what code says without its constants, and these in the order of their use.
+    """Return the content of code without its constants, and these in the order of their use.
 
-    A docstring is a constant that no code uses; to have one or none moves the others.
+    A docstring is a constant that no instruction uses. It shifts the indices of other constants, so
+    indices are left out.
     """
     words, consts = bytearray(code.co_code), []
     ops = code.co_code[::2]
@@ -61,7 +62,7 @@ def _clear_argument(words: bytearray, ops: bytes, at: int) -> None:
 
 
 def _is_docstring(code: CodeType, ops: bytes, at: int) -> bool:
-    """Say whether a constant becomes the ``__doc__`` of a class, or of a module."""
+    """Return whether a constant becomes the ``__doc__`` of a class or a module."""
     after = at + 1
     if after >= len(ops) or ops[after] != _STORE_NAME:
         return False
@@ -69,7 +70,7 @@ def _is_docstring(code: CodeType, ops: bytes, at: int) -> bool:
 
 
 def within(code: CodeType) -> Iterator[CodeType]:
-    """Yield code, and all code within it."""
+    """Yield the code and all code nested in it."""
     todo = [code]
     while todo:
         code = todo.pop()
@@ -78,17 +79,17 @@ def within(code: CodeType) -> Iterator[CodeType]:
 
 
 def names_of(code: CodeType) -> list[str]:
-    """Return the names that code, and the code within it, refers to."""
+    """Return the names that the code and code nested in it refer to."""
     return sorted({name for part in within(code) for name in part.co_names})
 
 
 def texts_of(code: CodeType) -> list[str]:
-    """Return the texts in code, and in the code within it, that are no docstrings."""
+    """Return the texts in the code and in code nested in it, except docstrings."""
     return sorted({c for part in within(code) for c in said_by(part)[1] if type(c) is str})
 
 
 def imports_of(code: CodeType) -> list[Import]:
-    """Return what code imports when it runs, and the code within it."""
+    """Return the imports that the code and code nested in it do when they run."""
     found = {
         item for part in within(code) if _IMPORT in part.co_code[::2] for item in _imports_in(part)
     }

@@ -1,7 +1,8 @@
-"""Modules that code imports when it runs: they count by their source, whether they are loaded or not.
+"""Modules that code imports when it runs.
 
-To load them would run the user's code before its time. And what a process has loaded differs from what
-the next one has, when it takes the fingerprint. So each counts as a whole, with what it imports in turn.
+They count by their source, whether they are loaded or not. Loading them would run the user's code
+too early. Also, one process may have loaded other modules than the next when the fingerprint is
+taken. So each module counts as a whole, along with the modules that it imports.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from headrace.runners.fingerprint.code import Import, imports_of, names_of, text
 from headrace.runners.fingerprint.owners import compiled_file
 from headrace.runners.fingerprint.walk import Parts, Walk
 
-#: Who uses these may import a module whose name is a text.
+#: Code that uses these may import a module whose name is in a text.
 _ANY_MODULE = frozenset({"import_module", "__import__"})
 _MODULE = re.compile(r"\.*[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class Imported(NamedTuple):
-    """A module that running code imports, if there is one of this name."""
+    """A module that running code imports, if it exists."""
 
     name: str
 
@@ -55,7 +56,7 @@ def _modules_of(item: Import, package: str, names: list[str]) -> list[str]:
 def _absolute(name: str, package: str) -> str | None:
     try:
         return importlib.util.resolve_name(name, package)
-    except ImportError:  # it is not in a package: this import fails when it is run
+    except ImportError:  # outside of a package: this import fails when it runs
         return None
 
 
@@ -65,7 +66,7 @@ def _with_parents(name: str) -> list[str]:
 
 
 def take_imported_apart(walk: Walk, item: Imported) -> Parts:
-    """Return the code of a module, and the modules that this imports."""
+    """Return the code of a module, and the modules that it imports."""
     if not walk.is_new_name(Imported, item.name):
         return []
     spec = _found(walk, item.name)
@@ -79,7 +80,7 @@ def take_imported_apart(walk: Walk, item: Imported) -> Parts:
 
 
 def _found(walk: Walk, name: str) -> ModuleSpec | None:
-    """Return where a module of the user's is, and load nothing for it."""
+    """Return the spec of a user's module without loading anything. None for other modules."""
     path: list[str] | None = None
     spec = None
     for above in _with_parents(name):
@@ -98,7 +99,7 @@ def _spec_of(name: str, path: list[str] | None) -> ModuleSpec | None:
         finders = (finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec"))
         return next((spec for find in finders if (spec := find(name, path)) is not None), None)
     spec, file = getattr(loaded, "__spec__", None), getattr(loaded, "__file__", None)
-    if spec is None and isinstance(file, str):  # it is run as a script
+    if spec is None and isinstance(file, str):  # it runs as a script
         return importlib.util.spec_from_file_location(name, file)
     return spec
 
@@ -126,17 +127,20 @@ def _source_of(name: str, spec: ModuleSpec) -> bytes | str | None:
 
 
 def _loaded(name: str) -> object:
-    """Return what is another object after a module was loaded anew; None while it is not loaded."""
+    """Return an object that changes when a module is loaded again; None if it is not loaded."""
     module = sys.modules.get(name)
     return module and (getattr(module, "__spec__", None) or module)
 
 
-#: What was read of files, and as what the module was loaded then.
+#: File name → the module as it was loaded when the file was read, and the content.
 _AS_LOADED: dict[str, tuple[object, bytes]] = {}
 
 
 def _read(file: str, loaded: object) -> bytes:
-    """Return a file as the process has loaded it, or will: that does not change with the file."""
+    """Return a file's content as the process has loaded it or will load it.
+
+    Later changes of the file do not count, unless the module is loaded again.
+    """
     before, text = _AS_LOADED.get(file, (None, None))
     is_as_it_was = loaded is not None and (before is None or before is loaded)
     if text is None or not is_as_it_was:
@@ -149,7 +153,7 @@ def _read(file: str, loaded: object) -> bytes:
 def _compiled(source: bytes | str) -> CodeType | None:
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):  # nobody can import it
+    except (SyntaxError, ValueError):  # it cannot be imported
         return None
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -160,6 +164,7 @@ def _compiled(source: bytes | str) -> CodeType | None:
 def _drop_docstring(
     node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
 ) -> None:
-    if ast.get_docstring(node, clean=False) is not None:  # (a body that is nothing else stays one)
+    # a body with nothing else must not become empty
+    if ast.get_docstring(node, clean=False) is not None:
         nothing = ast.copy_location(ast.Pass(), node.body[0])
         node.body[:1] = [] if len(node.body) > 1 else [nothing]

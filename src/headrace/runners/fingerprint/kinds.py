@@ -1,4 +1,4 @@
-"""How each kind of object is taken apart: it says what it is, and returns its parts."""
+"""How each kind of object is taken apart: what it is, and its parts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 
+from headrace.pipeline import Injector, Node, SinkNode, Stream
+from headrace.pipeline.graph import PipelineGraph
+from headrace.pipeline.sink import Sink
+from headrace.pipeline.source import Source
 from headrace.runners.fingerprint.code import said_by
 from headrace.runners.fingerprint.imported import Imported, take_imported_apart
 from headrace.runners.fingerprint.objects import members_of, take_object_apart
 from headrace.runners.fingerprint.owners import is_static
 from headrace.runners.fingerprint.referred import InModule, referred_by, take_module_apart
 from headrace.runners.fingerprint.walk import Parts, Walk
-from headrace.runners.shipping import META, STRUCT_OPTIONS
-from headrace.sinks.base import Sink
-from headrace.sources.base import Source
-from headrace.topology import Injector, Node, SinkNode, Stream
-from headrace.topology.drawn import Drawn
+from headrace.runners.spark.code_shipping import META, STRUCT_OPTIONS
 
-#: What Python itself notes of a class, or makes of what else it has.
+#: Names of a class that Python itself adds or derives from others.
 _OF_PYTHON = frozenset({
     "__module__", "__doc__", "__firstlineno__", "__static_attributes__", "__annotations_cache__",
     "__abstractmethods__", "_abc_impl", "__slots__", "__match_args__", "__parameters__",
@@ -34,7 +34,7 @@ _BUILT_IN = (
 
 
 def how(kind: type) -> Callable[[Walk, Any], Parts]:
-    """Return how objects of a type are taken apart."""
+    """Return the function that takes objects of a type apart."""
     exactly = _EXACTLY.get(kind)
     if exactly is not None:
         return exactly
@@ -86,7 +86,8 @@ def _set(walk: Walk, item: set[Any] | frozenset[Any]) -> Parts:
 
 def _function(walk: Walk, item: types.FunctionType) -> Parts:
     registry = getattr(item, "registry", None)
-    if isinstance(registry, types.MappingProxyType):  # of functools.singledispatch: no cache of it
+    # functools.singledispatch: leave out its cache
+    if isinstance(registry, types.MappingProxyType):
         walk.say("dispatch", item.__module__, item.__qualname__)
         return (
             [dict(registry)] if walk.owners.is_users(item.__module__) else _foreign(walk, registry)
@@ -98,13 +99,13 @@ def _function(walk: Walk, item: types.FunctionType) -> Parts:
 
 
 def _foreign(walk: Walk, registry: types.MappingProxyType[type, Any]) -> Parts:
-    """Return what the user registered at a library's function."""
+    """Return the functions that the user registered with a library's function."""
     by_name = walk.owners.counts_by_name
     return [part for pair in registry.items() if not by_name(pair[1]) for part in pair]
 
 
 def _code_of(walk: Walk, item: types.FunctionType) -> Parts:
-    """Return a function's code with what it refers to; that of a library's counts by its name."""
+    """Return a function's code and what it refers to. Code of a library counts by its name."""
     owner, code = item.__globals__.get("__name__", item.__module__), item.__code__
     if not walk.owners.is_users(owner):
         walk.say("function of", owner, code.co_qualname)
@@ -121,7 +122,7 @@ def _held_by(item: types.FunctionType) -> Parts:
     for cell in item.__closure__ or ():
         try:
             parts += ["cell", cell.cell_contents]
-        except ValueError:  # it is empty as yet
+        except ValueError:  # it is still empty
             parts.append("empty cell")
     return [*parts, members_of(item)]
 
@@ -155,7 +156,7 @@ def _fields_of(item: Any) -> Parts:
 
 
 def _module(walk: Walk, item: types.ModuleType) -> Parts:
-    """(One that is no name in code, but a value: who knows what is taken of it.)"""
+    """Take apart a module that is a value. Anything in it may be used."""
     return [InModule(item.__name__, vars(item), (), whole=True)]
 
 
@@ -202,13 +203,16 @@ def _factory(walk: Walk, item: Any) -> Parts:
 
 
 def _weak(walk: Walk, item: object) -> Parts:
-    """(What it refers to may be gone at any time.)"""
+    """Leave out the target of a weak reference. It may disappear at any time."""
     walk.say("weak", type(item).__qualname__)
     return []
 
 
 def _drawn(walk: Walk, item: object) -> Parts:
-    """(A handler has no use for it; it is drawn, and counts as that.)"""
+    """Count a part of the pipeline by its type. The topology counts elsewhere.
+
+    Handlers do not use such objects.
+    """
     walk.say("drawn", type(item).__qualname__)
     return []
 
@@ -248,5 +252,5 @@ _AND_BELOW: list[tuple[Any, Callable[[Walk, Any], Parts]]] = [
         ),
         _weak,
     ),
-    ((Drawn, Source, Sink, Node, Injector, SinkNode, Stream), _drawn),
+    ((PipelineGraph, Source, Sink, Node, Injector, SinkNode, Stream), _drawn),
 ]  # fmt: skip

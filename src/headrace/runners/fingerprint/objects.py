@@ -1,4 +1,4 @@
-"""Objects of classes: taken apart by their members, or as pickling would do it."""
+"""How instances of classes are taken apart: by their members, or in the way of pickle."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _CALLED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, func
 
 
 def take_object_apart(walk: Walk, item: object) -> Parts:
-    """Return an object's class and what is in it."""
+    """Return an object's class and its content."""
     kind = type(item)
     walk.say("object")
     return [kind, *_content(walk, item, kind)]
 
 
 def members_of(item: object) -> dict[str, Any]:
-    """Return what an object has in attributes and slots, but what its class keeps in it of its own."""
+    """Return an object's attributes and slots, without docstring and cached properties."""
     kind = type(item)
     try:
         found = dict(vars(item))
-    except Exception:  # it has none, or makes them up
+    except Exception:  # it has none, or computes them
         found = {}
     found.pop("__doc__", None)
     for name in list(found):
@@ -46,7 +46,7 @@ def _slots_of(item: object, kind: type) -> dict[str, Any]:
             if type(slot) is types.MemberDescriptorType:
                 try:
                     found[f"{base.__qualname__}.{name}"] = slot.__get__(item, kind)
-                except AttributeError:  # it is empty
+                except AttributeError:  # the slot is empty
                     continue
     return found
 
@@ -70,7 +70,7 @@ def _content(walk: Walk, item: Any, kind: type) -> Parts:
 
 
 def _from_above(walk: Walk, item: Any, kind: type) -> Parts:
-    """Return what an object of the user's class is as one of a class of Python's."""
+    """Return the content that an object of a user's class has as one of Python's classes."""
     if issubclass(kind, dict):
         return [dict(dict.items(item))]
     if issubclass(kind, list):
@@ -84,7 +84,7 @@ def _from_above(walk: Walk, item: Any, kind: type) -> Parts:
 def _as_pickled(walk: Walk, item: Any) -> Parts:
     try:
         reduced = item.__reduce_ex__(4)
-    except Exception:  # it cannot be taken apart: what can be seen in it counts
+    except Exception:  # it cannot be taken apart: use what can be seen in it
         walk.say("whole")
         return [members_of(item), *_seen_in(walk, item)]
     return _reduced(walk, item, reduced)
@@ -101,7 +101,7 @@ def _reduced(walk: Walk, item: Any, reduced: Any) -> Parts:
 
 
 def _seen_in(walk: Walk, item: Any) -> Parts:
-    """Return the code and the plain values that an object holds, as Python's collector sees it."""
+    """Return code and plain values in an object, as Python's garbage collector sees it."""
     found = [part for part in gc.get_referents(item) if part is not type(item)]
     return [part for part in found if _is_telling(walk, part)]
 
@@ -112,6 +112,6 @@ def _is_telling(walk: Walk, part: Any) -> bool:
 
 
 def _reduces_itself(kind: type) -> bool:
-    """Say whether objects of a class say themselves how they are taken apart."""
+    """Return whether a class defines how pickle takes its objects apart."""
     own = [vars(base) for base in kind.__mro__[:-1]]
     return any(name in of for of in own for name in ("__reduce_ex__", "__reduce__", "__getstate__"))

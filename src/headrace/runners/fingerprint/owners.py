@@ -1,4 +1,7 @@
-"""What of a process is the user's, and what is installed: a library's, Python's, or Headrace's."""
+"""Which code in a process is the user's, and which is installed.
+
+Installed code belongs to a library, to Python or to Headrace.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headrace.runners.shipping import is_installed
+from headrace.runners.spark.code_shipping import is_installed
 
 _HEADRACE = "headrace"
 _PYTHON = frozenset({*sys.builtin_module_names, *sys.stdlib_module_names})
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
-#: Folders that packages are installed into.
+#: Names of folders into which packages are installed.
 _SITES = frozenset({"site-packages", "dist-packages"})
-_MADE_AT_RUN_TIME = 1 << 9  # of a class's flags
+_MADE_AT_RUN_TIME = 1 << 9  # a flag of a class
 
 
 class Owners:
-    """Says whose modules are.
+    """Decides which modules are the user's.
 
     Args:
-        modules: names of modules that are the user's wherever they are, with all of their packages.
+        modules: names of modules that are the user's wherever they are, along with their packages.
 
     Attributes:
-        of_process: the names of what another process has, too, but otherwise: by where they lie.
+        of_process: names of objects that every process has, but with other content, by ``id()``.
     """
 
     def __init__(self, modules: Iterable[str] = ()) -> None:
@@ -41,7 +44,7 @@ class Owners:
         self.of_process = _of_process()
 
     def is_users(self, name: str | None) -> bool:
-        """Say whether a module is the user's; one that is in no file is."""
+        """Return whether a module is the user's. One without a file is, unless it is Python's."""
         known = self._known.get(name)
         if known is None:
             assert name is not None
@@ -49,7 +52,7 @@ class Owners:
         return known
 
     def is_users_spec(self, name: str, spec: ModuleSpec) -> bool:
-        """Say whether a module is the user's that need not be loaded."""
+        """Return whether a module is the user's. It need not be loaded."""
         if name in sys.modules:
             return self.is_users(name)
         return self._is_own(name) or (_top(name) != _HEADRACE and not _is_installed(name, spec))
@@ -64,36 +67,36 @@ class Owners:
         return _top(name) in self._own
 
     def compiled(self, name: str | None) -> bytes | None:
-        """Return the digest of a module of the user's that is machine code; None for another one."""
+        """Return the digest of a user's module that is machine code; None for any other module."""
         if name is None or not self.is_users(name):
             return None
         return compiled_file(getattr(sys.modules.get(name), "__file__", None))
 
     def counts_by_name(self, item: Any) -> bool:
-        """Say whether a function or class is a library's, and is there under its name."""
+        """Return whether a function or class is a library's and can be found there by its name."""
         module, name = getattr(item, "__module__", None), getattr(item, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(name, str) or self.is_users(module):
             return False
         found: Any = sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, "__dict__", {}).get(part)
-            found = getattr(found, "__func__", found)  # a static method, or one of the class
+            found = getattr(found, "__func__", found)  # a static method or a class method
         return found is item
 
 
 @functools.cache
 def compiled_file(file: str | None) -> bytes | None:
-    """Return the digest of a module's file, where that is machine code and not Python."""
+    """Return the digest of a module's file if it is machine code, not Python."""
     if file is None or not file.endswith(_COMPILED):
         return None
     try:
         return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).digest()
-    except OSError:  # (it is gone; the process goes on)
+    except OSError:  # it was deleted, and the process runs on
         return None
 
 
 def is_static(kind: type) -> bool:
-    """Say whether a class is one of C, which no program makes when it runs."""
+    """Return whether a class is defined in C, so that no program creates it at run time."""
     return not kind.__flags__ & _MADE_AT_RUN_TIME
 
 
@@ -117,7 +120,10 @@ def _top(name: str) -> str:
 
 
 def _package_of(name: str) -> str:
-    """Return the installed package whose file a module is, which its name need not say."""
+    """Return the installed package that a module's file belongs to; "" if it belongs to none.
+
+    The package may have another name than the module.
+    """
     file = getattr(sys.modules.get(name), "__file__", None)
     parts = Path(file).resolve().parts if isinstance(file, str) else ()
     after = [index + 1 for index, part in enumerate(parts[:-1]) if part in _SITES]
@@ -126,7 +132,7 @@ def _package_of(name: str) -> str:
 
 def _is_in_installed_file(name: str, module: ModuleType | None) -> bool:
     file = getattr(module, "__file__", None)
-    if isinstance(file, str):  # (a file of the user's may have the name of a module of Python)
+    if isinstance(file, str):  # a user's file may have the name of a module of Python
         return is_installed(file)
     return _are_installed(name, getattr(module, "__path__", ()))
 
@@ -138,5 +144,5 @@ def _is_installed(name: str, spec: ModuleSpec) -> bool:
 
 
 def _are_installed(name: str, folders: Iterable[Any]) -> bool:
-    """Say whether a module without a file is installed; it may have folders."""
+    """Return whether a module without a file is installed. It may have folders."""
     return _top(name) in _PYTHON or any(is_installed(str(folder)) for folder in folders)

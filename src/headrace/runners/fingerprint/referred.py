@@ -1,4 +1,4 @@
-"""What code refers to by name: globals, what is in the modules among them, and what it imports."""
+"""What code refers to by name: globals, attributes of modules among them, and imports."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from headrace.runners.fingerprint.code import names_of
 from headrace.runners.fingerprint.imported import imported_by
 from headrace.runners.fingerprint.walk import Parts, Walk
 
-#: Where a module is, and how it came to be loaded.
+#: Names that say where a module is and how it was loaded. They are left out.
 _PLACE = frozenset({
     "__builtins__", "__cached__", "__doc__", "__file__", "__loader__", "__name__", "__package__",
     "__path__", "__spec__",
 })  # fmt: skip
-#: Who uses these may come to a name that is nowhere in the code: in a module, or in its own.
+#: Code that uses these may use names that it does not spell out: of any module, or of its own.
 _ANY_NAME = frozenset({"getattr", "vars", "__dict__", "attrgetter", "methodcaller"})
 _ANY_GLOBAL = frozenset({"eval", "exec", "globals"})
 _NOWHERE = object()
 
 
 class InModule(NamedTuple):
-    """What code refers to of a module: names, or the whole of it."""
+    """What code refers to in a module: some names, or all of it."""
 
     name: str
     space: dict[str, Any]
@@ -30,7 +30,13 @@ class InModule(NamedTuple):
 
 
 def referred_by(walk: Walk, code: CodeType, space: dict[str, Any]) -> Parts:
-    """Return what code refers to whose globals are given."""
+    """Return what code refers to.
+
+    Args:
+        walk: the walk.
+        code: the code.
+        space: its globals.
+    """
     names = tuple(names_of(code))
     any_name = not _ANY_NAME.isdisjoint(names)
     any_global = not _ANY_GLOBAL.isdisjoint(names) or {"modules", "__name__"}.issubset(names)
@@ -47,7 +53,7 @@ def referred_by(walk: Walk, code: CodeType, space: dict[str, Any]) -> Parts:
 
 
 def take_module_apart(walk: Walk, item: InModule) -> Parts:
-    """Return what is referred to of a module, and of modules that it has under these names."""
+    """Return what is referred to in a module, and in modules that it holds under these names."""
     parts: Parts = []
     seen, todo = set(), [item]
     while todo:
@@ -69,5 +75,5 @@ def take_module_apart(walk: Walk, item: InModule) -> Parts:
 def _wanted(space: dict[str, Any], names: tuple[str, ...], whole: bool) -> list[str]:
     if whole:
         return sorted(name for name in space if name not in _PLACE)
-    # (a function of this name makes what is not there as yet)
+    # A function of this name creates attributes on demand.
     return [*(name for name in names if name not in _PLACE), "__getattr__"]

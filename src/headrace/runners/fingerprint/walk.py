@@ -1,4 +1,4 @@
-"""A walk through objects: each is looked at once, in an order that is the same in every process."""
+"""A walk through objects. Each is visited once, in an order that is the same in every process."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ PLAIN = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
 })  # fmt: skip
 _FLAT = PLAIN - {type(NotImplemented)}
-#: What Python may make one object of, or two, as it likes.
+#: Types whose equal objects Python may share or not, as it likes.
 _UNNUMBERED = frozenset({tuple, frozenset})
 
 Parts = list[Any]
 How = Callable[[type], Callable[["Walk", Any], Parts]]
 
-#: An element of a set is told from others by so many of its parts, at most,
+#: Maximum number of objects that are visited to compute the sort key of an element of a set.
 _PARTS_OF_A_KEY = 1_000
-#: and by what is in sets so deep within it.
+#: Maximum depth of nested sets whose elements count for such a key.
 _DEEPEST_KEY = 8
 
 
 class Walk:
-    """Goes through objects, and hashes what it sees.
+    """Visits objects and hashes what it sees.
 
     Args:
-        owners: whose modules are.
-        how: returns how objects of a type are taken apart: that says what they are, and returns
-            their parts.
-        by_name: whether code counts by its name and line: to find an order in this process only.
-        most: so many things are looked at; None for all.
-        depth: how many sets it is within.
+        owners: decides which modules are the user's.
+        how: returns a function for a type. The function says what an object of this type is, and
+            returns its parts.
+        by_name: whether code counts by its name and line only. This serves to find an order within
+            this process.
+        most: maximum number of objects to visit; None for no limit.
+        depth: how many sets the walk is inside of.
     """
 
     def __init__(
@@ -45,17 +46,17 @@ class Walk:
         self._how, self._left, self._depth = how, most, depth
         self._hash = hashlib.blake2b(digest_size=16)
         self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []  # what has a number must keep its address
+        self._kept: list[Any] = []  # objects with a number must keep their address
         self._names: set[tuple[int, str]] = set()
         self._keys: dict[int, str] = {}  # of elements of sets
 
     @property
     def digest(self) -> str:
-        """The fingerprint of what was added so far."""
+        """The fingerprint of everything that was added so far."""
         return self._hash.hexdigest()
 
     def say(self, *words: str | bytes | float | None) -> None:
-        """Add words: what is known of an object besides its parts."""
+        """Add what is known of an object apart from its parts."""
         for word in words:
             if type(word) is bytes:
                 said, kind = word, b"b"
@@ -66,7 +67,7 @@ class Walk:
             self._hash.update(b"%b%d:%b" % (kind, len(said), said))
 
     def add(self, item: Any) -> None:
-        """Add an object, and all that it refers to."""
+        """Add an object and everything that it refers to."""
         todo = [item]
         while todo and self._may_go_on():
             item = todo.pop()
@@ -94,14 +95,14 @@ class Walk:
         return True
 
     def is_new_name(self, of: Any, name: str) -> bool:
-        """Say whether a name of an object was asked for for the first time."""
+        """Return whether this is the first time that a name of an object is looked up."""
         before = len(self._names)
         self._kept.append(of)
         self._names.add((id(of), name))
         return len(self._names) > before
 
     def flat(self, kind: str, items: Iterable[Any]) -> bool:
-        """Add a list of plain values at once; say whether they are."""
+        """Add a list of plain values at once. Return False for any other list."""
         found = list(items)
         if not _FLAT.issuperset(map(type, found)):
             return False
@@ -109,7 +110,7 @@ class Walk:
         return True
 
     def flat_set(self, kind: str, items: Iterable[Any]) -> bool:
-        """Add a set of plain values and tuples of such at once; say whether it is one."""
+        """Add a set of plain values and tuples of such at once. Return False for any other set."""
         found = list(items)
         kinds = {type(part) for item in found if type(item) is tuple for part in item}
         if not _FLAT.issuperset(kinds | (set(map(type, found)) - {tuple})):
@@ -120,8 +121,8 @@ class Walk:
     def in_order(self, items: Iterable[Any]) -> Parts:
         """Return the elements of a set in an order that is the same in every process.
 
-        The order is by what they are, with code by its name: what code refers to may be much, and may
-        be the set itself. (Where it does not tell two of them apart, their order is by chance.)
+        The order follows from their content, in which code counts by its name. (What code refers to
+        may be large, and may be the set itself.) Elements with the same key are in arbitrary order.
         """
         found = list(items)
         if not self.by_name:
@@ -133,7 +134,7 @@ class Walk:
         return []
 
     def _known_key(self, item: Any) -> str:
-        """Return the key of an element that may be in many sets."""
+        """Return the key of an element, and remember it, since it may be in many sets."""
         key = self._keys.get(id(item))
         if key is None:
             key = self._keys[id(item)] = self._key(item, _PARTS_OF_A_KEY)
@@ -147,4 +148,4 @@ class Walk:
 
 
 def _bytes_of(item: Any) -> bytes:
-    return marshal.dumps(item, 2)  # (later versions tell interned texts from others)
+    return marshal.dumps(item, 2)  # later versions distinguish interned texts

@@ -1,4 +1,4 @@
-"""The side of a raw file that says where it is read."""
+"""The part of a raw file that keeps track of where it is read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 
 
 class RandomAccess(io.RawIOBase):
-    """A file that can be read from anywhere. Subclasses say how to seek and how to read."""
+    """A file that can be read at any position. Subclasses define how to seek and how to read."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Catalogs: which files were read, of any number of them, in little memory.
+"""Catalogs: a compact record of which files were read, for any number of files.
 
-A file takes some sixty bytes: a hash of its name, what it is known by, and how far it was read. Catalogs
-are files in the pipeline's storage, named by their content; new ones are merged with old ones as they
-grow, so there are few.
+A file takes some sixty bytes: the hash of its name, what identifies it, and how far it was read.
+Catalogs are files in the pipeline's storage, named by their content. As new catalogs are written
+they are merged with older ones, so there are only a few.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from headrace.errors import AlreadyExists, Damaged, NotFound
 from headrace.sources.files.position import CatalogRef, FileRead
 from headrace.storage.base import Store
 
-#: Where catalogs are in the storage.
+#: The folder of catalogs in the storage.
 FOLDER = "files-read/"
-#: A catalog of more bytes is none: of some ten million files.
+#: Maximum size of a catalog, packed or unpacked: that of some sixteen million files.
 _MOST_BYTES = 1 << 30
-#: A catalog is merged with the one before it that has fewer times so many files as it has.
+#: A new catalog is merged with the one before it if that has less than this many times its files.
 _GROWTH = 8
-#: Catalogs that were merged into others stay for as many more merges: an older checkpoint may be opened.
+#: Replaced catalogs are kept for this many more merges, since an older checkpoint may be opened.
 _STAY = 32
-#: A file that is gone is remembered while there are fewer of them than this, or than half of all.
+#: Files that are gone are forgotten once there are more than this, and more than files that exist.
 _GONE_FILES = 10_000
 
 _ROW = np.dtype(
@@ -42,7 +42,7 @@ _WHOLE, _UNENDED, _LEFT, _COPY = 1, 2, 4, 8
 
 
 def name_hash(name: str) -> int:
-    """Return the hash that a file's (escaped) name has in catalogs."""
+    """Return the hash by which catalogs know a file's (escaped) name."""
     return xxhash.xxh3_64_intdigest(name.encode())
 
 
@@ -53,12 +53,12 @@ def name_hashes(names: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 
 def id_number(of: str) -> int:
-    """Return what a file is known by as a number."""
+    """Return a file's id as a number."""
     return int(of) & (1 << 64) - 1 if of.isdecimal() else xxhash.xxh3_64_intdigest(of.encode())
 
 
 class Catalog:
-    """Files that were read, sorted by the hashes of their names. Never changed."""
+    """Files that were read, sorted by the hashes of their names. Immutable."""
 
     def __init__(self, rows: Rows | None = None) -> None:
         self.rows = np.empty(0, _ROW) if rows is None else rows
@@ -68,14 +68,14 @@ class Catalog:
         return len(self.rows)
 
     def find(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """Return where names are, by their hashes; -1 for those that are not here."""
+        """Return the rows of names, by their hashes; -1 for names that are not in the catalog."""
         at = np.searchsorted(self.rows["name"], hashes)
         at[at == len(self.rows)] = 0
         found = self.rows["name"][at] == hashes if len(self.rows) else np.zeros(len(hashes), bool)
         return np.where(found, at, -1)
 
     def with_id(self, of: int) -> npt.NDArray[np.int64]:
-        """Return where files are that are known by an id, as a number."""
+        """Return the rows of files with an id, which is given as a number."""
         if self._by_id is None:
             self._by_id = np.argsort(self.rows["id"], kind="stable")
         ids, wanted = self.rows["id"], np.uint64(of)
@@ -84,12 +84,12 @@ class Catalog:
         return self._by_id[low:high]
 
     def is_left(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Say of which rows nothing is known of the name any more."""
+        """Return which rows are tombstones: their names are no longer known."""
         left: npt.NDArray[np.bool_] = (self.rows["flags"][at] & _LEFT) != 0
         return left
 
     def hash_at(self, at: int) -> int:
-        """Return the hash of the name of a file."""
+        """Return the hash of a file's name."""
         return int(self.rows["name"][at])
 
     def entry(self, at: int, name: str) -> FileRead:
@@ -109,7 +109,7 @@ def rows_of(entries: Sequence[FileRead], left: Iterable[int] = ()) -> Rows:
 
     Args:
         entries: the files.
-        left: the hashes of names of which nothing is known any more.
+        left: the hashes of names that are no longer known; they become tombstones.
     """
     rows = np.array(
         [
@@ -129,23 +129,23 @@ def rows_of(entries: Sequence[FileRead], left: Iterable[int] = ()) -> Rows:
 
 
 def without_left(rows: Rows) -> Rows:
-    """Return the rows of names of which something is known."""
+    """Return the rows that are not tombstones."""
     known: Rows = rows[(rows["flags"] & _LEFT) == 0]
     return known
 
 
 def merged(older: Rows, newer: Rows) -> Rows:
-    """Return the rows of both; of a file that is in both, what is newer."""
+    """Return the rows of both; for a file in both, the newer row."""
     old = older[~np.isin(older["name"], newer["name"])] if len(older) else older
     both = np.concatenate([old, newer])
     return both[np.argsort(both["name"], kind="stable")]
 
 
 def _owner_in(file: str) -> str:
-    """Return the word of a source in the name of its catalog.
+    """Return the owner in the name of a catalog: a word that identifies a source.
 
     Raises:
-        Damaged: for a name that none of ours has.
+        Damaged: for a name that is not the name of a catalog.
     """
     parts = file.split("/")
     if len(parts) != 3 or f"{parts[0]}/" != FOLDER:
@@ -157,8 +157,8 @@ def read_catalog(store: Store, file: str) -> bytes:
     """Return the content of a catalog.
 
     Raises:
-        NotFound: when it is gone.
-        Damaged: for a name that none of ours has.
+        NotFound: if it is gone.
+        Damaged: if the name is not the name of a catalog.
     """
     _owner_in(file)
     try:
@@ -175,11 +175,11 @@ def rows_in(file: str, data: bytes, place: str) -> Rows:
     """Return the rows of a catalog.
 
     Raises:
-        Damaged: when it is not what was written.
+        Damaged: if it is not what was written.
     """
     if _digest(data) != file.rpartition("/")[2]:
         raise Damaged(f"{file} is damaged", place=place)
-    # (its name is a digest, and no secret: whoever can write to the storage can make both)
+    # A matching digest proves nothing: anyone who can write to the storage can make both.
     size = int.from_bytes(data[:8], "big")
     if size > _MOST_BYTES or size % _ROW.itemsize:
         raise Damaged(f"{file} says that it has {size:,} bytes", place=place)
@@ -195,7 +195,7 @@ class Catalogs:
 
     Args:
         store: the storage.
-        owner: a word that no other source has, for one that has no catalog yet.
+        owner: a word that identifies the source, and that it uses until it has loaded a catalog.
     """
 
     def __init__(self, store: Store, owner: str) -> None:
@@ -207,12 +207,12 @@ class Catalogs:
         """Return some catalogs.
 
         Args:
-            refs: which.
-            go_on: whether they are this reader's, who deletes those that it replaces.
+            refs: which catalogs.
+            go_on: whether this reader continues from them, and so deletes those that it replaces.
 
         Raises:
-            NotFound: when one is gone.
-            Damaged: when one is not what was written.
+            NotFound: if one is gone.
+            Damaged: if one is not what was written.
         """
         if refs and go_on:
             self._owner = _owner_in(refs[0].file)
@@ -227,18 +227,18 @@ class Catalogs:
     def add(
         self, refs: list[CatalogRef], catalogs: list[Catalog], rows: Rows
     ) -> tuple[list[CatalogRef], list[Catalog]]:
-        """Write what is new; return the catalogs that then say all, merged where they have become many."""
+        """Write new rows; return the catalogs that then hold everything, perhaps merged."""
         refs, catalogs, gone = [*refs], [*catalogs], []
         while refs and refs[-1].files < _GROWTH * len(rows):
             gone.append(refs.pop().file)
             rows = merged(catalogs.pop().rows, rows)
         if not refs:
-            rows = without_left(rows)  # (no older one says anything of them)
+            rows = without_left(rows)  # no older catalog has these names
         self._retire(gone)
         return [*refs, self.write(rows)], [*catalogs, Catalog(rows)]
 
     def replace(self, refs: list[CatalogRef], rows: Rows) -> tuple[list[CatalogRef], list[Catalog]]:
-        """Write a catalog in the place of all others."""
+        """Write a catalog that replaces all others."""
         self._retire([ref.file for ref in refs])
         return ([self.write(rows)], [Catalog(rows)]) if len(rows) else ([], [])
 
@@ -257,7 +257,7 @@ class Catalogs:
             self._replaced.append(names)
 
     def clean(self, used: list[CatalogRef]) -> None:
-        """Delete catalogs that were replaced long ago. Called when a checkpoint has what replaced them."""
+        """Delete catalogs that were replaced long ago. Called after a checkpoint."""
         names = {ref.file for ref in used}
         while len(self._replaced) > _STAY:
             for name in self._replaced.popleft():
@@ -270,5 +270,5 @@ def _digest(data: bytes) -> str:
 
 
 def too_many_gone(gone: int, there: int) -> bool:
-    """Say whether files that are gone are to be forgotten."""
+    """Return whether files that are gone should be forgotten."""
     return gone > max(_GONE_FILES, there)

@@ -1,7 +1,7 @@
-"""Compressed files, read as if they were not: positions are those in the content.
+"""Compressed files, read as if they were not: positions are positions in the unpacked content.
 
-A compressed file can only be read from its beginning. So a stream that is open is kept for the next
-step, which goes on where this one ended, and what was read last is kept to be read again.
+A compressed file can only be read from its start. So a stream is kept open for the next step, which
+continues where this one ended. What was unpacked last is kept too, so that it can be read again.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from headrace.errors import BadInput
 from headrace.sources.files.access import RandomAccess
 from headrace.sources.files.xz import XzStream
 
-#: What is unpacked at once.
+#: Maximum number of bytes that are unpacked at once.
 _PIECE_BYTES = 1 << 20
-#: What was unpacked last and can be read again without beginning anew.
+#: Size of the most recent content that can be read again without unpacking from the start.
 _WINDOW_BYTES = 32 << 20
-#: The beginning of a file, which is looked at again and again: the names of the columns, for instance.
+#: Size of the start of a file, which is kept because it is read again and again, as for column
+#: names.
 _HEAD_BYTES = 64 << 10
-#: Streams that are kept open, each with a window.
+#: Maximum number of streams that are kept open, each with a window.
 _KEPT_STREAMS = 4
 
 
 class Unpacked(RandomAccess):
     """The content of a compressed file.
 
-    Several compressed files one after another (the members of a gzip, the frames of zstd) are one.
+    Several compressed files one after another (members of a gzip file, frames of zstd) are read as
+    one.
 
     Attributes:
-        torn: whether the compressed data has ended in the middle, as it does while it is being written.
+        torn: whether the compressed data ends in the middle, as it does while it is being written.
 
     Args:
-        packed: the compressed file; closed with this.
+        packed: the compressed file; it is closed with this object.
         compression: ``gzip``, ``bz2``, ``zstd``, ``lz4`` or ``xz``.
-        name: how errors name the file.
+        name: the file's name in errors.
     """
 
     def __init__(self, packed: BinaryIO, compression: str, name: str) -> None:
@@ -55,12 +57,12 @@ class Unpacked(RandomAccess):
         self._packed.seek(0)
         self._stream: Any = _stream(self._packed, self._compression)
         self._window = bytearray()
-        self._first = 0  # where the window begins
+        self._first = 0  # position of the start of the window
         self._all = False  # whether the window ends where the content does
         self.torn = False
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move; the end is known only once everything was unpacked, which moving there does."""
+        """Move to a position. Moving to the end unpacks everything: only then the end is known."""
         if whence == os.SEEK_END:
             while self._unpack():
                 pass
@@ -71,7 +73,7 @@ class Unpacked(RandomAccess):
         return offset
 
     def reaches(self, offset: int) -> bool:
-        """Say whether the content has so many bytes, as far as it can be unpacked."""
+        """Return whether the content that can be unpacked has at least ``offset`` bytes."""
         if offset < self._first:
             return True
         while self._first + len(self._window) < offset:
@@ -120,7 +122,7 @@ class Unpacked(RandomAccess):
         return bytes(line)
 
     def _unpack(self) -> bool:
-        """Unpack some more; say whether there was any."""
+        """Unpack some more; return False if there was none."""
         if self._all:
             return False
         try:
@@ -139,7 +141,7 @@ class Unpacked(RandomAccess):
             self._all = True
             self.torn = self.torn or not self._packed.seek(
                 0, os.SEEK_END
-            )  # (nothing is no file yet)
+            )  # an empty file has not been written yet
             return False
         if self._first + len(self._window) < _HEAD_BYTES:
             self._head = (
@@ -164,19 +166,19 @@ def _stream(packed: BinaryIO, compression: str) -> Any:
 
 
 class KeptStreams:
-    """Streams that stay open from one use to the next, by what they are of; the latest few."""
+    """Streams that stay open from one use to the next, by key; only the latest few."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._streams: OrderedDict[Hashable, Unpacked] = OrderedDict()
 
     def take(self, key: Hashable) -> Unpacked | None:
-        """Return the stream of a key, which is the caller's until it is given back."""
+        """Return the stream of a key, or None. The caller owns it until it is given back."""
         with self._lock:
             return self._streams.pop(key, None)
 
     def give(self, key: Hashable, stream: Unpacked) -> None:
-        """Keep a stream for the next who wants it."""
+        """Keep a stream for its next user."""
         with self._lock:
             old = self._streams.pop(key, None)
             self._streams[key] = stream
@@ -187,5 +189,5 @@ class KeptStreams:
             one.close()
 
 
-#: Of this process: a task goes on where the task before it ended.
+#: The streams of this process: a task continues where the task before it ended.
 KEPT = KeptStreams()

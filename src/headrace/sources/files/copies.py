@@ -1,7 +1,8 @@
-"""Files beside each other whose names differ only by the compression: whether one holds the other.
+"""Comparison of files whose names differ only in their compression: does one contain the other?
 
-Of ``app.jsonl`` and ``app.jsonl.gz`` one may have been made of the other; either may have grown since, or
-meanwhile. What is in both counts once, and what only one of them has is read.
+``app.jsonl.gz`` may have been made from ``app.jsonl``, or the other way round. Either may have
+grown since then, or in the meantime. Content that both have counts once; content that only one of
+them has is read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.sources.base import Limit
+from headrace.pipeline.source import Limit
 from headrace.sources.files.names import COMPRESSIONS, kind_of
 from headrace.sources.files.opening import PRINT_BYTES, OpenFile, with_print
 from headrace.sources.files.position import FileRead
@@ -24,42 +25,42 @@ _ONE_RECORD = Limit(1, 1 << 16)
 
 
 class Copy(NamedTuple):
-    """What a file is that holds the content of another one beside it.
+    """The verdict on a file that has the content of another file beside it.
 
     Attributes:
-        entry: what is known of it; None while nobody can tell.
-        soon: whether it can be told once the other one was read.
+        entry: what is known of the file; None if this cannot be decided yet.
+        soon: whether it can be decided once the other file has been read.
     """
 
     entry: FileRead | None
     soon: bool = False
 
 
-#: It can be told once the other file was read, or once this one is whole.
+#: Verdicts to be made later: once the other file has been read, or once this file is complete.
 SOON, LATER = Copy(None, soon=True), Copy(None)
 
 
 def names_beside(name: str) -> list[str]:
-    """Return the names that differ from one only by the compression; that of no compression first."""
+    """Return the names that differ only in the compression, the uncompressed one first."""
     stem = stem_of(name)
     return [of for of in (stem, *(stem + ending for ending in COMPRESSIONS)) if of != name]
 
 
 def stem_of(name: str) -> str:
-    """Return a name without the ending of a compression."""
+    """Return a name without the suffix of its compression."""
     return name.rpartition(".")[0] if kind_of(name).compression else name
 
 
 def holds_records(file: OpenFile, format: FileFormat) -> bool:
-    """Say whether a file has a record, perhaps one without its end: not only the names of columns."""
+    """Return whether a file has a record, perhaps an unfinished one, and not only column names."""
     try:
         return bool(format.cut(file.opened, 0, _ONE_RECORD, {}, may_grow=False).parts)
     except BadInput:
-        return True  # (an error when it is read)
+        return True  # the error is raised when it is read
 
 
 def begin_alike(one: OpenFile, other: OpenFile) -> bool:
-    """Say whether two files begin alike, as far as both can be read."""
+    """Return whether two files start with the same bytes, as far as both can be read."""
     heads = []
     for file in (one, other):
         file.opened.file.seek(0)
@@ -69,28 +70,31 @@ def begin_alike(one: OpenFile, other: OpenFile) -> bool:
 
 
 def comes_first(one: OpenFile, other: OpenFile) -> bool:
-    """Say which of two files is read first: a whole one, one that is not compressed."""
+    """Return whether the first of two files is to be read before the other.
+
+    A complete file comes before a torn one, and an uncompressed one before a compressed one.
+    """
     ranks = [_rank(one), _rank(other)]
     return ranks[0] < ranks[1]
 
 
 def _rank(file: OpenFile) -> tuple[bool, bool, str]:
     name = file.opened.name
-    file.opened.file.seek(0, os.SEEK_END)  # (only then it is known whether it is torn)
+    file.opened.file.seek(0, os.SEEK_END)  # only then it is known whether the file is torn
     return file.torn, kind_of(name).compression is not None, name
 
 
 def compared(
     name: str, file: OpenFile, original: FileRead, beside: OpenFile, *, goes_on: bool
 ) -> Copy | None:
-    """Compare a file with one beside it, all of which was read; None where they have other content.
+    """Compare a file with one beside it that was read; return None if their contents differ.
 
     Args:
         name: the file's name.
-        file: it.
-        original: what is known of the other one.
-        beside: the other one, which begins as it was read.
-        goes_on: whether either may still be written.
+        file: the file.
+        original: what is known of the other file.
+        beside: the other file, which starts with what was read of it.
+        goes_on: whether either file may still be written.
     """
     size = file.opened.file.seek(0, os.SEEK_END)
     packed = kind_of(name).compression is not None
@@ -108,7 +112,7 @@ def compared(
 
 
 def gone_on(name: str, original: FileRead, file: OpenFile) -> FileRead:
-    """Return what is known of a file that holds all that was read of another one, and more."""
+    """Return the entry of a file that contains what was read of another one, and more."""
     entry = msgspec.structs.replace(original, name=name, whole=False, copy=False)
     return with_print(entry, file, is_text=True)
 
@@ -120,7 +124,7 @@ def _read_up_to(name: str, size: int, file: OpenFile) -> FileRead:
 
 
 def _same_up_to(size: int, files: Iterable[OpenFile]) -> bool:
-    """Say whether files are alike up to so many bytes, by the first and the last of these."""
+    """Return whether files agree in their first ``size`` bytes, by the first and last of these."""
     first = max(0, size - PRINT_BYTES)
     seen = set()
     for file in files:

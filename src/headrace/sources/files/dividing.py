@@ -1,4 +1,4 @@
-"""Dividing files into steps: what comes after a position, and where a division's parts are today."""
+"""Division of files into steps: what comes after a position, and where its parts are today."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
-from headrace.sources.base import Limit, Offer, Part, Position, Split
+from headrace.pipeline.source import Limit, Offer, Part, Position, Split
 from headrace.sources.files.catalog import Catalogs, name_hashes
 from headrace.sources.files.copies import names_beside
 from headrace.sources.files.folders import Facts, Folder
@@ -37,21 +37,21 @@ from headrace.sources.files.position import (
 from headrace.sources.files.settling import is_settled
 from headrace.sources.files.tracking import State, Tracker, Waiting
 from headrace.sources.files.whereabouts import Whereabouts
-from headrace.sources.formats import Cut, FileFormat, Opened
+from headrace.sources.formats import Cut, FileFormat, OpenedFile
 from headrace.sources.formats.base import Wanted
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
 
-#: A step reads parts of so many files, at most.
+#: Maximum number of files whose parts one step reads.
 _STEP_FILES = 1_000
-#: So many logs are read on whose names are no input any more.
+#: Maximum number of logs that are read on after they were rotated to names that are not input.
 _ROTATED_LOGS = 64
-#: While so many files wait to be read, no others are looked for.
+#: No other files are looked for while at least this many wait to be read.
 _ENOUGH_FILES = 256
 _PARQUET_ENDS = (b"PAR1", b"PARE")
 
-#: Up to where a file may be read, by its name and facts: None for not at all.
+#: Returns up to where a file may be read, by its name and facts; None for not at all.
 Bound = Callable[[str, Facts], "int | None"]
 _NO_LIMIT = 1 << 62
 
@@ -60,14 +60,14 @@ class Divider:
     """Offers what comes after a position, for one reader of the files.
 
     Args:
-        folder: where the files are.
-        pattern: which they are.
-        format: of their content.
-        wanted: the columns that are read of a file, by its name.
-        partition_of: which partition a file's records are of.
-        watch: whether more is waited for.
+        folder: the folder that the files are in.
+        pattern: which files are read.
+        format: the format of their content.
+        wanted: returns the columns that are read of a file, by its name.
+        partition_of: returns the partition of a file's records, by its name.
+        watch: whether to wait for more.
         moved_from: where the folder was, if it was moved.
-        passed_over: is given a name that is not read because of its ending.
+        passed_over: called with a name that is not read because of its suffix.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class Divider:
         self._states: list[tuple[Position, State]] = []
         self._uncommitted: set[str] = (
             set()
-        )  # names of files that no checkpoint has what was read of
+        )  # files with parts that were read but are not in a checkpoint yet
         self._told_of_nothing = False
         self._dry: dict[str, _Dry] = {}
-        self._held: set[str] = set()  # files that are not whole, and were told of
+        self._held: set[str] = set()  # incomplete files that have been logged
 
     def open(self, store: Store | None) -> None:
-        """Begin anew: another run may have read what has come since."""
+        """Start over: another run may have read more since."""
         self._states = []
         self._dry = {}
         self._uncommitted = set()
@@ -102,10 +102,11 @@ class Divider:
     # -- positions ------------------------------------------------------------------------------
 
     def _state(self, position: Position, *, go_on: bool = True) -> State:
-        """Return what is known at a position.
+        """Return the state at a position.
 
         Args:
-            go_on: whether it is this reader's own.
+            position: the position.
+            go_on: whether this reader continues from it.
         """
         for at, state in self._states:
             if at == position:
@@ -131,10 +132,10 @@ class Divider:
         return State(Known(position.files, refs, catalogs, left, position.forgotten))
 
     def _check_place(self, position: FilesPosition) -> None:
-        """Check that a position is of this folder.
+        """Check that a position belongs to this folder.
 
         Raises:
-            SourceChanged: when it is of another one.
+            SourceChanged: if it belongs to another one.
         """
         was, place = position.folder, self._folder.place()
         if was is None or was.is_that_of(place):
@@ -159,13 +160,13 @@ class Divider:
         )
 
     def _of_old(self, at: OldPosition) -> State:
-        """Return what is known at a position of older versions: all files that sort before one were read.
+        """Return the state at a position of an older version, which read files in order of names.
 
         Raises:
-            SourceChanged: when it is of files elsewhere, or files have come between those that were read.
+            SourceChanged: if it belongs to files elsewhere, or if new files sort before those read.
         """
         name = at.name
-        if os.path.isabs(name):  # (so they were once)
+        if os.path.isabs(name):  # as in the oldest versions
             name = os.path.relpath(name, self._folder.location)
         elsewhere = name.startswith(os.pardir)
         if elsewhere or (at.levels and at.name and at.levels != self._pattern.levels):
@@ -200,7 +201,7 @@ class Divider:
         return State(known)
 
     def names(self) -> Iterator[str]:
-        """Return the names of all files that are read."""
+        """Yield the names of all files that are read."""
         yield from (name for name, _ in self._listed())
 
     def _listed(self) -> Iterator[tuple[str, Facts | None]]:
@@ -210,7 +211,7 @@ class Divider:
     # -- offers ---------------------------------------------------------------------------------
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
-        """Return what comes after a position; None when nothing is there yet."""
+        """Return what comes after a position; None if nothing is there yet."""
         state = self._state(position)
         goes_on = state.goes_on = self._watch or limit.open_ended
         if not state.looked:
@@ -226,13 +227,13 @@ class Divider:
             if taken.stale:
                 was_stale = True
             else:
-                state = new  # (what has nothing to take is not tried again)
+                state = new  # files with nothing to take are not tried again
             state.looked = False
             self._look(state)
             new = state.copy()
             taken = self._take(new, limit, self._bound(limit), goes_on)
         if not goes_on and not new.waiting and new.more:
-            new.looked = False  # (the next offer looks for the others)
+            new.looked = False  # the next offer looks for the rest
         is_all = not (new.waiting or new.more or new.undecided or taken.stale)
         final = not goes_on and is_all
         if not taken.parts and not final:
@@ -245,12 +246,16 @@ class Divider:
         return offer
 
     def _is_to_look(self, state: State) -> bool:
-        """Say whether others are looked for: unless many are known to wait, and have something to read."""
+        """Return whether to look for other files.
+
+        Not while many files wait and some of them have not been tried, unless looking is due
+        anyway.
+        """
         few = len(state.waiting) < _ENOUGH_FILES
         return few or state.exhausted or self._tracker.is_time_to_look()
 
     def now(self, position: Position) -> Any:
-        """Return a mark of what is there: up to where each file may be read, by what it is known by."""
+        """Return a mark of what is there: what identifies a file → up to where it may be read."""
         state = self._state(position)
         self._look(state)
         self._check_there(state, goes_on=True)
@@ -281,14 +286,15 @@ class Divider:
             )
 
     def _check_there(self, state: State, *, goes_on: bool) -> None:
-        """Check that there is something, where nothing is waited for.
+        """Check that files exist, unless the source waits for them.
 
         Raises:
-            BadInput, SourceChanged: when there is nothing, or nothing any more.
+            BadInput: if there never were any.
+            SourceChanged: if there were, but are no longer.
         """
         known = len(state.known)
         if self._watch or state.there or (known and goes_on):
-            return  # (files may go once they are read; the next run finds others)
+            return  # files may go once they have been read; the next run finds others
         if known:
             raise SourceChanged(
                 f"{known} files were read, but now there are only {state.there}",
@@ -322,14 +328,14 @@ class Divider:
         return encoded(position)
 
     def _rotated(self, known: Known) -> set[str]:
-        """Return logs that have names by now which are no input: no listing shows whether they grow."""
+        """Return logs whose names are not input any more: no listing shows whether they grow."""
         names = [of for of in known.recent if not self._tracker.is_input(unescaped(of))]
         return {*names[-_ROTATED_LOGS:]}
 
     # -- taking parts -----------------------------------------------------------------------------
 
     def _take(self, state: State, limit: Limit, bound: Bound, goes_on: bool) -> _Taken:
-        """Take what a step may, file by file; note in the state how far they are read then."""
+        """Take what a step may, file by file; record in the state how far they are read then."""
         taken = _Taken()
         state.exhausted = True
         for name in self._order(state):
@@ -355,7 +361,7 @@ class Divider:
         return taken
 
     def _is_dry(self, name: str, waiting: Waiting) -> bool:
-        """Say whether a file gave nothing when it was last opened, and has nothing else now."""
+        """Return whether a file had nothing to read when it was last opened, and is unchanged."""
         dry = self._dry.get(name)
         if dry is None or dry.read != _read_of(waiting.entry):
             return False
@@ -363,7 +369,7 @@ class Divider:
         return facts == dry.facts and dry.settled == is_settled(dry.facts)
 
     def _order(self, state: State) -> list[str]:
-        """Return the files that wait, in the order in which they are read: what was begun comes first."""
+        """Return the waiting files in the order in which they are read, the one at hand first."""
         names = sorted(state.waiting)
         last = next(reversed(state.known.recent), None)
         if last is not None and last in state.waiting:
@@ -393,29 +399,29 @@ class Divider:
                     raise _NotAsItWas from error
 
     def _may_be_copy(self, name: str, known: Known) -> bool:
-        """Say whether a file may be a copy of another one, when there is more of it."""
+        """Return whether a file may prove to be a copy of another one as it grows."""
         packed = kind_of(name).compression is not None
         return packed or any(known.get(of) is not None for of in names_beside(name))
 
     def _entry_now(
         self, name: str, waiting: Waiting, file: OpenFile, known: Known
     ) -> FileRead | None:
-        """Return what was read of a file that is open now.
+        """Return what was read of a file that is now open.
 
         Raises:
-            _NotAsItWas: when it is not the file that was looked at.
+            _NotAsItWas: if it is not the file that was looked at.
         """
         entry = waiting.entry
         if file.facts == waiting.facts:
             return entry
         if file.facts.id != waiting.facts.id or (entry is None and self._may_be_copy(name, known)):
-            raise _NotAsItWas  # (it may be another file, of which more can be seen now)
+            raise _NotAsItWas  # it may be another file, and more of it can be seen now
         if entry is not None and not has_print(entry, file, is_text=self._format.is_text):
             raise _NotAsItWas
         return entry
 
     def _is_begun(self, name: str, file: OpenFile, goes_on: bool) -> bool:
-        """Say whether a file of Parquet is only begun, and will be whole."""
+        """Return whether a Parquet file has been started but not finished."""
         if self._format.is_text or not goes_on:
             return False
         size = file.facts.size
@@ -427,7 +433,7 @@ class Divider:
         return True
 
     def _hold(self, name: str, file: OpenFile, why: str) -> None:
-        """Say once that a file is waited for which should be whole by now."""
+        """Log once that a file should be complete by now, and is waited for."""
         if is_settled(file.facts) and name not in self._held:
             self._held.add(name)
             log.warning(
@@ -439,14 +445,14 @@ class Divider:
         self, name: str, entry: FileRead | None, file: OpenFile, state: State, limit: Limit,
         until: int, goes_on: bool, taken: _Taken,
     ) -> None:  # fmt: skip
-        """Cut parts off a file, and note how far it is read then."""
+        """Take parts of a file, and record how far it is read then."""
         is_text = self._format.is_text
         offset = 0 if entry is None else entry.read
         if entry is not None and entry.unended:
             offset = self._after_newline(entry, file)
         recorded = Recorded(file.opened.file)
         opened = (
-            Opened(file.opened.name, cast(BinaryIO, recorded), file.facts)
+            OpenedFile(file.opened.name, cast(BinaryIO, recorded), file.facts)
             if is_text
             else file.opened
         )
@@ -493,13 +499,13 @@ class Divider:
             del state.waiting[name]
         elif cut.parts or entry is not None:
             state.waiting[name] = Waiting(file.facts, after)
-        taken.files += bool(cut.parts)  # (one that gives nothing is in no one's way)
+        taken.files += bool(cut.parts)  # a file without parts does not use up the limit
 
     def _after_newline(self, entry: FileRead, file: OpenFile) -> int:
-        """Return where reading goes on after a last line that was read before its newline came.
+        """Return where reading continues after a last line that was read before its newline came.
 
         Raises:
-            SourceChanged: when the line went on.
+            SourceChanged: if the line was continued.
         """
         file.opened.file.seek(entry.read)
         some = file.opened.file.read(2)
@@ -531,11 +537,11 @@ class Divider:
         self._partition_of.check(parts)
         return parts
 
-    # -- reading again ------------------------------------------------------------------------------
+    # -- reading again ----------------------------------------------------------------------------
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
-        """Return what comes after a position and not behind another one; None where nothing does."""
-        end = self._state(until, go_on=False)  # (that of another reader)
+        """Return what comes after a position and up to another one; None if nothing does."""
+        end = self._state(until, go_on=False)  # a position of another reader
         if not end.looked or end.there_hashes is None:
             end.looked = False
             self._tracker.look(end)
@@ -547,7 +553,7 @@ class Divider:
         self._remember(until, end)
         new = state.copy()
         taken = self._take_again(new, end.known, limit)
-        if not taken.parts:  # (or what is to be read came after the last look)
+        if not taken.parts:  # what is to be read may have come after the last look
             state.looked = False
             self._tracker.look(state)
             new = state.copy()
@@ -578,12 +584,13 @@ class Divider:
         """Check that all files that were read up to a position can be read again.
 
         Raises:
-            SourceChanged: when some are gone.
+            SourceChanged: if some are gone.
         """
         known = until.known
         there = until.there_hashes
-        assert there is not None  # (all files were looked at)
-        # (a log that was rotated to a name that is no input would not be read again, either)
+        assert there is not None  # all files were looked at
+        # A log that was rotated to a name that is not input counts as gone: it would not be read
+        # again.
         recent = name_hashes(known.recent)
         gone = known.forgotten > 0 or bool((~np.isin(recent, there)).any())
         gone = gone or any(bool((~np.isin(of, there)).any()) for of in known.hashes_in_catalogs())
@@ -595,10 +602,10 @@ class Divider:
                 remedy="put the files back as they were read; or let it begin now",
             )
 
-    # -- divisions ------------------------------------------------------------------------------------
+    # -- divisions --------------------------------------------------------------------------------
 
     def splits(self, end: Position) -> list[Split]:
-        """Return the parts of a division, with where they are today."""
+        """Return the parts of a division, with the names that their files have today."""
         of = decoded(end)
         if isinstance(of, OldPosition):
             parts = [
@@ -628,23 +635,23 @@ class Divider:
     def _of_today(self, name: str) -> str:
         return os.path.relpath(name, self._folder.location) if os.path.isabs(name) else name
 
-    # -- what must stay -----------------------------------------------------------------------------------
+    # -- what must stay ---------------------------------------------------------------------------
 
     def taken(self, position: Position) -> None:
-        """Note that a step has read some parts, which may be wanted again."""
+        """Record that a step has read some parts, which may be requested again."""
         of = decoded(position)
         if isinstance(of, FilesPosition):
             self._uncommitted.update(part.name for part in of.parts)
 
     def committed(self, position: Position) -> None:
-        """Note that a checkpoint has what was read up to a position."""
+        """Record that everything up to a position is in a checkpoint."""
         self._uncommitted.clear()
         of = decoded(position)
         if self._catalogs is not None and isinstance(of, FilesPosition):
             self._catalogs.clean(of.catalogs)
 
     def _warn_of_removed(self) -> None:
-        """Warn of files that were taken away before a checkpoint has what was read of them."""
+        """Warn of files that were removed before what was read of them is in a checkpoint."""
         if len(self._uncommitted) > _STEP_FILES:
             return
         gone = [name for name in self._uncommitted if self._folder.facts(unescaped(name)) is None]
@@ -661,11 +668,11 @@ class _Taken:
     """What a step takes.
 
     Attributes:
-        parts, rows, bytes: what, and how much that is.
-        files: of how many files.
-        finished: partitions that have a file which was read to its end.
-        stale: whether a file was not what it was when it was looked at.
-        exact: whether bounds are where records end, and nothing behind them is taken.
+        parts, rows, bytes: the parts, and their sizes.
+        files: the number of files with parts.
+        finished: partitions with a file that was read to its end.
+        stale: whether a file has changed since it was looked at.
+        exact: whether bounds are ends of records, so that nothing beyond them is taken.
     """
 
     def __init__(self, *, exact: bool = False) -> None:
@@ -676,15 +683,15 @@ class _Taken:
         self.stale = False
 
     def has_room(self, limit: Limit) -> bool:
-        """Say whether a step may take more."""
+        """Return whether a step may take more."""
         return self.rows < limit.rows and self.bytes < limit.bytes and self.files < _STEP_FILES
 
 
 class _Dry(NamedTuple):
-    """A file that gave nothing when it was opened.
+    """A file that had nothing to read when it was opened.
 
     Attributes:
-        facts: what it was.
+        facts: its facts at that time.
         read: how far it had been read.
         settled: whether it had not changed for a while.
     """
@@ -699,7 +706,7 @@ def _read_of(entry: FileRead | None) -> int:
 
 
 class _NotAsItWas(Exception):
-    """A file was renamed, replaced or taken away since it was looked at."""
+    """A file was renamed, replaced or removed since it was looked at."""
 
 
 def _as_of_old(name: str, facts: Facts, read: int, *, whole: bool) -> FileRead:
@@ -707,17 +714,17 @@ def _as_of_old(name: str, facts: Facts, read: int, *, whole: bool) -> FileRead:
 
 
 def _mark(facts: Facts) -> str:
-    """Return what tells a file from all others: files on two disks may have the same number."""
+    """Return what distinguishes a file from all others: two disks may use the same number."""
     return f"{facts.device}:{facts.id}" if facts.device > 0 else facts.id
 
 
 def _is_behind(state: State, new: State, taken: _Taken) -> bool:
-    """Say whether nothing was taken, and there is room now for files that are not known to wait yet."""
+    """Return whether nothing was taken, although there is now room for files that are not known."""
     return not taken.parts and new.more and len(new.waiting) < len(state.waiting)
 
 
 def _up_to(cut: Cut, until: int) -> Cut:
-    """Return what of some parts is before the end of a record."""
+    """Return a cut with only what is before a position, which is the end of a record."""
     parts = [(first, min(last, until)) for first, last in cut.parts if first < until]
     return cut._replace(parts=parts, ended=cut.ended and (not parts or parts == cut.parts))
 

@@ -1,7 +1,7 @@
-"""Columns that a file's folders stand for: the records below ``day=3`` have the ``day`` 3.
+"""Columns that a file's folders stand for: records below ``day=3`` have the ``day`` 3.
 
-What a folder's name says is read as the same text in a CSV file would be. Where records have a column of
-that name themselves, it must say the same.
+The value in a folder's name is read as the same text in a CSV file would be. If records have a
+column of that name themselves, its values must be equal.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from headrace.sources.formats.records import FileRecords
 
 
 class FolderColumns:
-    """The columns that folders stand for, of those that are read.
+    """The columns that folders stand for, among those that are read.
 
     Args:
-        records: what is read of files.
+        records: which columns are read, and how.
     """
 
     def __init__(self, records: FileRecords) -> None:
         self._records = records
 
     def of(self, name: str, shown: str) -> dict[str, str | None]:
-        """Return column → what the folders of a file say, with None for null.
+        """Return column → the value in the names of a file's folders, with None for null.
 
         Raises:
-            BadInput: when they say it twice, or no text.
+            BadInput: if two folders name the same column, or a value is not valid UTF-8.
         """
         found: dict[str, str | None] = {}
         for column, value in partition_columns(name):
@@ -56,10 +56,13 @@ class FolderColumns:
         """Return records with the columns that folders stand for.
 
         Args:
-            values: what :meth:`of` gave.
+            table: the records.
+            values: what :meth:`of` returned.
+            place_of: names the place of a row, for errors.
 
         Raises:
-            BadInput: for what is no value of its column, and for the first record that says another one.
+            BadInput: for a value that its column cannot have, and for the first record with another
+                one.
         """
         for column, value in values.items():
             kind = self._records.in_folders[column]
@@ -76,7 +79,7 @@ class FolderColumns:
     def _check_same(
         self, table: pa.Table, own: pa.ChunkedArray, column: str, value: str | None, place_of: Place
     ) -> None:
-        """Check that records which say themselves what is in a column say what their folder does."""
+        """Check that records with a column of their own have the value of their folder in it."""
         there = np.flatnonzero(own.is_valid().to_numpy())
         if not len(there):
             return
@@ -121,7 +124,7 @@ def _is_text(value: str) -> bool:
 def _repeated(
     value: str | None, kind: pa.DataType, rows: int, column: str, place_of: Place
 ) -> pa.Array:
-    """Return the column of a value that a folder's name holds."""
+    """Return a column that repeats the value in a folder's name."""
     if value is None:
         return pa.nulls(rows, kind)
     try:

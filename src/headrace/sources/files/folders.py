@@ -1,7 +1,7 @@
-"""Where files are: a directory of this machine, a prefix of an object store, a directory in HDFS.
+"""Places where files are: a local directory, a prefix in an object store, a directory in HDFS.
 
-What is asked of a place is little: which files are there, what each is (so that it is known again), and
-their bytes.
+A place answers three questions: which files exist, what identifies each of them, and what their
+bytes are.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ from headrace.storage.regular import NotRegular, open_regular
 
 log = logging.getLogger("headrace")
 
-#: A directory that was changed so shortly before it was listed may change again with the same time.
+#: A directory that changed within this time before its listing may change again under the same
+#: time.
 _SETTLED_NS = 2_000_000_000
-#: What is read of a remote file at once, at least.
+#: Minimum size of a read from a remote file.
 _BLOCK_BYTES = 1 << 20
 _NAMES_AT_ONCE = 10_000
-#: Of so many links that lead nowhere it is told.
+#: Maximum number of circular links that are logged.
 _TOLD_LINKS = 20
-#: What says that nothing is there: not yet, or not any more.
+#: Error numbers that mean that nothing is there: not yet, or no longer.
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
 
 class Facts(NamedTuple):
-    """What a file is, as far as one can see without reading it.
+    """What identifies a file, as far as one can see without reading it.
 
     Attributes:
-        id: what stays when it is renamed or appended to: its inode; or an object's etag, which says
-            only whether a name has the same object still.
-        size: in bytes, as it is stored.
+        id: what stays the same when the file is renamed or appended to, such as its inode. For an
+            object this is the etag, which shows only whether a name still has the same object.
+        size: its size in bytes, as it is stored.
         modified: when it was last changed, in nanoseconds since 1970 UTC.
-        device: of this machine's files, which disk they are on; -1 where that is not known.
+        device: for a local file, the disk it is on; -1 if unknown.
     """
 
     id: str
@@ -65,11 +66,11 @@ class Facts(NamedTuple):
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which folder the files are in.
+    """The folder that contains a source's files.
 
     Attributes:
-        path: where it is.
-        device, inode: what a directory is known by when it was moved; 0 in a store.
+        path: its path or location.
+        device, inode: what identifies a local directory after it was moved; 0 in a store.
     """
 
     path: str
@@ -77,65 +78,66 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     inode: int = 0
 
     def is_that_of(self, other: Place) -> bool:
-        """Say whether another place is this one, perhaps under another name."""
+        """Return whether another place is the same folder, perhaps under another name."""
         moved = self.inode != 0 and (self.device, self.inode) == (other.device, other.inode)
         return moved or self.path == other.path
 
 
-#: Some names of files, each with what is known of it; None where that was not asked for.
+#: Names of files, each with its facts; None if the listing does not include them.
 Listed = list[tuple[str, Facts | None]]
 
 
 class Folder(ABC):
-    """A folder that all files of a source share, and those below it.
+    """The folder that all files of a source have in common, with everything below it.
 
     Attributes:
-        location: what it is opened by in another process.
-        lists_facts: whether a listing is of everything, and says what each file is.
-        ids_stay: whether a file has its id under whatever name, and no two files have the same.
-        ids_return: whether the id of a file that is gone may be that of a new one.
+        location: the path or location by which another process opens it.
+        lists_facts: whether every listing is complete and includes the facts of each file.
+        ids_stay: whether a file keeps its id under any name, and no two files have the same id.
+        ids_return: whether a new file may get the id of one that is gone.
     """
 
     location: str
     lists_facts: bool = True
     ids_stay: bool = True
     ids_return: bool = False
-    _has_told: bool = False  # of folders that are not looked into
+    _has_told: bool = False  # whether a skipped folder has been logged
 
     @abstractmethod
     def place(self) -> Place:
-        """Return which folder it is."""
+        """Return what identifies this folder."""
 
     def is_there(self) -> bool:
-        """Say whether there is such a folder, as far as the place has folders."""
+        """Return whether this folder exists; True where that is not checked."""
         return True
 
     @abstractmethod
     def listed(self, pattern: Pattern, *, changes_only: bool) -> Iterator[Listed]:
-        """Return the files that match, some at a time.
+        """Yield the files that match a pattern, in batches.
 
         Args:
-            changes_only: whether directories in which no name has changed since the last time are left out.
+            pattern: the names to look for.
+            changes_only: whether to skip directories in which no name has changed since last time.
         """
 
     @abstractmethod
     def facts(self, name: str) -> Facts | None:
-        """Return what a file is; None when it is not there."""
+        """Return a file's facts; None if it does not exist."""
 
     @abstractmethod
     def open(self, name: str) -> tuple[BinaryIO, Facts]:
-        """Open a file; what is read is of the file that the facts are of."""
+        """Open a file; return it with the facts of the very file that is read."""
 
     def names_by_id(self, directory: str) -> dict[str, list[str]]:
-        """Return the names of all that is in a directory, input or not, by what files are known by."""
+        """Return id → names of everything in a directory, whether or not it is input."""
         return {}
 
     def shown(self, name: str) -> str:
-        """Return how errors name a file."""
+        """Return the name of a file as errors show it."""
         return escaped(os.path.join(self.location, name))
 
     def _pass_over(self, folder: str, pattern: Pattern) -> None:
-        """Say once that folders of a directory are not looked into; patterns leave them out on purpose."""
+        """Log once that folders of a directory are skipped; a pattern skips them on purpose."""
         if pattern.is_folder and not self._has_told and not is_hidden(folder.rpartition("/")[2]):
             self._has_told = True
             log.warning(
@@ -149,7 +151,7 @@ def open_folder(base: str) -> Folder:
     """Return the folder at a path or a location.
 
     Raises:
-        PipelineError: for the location of a store that is not known.
+        PipelineError: for a location in an unknown kind of store.
     """
     if not is_remote(base):
         return LocalFolder(base)
@@ -171,12 +173,12 @@ def open_folder(base: str) -> Folder:
 
 
 class _Entered(NamedTuple):
-    """A directory that is looked through.
+    """A directory that is to be searched.
 
     Attributes:
-        folder: its name within the folder of all files, with a ``/`` behind it.
-        state: of matching the pattern.
-        above: which directories it is in, by device and inode.
+        folder: its name within the folder of all files, with a trailing ``/``.
+        state: the state of matching the pattern.
+        above: device and inode of each directory that contains it.
     """
 
     folder: str
@@ -185,7 +187,10 @@ class _Entered(NamedTuple):
 
 
 class _Version(NamedTuple):
-    """What a directory is, and when it was changed. (Programs such as tar put ``modified`` back.)"""
+    """The identity of a directory and the times when it was changed.
+
+    ``modified`` alone does not suffice, since programs such as tar set it back.
+    """
 
     device: int
     inode: int
@@ -206,8 +211,8 @@ class LocalFolder(Folder):
     def __init__(self, base: str) -> None:
         self._base = base
         self.location = os.path.realpath(base)
-        self._seen: dict[str, tuple[_Version, list[str]]] = {}  # what a directory was; its folders
-        self._circles: set[str] = set()  # links that lead back, and were told of
+        self._seen: dict[str, tuple[_Version, list[str]]] = {}  # version, and folders
+        self._circles: set[str] = set()  # circular links that have been logged
 
     def place(self) -> Place:
         try:
@@ -256,7 +261,7 @@ class LocalFolder(Folder):
         self, at: _Entered, pattern: Pattern, version: _Version,
         before: tuple[_Version, list[str]] | None, folders: list[str],
     ) -> Iterator[Listed]:  # fmt: skip
-        """Return the files of one directory, and note its folders."""
+        """Yield the files of one directory, and add its folders to ``folders``."""
         path, now = os.path.join(self.location, at.folder), time.time_ns()
         if before is not None and before[0] == version:
             folders += before[1]
@@ -277,7 +282,7 @@ class LocalFolder(Folder):
             self._seen[at.folder] = version, folders
 
     def _is(self, kind: _IsKind, entry: os.DirEntry[str], pattern: Pattern) -> bool:
-        """Say whether a name is that of a folder or a file; of neither where a link leads nowhere."""
+        """Return whether an entry is of a kind (folder or file); False for a dangling link."""
         try:
             return kind(entry, pattern)
         except OSError as error:
@@ -286,11 +291,11 @@ class LocalFolder(Folder):
             return False
 
     def _is_away(self, path: str, error: OSError) -> bool:
-        """Say whether an error says that nothing is there; warn of links that lead back to themselves."""
+        """Return whether an error means that nothing is there; warn if it is a circular link."""
         if error.errno == errno.ELOOP:
             self._warn_of_circle(path)
             return True
-        return error.errno in _NOT_THERE  # (gone meanwhile, or not there yet)
+        return error.errno in _NOT_THERE  # gone meanwhile, or not there yet
 
     def facts(self, name: str) -> Facts | None:
         path = os.path.join(self.location, name)
@@ -305,7 +310,7 @@ class LocalFolder(Folder):
     def open(self, name: str) -> tuple[BinaryIO, Facts]:
         try:
             file = open_regular(os.path.join(self.location, name))
-        except NotRegular as error:  # something else has the name of the file, which is gone
+        except NotRegular as error:  # another kind of entry has the name now; the file is gone
             raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         return file, _facts(os.fstat(file.fileno()))
 
@@ -320,7 +325,7 @@ class LocalFolder(Folder):
         return found
 
     def _warn_of_circle(self, path: str) -> None:
-        """Say once of each link that leads back to itself, or to a folder above it, that it is none."""
+        """Log once for each link to itself, or to a folder above it, that it is skipped."""
         if path not in self._circles and len(self._circles) < _TOLD_LINKS:
             self._circles.add(path)
             log.warning("%s is passed over: its link leads back to where it is", escaped(path))
@@ -338,7 +343,7 @@ _IsKind = Callable[[os.DirEntry[str], Pattern], bool]
 
 
 def _is_folder(entry: os.DirEntry[str], pattern: Pattern) -> bool:
-    # (a link may lead up again, so folders of any depth are looked for without following links)
+    # A link may lead to a folder above, so a search at any depth does not follow links.
     return pattern.is_deep and entry.is_dir(follow_symlinks=ANY_DEPTH not in pattern.parts)
 
 
@@ -355,7 +360,7 @@ def _unseen(path: str, error: OSError) -> SourceChanged:
 
 
 class _RemoteFolder(Folder):
-    """A folder of a remote store, whose files are read by ranges."""
+    """A folder of a remote store, whose files are read in ranges."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -384,15 +389,15 @@ class _RemoteFolder(Folder):
         """Return a range of a file.
 
         Raises:
-            NotFound: when the file is gone.
-            AlreadyExists: when another file has its name now.
+            NotFound: if the file is gone.
+            AlreadyExists: if another file has its name now.
         """
 
 
 class ObjectFolder(_RemoteFolder):
-    """A prefix in a bucket. An object never changes; a name may get another object.
+    """A prefix in a bucket. An object never changes, but its name may get another object.
 
-    Objects with the same content may have the same etag, and an object has no other name.
+    Objects with the same content may have the same etag. An object has only one name.
     """
 
     ids_stay = False
@@ -431,9 +436,10 @@ class ObjectFolder(_RemoteFolder):
 
 
 def _is_marker(of: Any) -> bool:
-    """Say whether an object stands for a folder: consoles and Hadoop make empty ones, named ``day=3/``.
+    """Return whether an object is a folder marker.
 
-    The library gives their names without the slash.
+    Consoles and Hadoop create such empty objects, named ``day=3/``. The client library returns
+    their names without the slash.
     """
     return not of.size and kind_of(of.name).format is None
 
@@ -443,7 +449,7 @@ def _object_facts(of: Any) -> Facts:
 
 
 class HdfsFolder(_RemoteFolder):
-    """A directory in HDFS. Files are known by the numbers that the NameNode gives them."""
+    """A directory in HDFS. Files are identified by the numbers that the NameNode assigns."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -496,7 +502,7 @@ def _replaced(name: str) -> SourceChanged:
 
 
 class _Ranges(RandomAccess):
-    """A remote file, read by ranges."""
+    """A remote file that is read in ranges."""
 
     def __init__(self, read: Any, size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which files were read, and how far: the few of late by name, all others in catalogs."""
+"""Which files were read, and how far: recent ones by name, all others in catalogs."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from headrace.sources.files.folders import Facts
 from headrace.sources.files.matching import Remembered
 from headrace.sources.files.position import CatalogRef, FileRead
 
-#: Files that were read wholly are named in a position while there are so few.
+#: Maximum number of completely read files that a position names.
 _NAMED_FILES = 64
 
-#: Where rows are in a catalog.
+#: Indices of rows in a catalog.
 At = npt.NDArray[np.int64]
 
 
 class Known:
     """The files that were read up to a position.
 
-    What is known of a name is what is newest: ``recent``, or the newest catalog that has the name. A name
-    of which a catalog says what is not so any more is in ``left``.
+    The newest entry of a name counts: the one in ``recent``, or the one in the newest catalog that
+    has the name. A name whose entry in a catalog no longer holds is in ``left``.
 
     Attributes:
-        recent: the files that were read lately, by name.
-        refs, catalogs: those that were read before, oldest first.
-        left: the hashes of names that catalogs have, and of which nothing is known any more.
-        forgotten: how many are gone, and not remembered any more.
+        recent: the files that were read recently, by name.
+        refs, catalogs: the files that were read before, oldest catalog first.
+        left: the hashes of names that catalogs have, but that are no longer known.
+        forgotten: the number of files that are gone and not remembered any more.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class Known:
         self._newer: npt.NDArray[np.uint64] | None = None
 
     def copy(self) -> Known:
-        """Return the same, to be changed."""
+        """Return a copy that can be changed."""
         return Known(
             self.recent.values(), [*self.refs], [*self.catalogs], self.left, self.forgotten
         )
 
     def __len__(self) -> int:
-        """How many files were read; one that was read on since counts twice."""
+        """Return the number of files that were read; those read further since count twice."""
         return len(self.recent) + sum(map(len, self.catalogs))
 
     def get(self, name: str) -> FileRead | None:
-        """Return what is known of a file by its name."""
+        """Return what is known of a file, by its name."""
         found = self.recent.get(name)
         if found is not None or not self.catalogs:
             return found
@@ -89,7 +89,7 @@ class Known:
         return self._names
 
     def set(self, entry: FileRead) -> None:
-        """Note how far a file was read."""
+        """Record how far a file was read."""
         self.recent.pop(entry.name, None)
         self.recent[entry.name] = entry
         hash_ = name_hash(entry.name)
@@ -98,7 +98,7 @@ class Known:
         self._forget_indexes()
 
     def drop(self, hash_: int) -> None:
-        """Note that nothing is known of a name any more, by its hash."""
+        """Record that a name is no longer known, by its hash."""
         name = self._names_by_hash().pop(hash_, None)
         if name is not None:
             del self.recent[name]
@@ -108,7 +108,10 @@ class Known:
         self._forget_indexes()
 
     def with_id(self, of: str) -> list[Remembered]:
-        """Return what was read of files that are known by an id: of one, unless all others are gone."""
+        """Return what was read of files with an id.
+
+        Normally there is one. More share an id if it was reused, or if they are on different disks.
+        """
         wanted = id_number(of)
         if self._by_id is None:
             self._by_id = {}
@@ -121,7 +124,7 @@ class Known:
         return found
 
     def has_ids(self, ids: list[str]) -> list[bool]:
-        """Say of which ids something was read; perhaps of others, too."""
+        """Return for each id whether something was read under it, with false positives."""
         wanted = np.array([id_number(of) for of in ids], dtype=np.uint64)
         recent = [id_number(entry.id) for entry in self.recent.values() if entry.id]
         found = np.isin(wanted, np.array(recent, dtype=np.uint64))
@@ -131,10 +134,10 @@ class Known:
         return known
 
     def with_head(self, print_of: Callable[[int], str]) -> list[Remembered]:
-        """Return the files in catalogs that begin as another file does.
+        """Return the files in catalogs that start like another file.
 
         Args:
-            print_of: gives the digest of so many bytes of that one's beginning; ``""`` for too many.
+            print_of: returns the digest of that file's first ``n`` bytes; ``""`` if it has fewer.
         """
         found = []
         for number, catalog in enumerate(self.catalogs):
@@ -147,7 +150,7 @@ class Known:
         return found
 
     def _remembered(self, number: int, at: At) -> list[Remembered]:
-        """Return those of some rows of a catalog that count."""
+        """Return the files of some rows of a catalog, without outdated rows."""
         catalog = self.catalogs[number]
         return [
             Remembered(catalog.entry(row, ""), catalog.hash_at(row))
@@ -155,7 +158,7 @@ class Known:
         ]
 
     def _counts(self, number: int, at: At) -> npt.NDArray[np.bool_]:
-        """Say of which rows of a catalog what they say is the newest that is known."""
+        """Return which rows of a catalog are the newest entry of their file."""
         catalog = self.catalogs[number]
         hashes = catalog.rows["name"][at]
         counts = self._asked(hashes) & ~catalog.is_left(at)
@@ -164,12 +167,12 @@ class Known:
         return counts
 
     def hashes_in_catalogs(self) -> Iterator[npt.NDArray[np.uint64]]:
-        """Return the hashes of the names of all files of which catalogs say what is known."""
+        """Yield the hashes of the names of all files whose newest entry is in a catalog."""
         for number, catalog in enumerate(self.catalogs):
             yield catalog.rows["name"][self._counts(number, np.arange(len(catalog)))]
 
     def in_catalogs(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Say which names are in a catalog, by their hashes."""
+        """Return which names, by their hashes, have their newest entry in a catalog."""
         there = np.zeros(len(hashes), dtype=bool)
         open_ = self._asked(hashes)
         for catalog in reversed(self.catalogs):
@@ -180,7 +183,7 @@ class Known:
         return there
 
     def _asked(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Say of which names catalogs are asked."""
+        """Return for which names, by their hashes, the catalogs are to be asked."""
         if self._newer is None:
             self._newer = np.array([*self._names_by_hash(), *self.left], dtype=np.uint64)
         return ~np.isin(hashes, self._newer)
@@ -188,7 +191,7 @@ class Known:
     def unchanged(
         self, hashes: npt.NDArray[np.uint64], facts: list[Facts]
     ) -> npt.NDArray[np.bool_]:
-        """Say which files are in a catalog, and as they were then."""
+        """Return which files are in a catalog and have not changed since."""
         same = np.zeros(len(hashes), dtype=bool)
         if not self.catalogs:
             return same
@@ -209,11 +212,11 @@ class Known:
         return same
 
     def put_away(self, catalogs: Catalogs | None, but: Iterable[str]) -> None:
-        """Write files that were read wholly into a catalog where there are many.
+        """Move completely read files to a catalog if there are many.
 
         Args:
-            catalogs: where; None where there is no storage.
-            but: those that stay as they are.
+            catalogs: where to write it; None if there is no storage.
+            but: the names of files that stay.
         """
         stay = {*but}
         done = [of for of in self.recent.values() if of.whole and of.name not in stay]
@@ -228,10 +231,11 @@ class Known:
         self._forget_indexes()
 
     def forget(self, catalogs: Catalogs | None, there: npt.NDArray[np.uint64]) -> None:
-        """Forget files that are gone, where they are many.
+        """Forget files that are gone, if there are many.
 
         Args:
-            there: the hashes of the names of all files that are there.
+            catalogs: where to write what remains; None if there is no storage.
+            there: the hashes of the names of all files that exist.
         """
         known = len(self)
         if catalogs is None or not too_many_gone(known - len(there), len(there)):

@@ -1,21 +1,25 @@
-"""Which file is which: what was read is matched with the files that are there now, by rules that are pure.
+"""Which file is which: pure rules that match what was read with the files that exist now.
 
-Each file gets one verdict, and each thing that was read belongs to one file at most. The rules, in order:
+Every file gets one verdict, and everything that was read belongs to at most one file. The rules, in
+order:
 
-1. *What it is.* A file whose id is that of something that was read, and that begins with it, is that file:
-   under its own name, or under a new one if the old name has another file now, or none. If the old name
-   has the same file still, the new name is a link.
-2. *Its name.* Another file under a known name that begins with what was read goes on with it (a program
-   wrote a longer one and put it in its place). One that begins alike and is other within what was read is
-   *changed*; any other one is *rewritten*.
-3. *What is beside it.* A file that is new or written again, and whose name differs from that of another one
-   only by the compression, is a *copy* of it as far as both have the same content.
-4. *Its content.* A new file that begins with something that was read, whose own file was emptied or
-   written again meanwhile, is the copy that was made of it before (``copytruncate``); a compressed one
-   also counts as what is gone, and any one as a compressed one that is gone.
-5. All others are new. What was read and belongs to no file is lost: it may be, if all of it was read.
+1. *Identity.* A file with the id of something that was read, and that starts with it, is that file.
+   It has its old name; or it has a new name, if the old name has another file now, or none. If the
+   old name still has the same file, the new name is a link.
+2. *Name.* Another file under a known name that starts with what was read continues it: a program
+   wrote a longer file and put it in the old one's place. A file that starts alike but differs
+   within what was read is *changed*. Any other is *rewritten*.
+3. *Neighbours.* A new or rewritten file whose name differs from that of another one only in the
+   compression is a *copy* of that one, as far as both have the same content.
+4. *Content.* A new file may start with something that was read, while the original has been emptied
+   or rewritten. Then it is the copy that was made before that (``copytruncate``). A compressed new
+   file may also continue a file that is gone, and any new file may continue a compressed one that
+   is gone.
+5. All other files are new. What was read and belongs to no file is lost. That is allowed if all of
+   it was read.
 
-What can be seen is asked of the *evidence*; nothing here reads a file or changes what is known.
+The rules ask the *evidence* for what can be seen. Nothing here reads a file or changes what is
+known.
 """
 
 from __future__ import annotations
@@ -32,8 +36,8 @@ class Remembered(NamedTuple):
     """Something that was read.
 
     Attributes:
-        entry: what is known of it; its name is ``""`` where only the hash is known.
-        hash: of the name that it had.
+        entry: what is known of it. Its name is ``""`` if only the hash is known.
+        hash: the hash of the name that it had.
     """
 
     entry: FileRead
@@ -41,7 +45,7 @@ class Remembered(NamedTuple):
 
 
 class Untold(Exception):
-    """More of the files must be looked at to tell which is which."""
+    """More of the files must be looked at before the files can be matched."""
 
 
 class Evidence(Protocol):
@@ -49,66 +53,66 @@ class Evidence(Protocol):
 
     @property
     def ids_stay(self) -> bool:
-        """Whether a file has its id under whatever name, and no two files have the same."""
+        """Whether a file keeps its id under any name, and no two files have the same id."""
 
     def hash_of(self, name: str) -> int:
         """Return the hash of a name."""
 
     def same_id(self, entry: FileRead, facts: Facts) -> bool:
-        """Say whether a file has the id of something that was read."""
+        """Return whether a file has the id of something that was read."""
 
     def of_name(self, name: str) -> Remembered | None:
-        """Return what was read under a name."""
+        """Return what was read under a name; None if nothing was."""
 
     def of_id(self, facts: Facts) -> Iterable[Remembered]:
         """Return all that was read of files with an id."""
 
     def facts_at(self, of: Remembered) -> Facts | None:
-        """Return which file has the name now under which something was read; None where none has.
+        """Return the facts of the file that now has the name of something that was read.
 
-        Its device need not be known.
+        None if no file has that name. The device may be unknown.
 
         Raises:
-            Untold: where that was not looked at.
+            Untold: if that name was not looked at.
         """
 
     def waits_already(self, name: str, facts: Facts) -> bool:
-        """Say whether a file waits to be read already, under another name."""
+        """Return whether a file already waits to be read, under another name."""
 
     def begins_with(self, name: str, of: Remembered) -> bool:
-        """Say whether a file begins with what was read."""
+        """Return whether a file starts with what was read."""
 
     def is_changed(self, name: str, of: Remembered) -> bool:
-        """Say whether a file begins as that which was read, but is another one before that ends."""
+        """Return whether a file starts like what was read, but differs before its end."""
 
     def may_be_renamed(self, name: str, of: Remembered, facts: Facts) -> bool:
-        """Say whether nothing speaks against it that a file of the same id and content was renamed."""
+        """Return whether a file of the same id and content may be the old one, renamed."""
 
     def is_packed(self, name: str) -> bool:
-        """Say whether a file is compressed."""
+        """Return whether a file is compressed."""
 
     def head_of(self, name: str) -> Callable[[int], str]:
-        """Return what gives the digest of so many bytes of a file's beginning; ``""`` for too many."""
+        """Return a function from n to the digest of a file's first n bytes; ``""`` if too few."""
 
     def copy_of(self, name: str) -> Copy | None:
-        """Return what a file is that has the content of one beside it; None where it has not."""
+        """Return the verdict on a file that copies one beside it; None if it is not a copy."""
 
     def gone_in(self, name: str) -> Remembered | None:
-        """Return what was read that is gone, and that a file holds with another compression."""
+        """Return what was read, is gone, and is in this file with another compression."""
 
 
 class Matches:
-    """Which file is which.
+    """The result of matching: which file is which.
 
     Attributes:
-        same: files that go on with what was read, by their names of today.
-        copies: files whose content is that of others beside them, as far as they were read.
-        waiting: files of which nobody can tell yet whether they are copies, and whether that is soon.
+        same: files that continue what was read, by their current names.
+        copies: files whose content is that of others beside them, as far as these were read.
+        waiting: files that may be copies, which cannot be decided yet → whether it can be soon.
         links: names of files that count under another name.
         fresh: names of files of which nothing was read.
-        rewritten: names whose file has other content now, of which nothing was read.
+        rewritten: names whose files have other content now, of which nothing was read.
         changed: files that were changed within what was read.
-        doubtful: files of which nobody can tell whether they were read.
+        doubtful: files for which it cannot be decided whether they were read.
         lost: what was read and belongs to no file now.
     """
 
@@ -128,12 +132,12 @@ def match(seen: Mapping[str, Facts], gone: Sequence[Remembered], evidence: Evide
     """Match files with what was read.
 
     Args:
-        seen: the files that are new, or not as they were, by name.
+        seen: the files that are new or have changed, by name.
         gone: what was read under names that have no file now.
         evidence: what else can be seen.
 
     Raises:
-        Untold: where more must be looked at.
+        Untold: if more must be looked at.
     """
     matching = _Matching(seen, evidence)
     names = matching.by_id(sorted(seen))
@@ -147,8 +151,8 @@ class _Matching:
     def __init__(self, seen: Mapping[str, Facts], evidence: Evidence) -> None:
         self._seen = seen
         self._evidence = evidence
-        self._claimed: dict[int, str] = {}  # what belongs to a file, by its hash; the file's name
-        self._emptied: dict[int, Remembered] = {}  # what had a file that has other content now
+        self._claimed: dict[int, str] = {}  # hash of what has been matched → the name of its file
+        self._emptied: dict[int, Remembered] = {}  # by hash; its file has other content now
         self._ids: set[tuple[int, str]] = set()  # (device, id) of files that have a verdict
         self.found = Matches()
 
@@ -158,7 +162,7 @@ class _Matching:
         self.found.same[name] = of
 
     def by_id(self, names: Iterable[str]) -> list[str]:
-        """Find files by what they are; return the names of those that have no verdict then."""
+        """Match files by identity; return the names of those that have no verdict yet."""
         return [name for name in names if not self._is_by_id(name, self._seen[name])]
 
     def _is_by_id(self, name: str, facts: Facts) -> bool:
@@ -175,13 +179,13 @@ class _Matching:
         holders = [of for of in evidence.of_id(facts) if of.hash != evidence.hash_of(name)]
         for other in sorted(holders, key=lambda of: (-of.entry.read, of.hash)):
             if not other.entry.read:
-                continue  # (what nothing was read of has nothing to be known by)
+                continue  # nothing was read, so there is nothing to recognise
             there = self._facts_at(other)
             if there is not None and there.id == facts.id:
                 if self._is_link(name, facts, other, there):
                     self.found.links.append(name)
                     return True
-                continue  # (a file on another disk may have the same number)
+                continue  # a file on another disk may have the same number
             if not evidence.begins_with(name, other):
                 self._emptied[other.hash] = other
             elif evidence.may_be_renamed(name, other, facts):
@@ -213,7 +217,7 @@ class _Matching:
         return self._evidence.begins_with(name, other)
 
     def by_name(self, names: Iterable[str]) -> None:
-        """Find the other files by their names."""
+        """Match the remaining files by name."""
         others = [name for name in names if not self._is_by_name(name)]
         for name in others:
             facts = self._seen[name]
@@ -241,7 +245,7 @@ class _Matching:
         return True
 
     def note_lost(self, gone: Iterable[Remembered]) -> None:
-        """Note what belongs to no file."""
+        """Record what was read and belongs to no file."""
         lost = {of.hash: of for of in gone} | self._emptied
         for name in (*self.found.same, *self.found.links):
             own = self._evidence.of_name(name)
@@ -252,7 +256,7 @@ class _Matching:
         ]
 
     def by_content(self) -> None:
-        """Find what belongs to no file in new files."""
+        """Look for the content of what is lost in files that are new."""
         found, fresh = self.found, {*self.found.fresh}
         packed = self._evidence.is_packed
         lost = {of.hash: of for of in found.lost}
@@ -283,7 +287,7 @@ class _Matching:
 
 
 class _ByHead:
-    """What was read, by its beginning: so each new file is opened once, however much is lost."""
+    """What was read, by its first bytes: each new file is opened once, however much is lost."""
 
     def __init__(self, some: Iterable[Remembered]) -> None:
         self._by_size: dict[int, dict[str, list[Remembered]]] = {}
@@ -296,7 +300,7 @@ class _ByHead:
         return bool(self._by_size)
 
     def like(self, head_of: Callable[[int], str]) -> list[Remembered]:
-        """Return those that begin as a file does."""
+        """Return those that start like a file."""
         return [of for size, heads in self._by_size.items() for of in heads.get(head_of(size), ())]
 
 

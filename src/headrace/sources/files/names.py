@@ -1,6 +1,7 @@
-"""Names of files: which of them are input, what their endings and folders say, and how they are stored.
+"""Names of files: which are input, what suffixes and folders mean, and how names are stored.
 
-A name is relative to the folder that all files of a source share, with ``/`` between its parts.
+A name is relative to the folder that all files of a source have in common, with ``/`` between its
+parts.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from urllib.parse import unquote
 from headrace.errors import PipelineError
 from headrace.sources.formats import BY_SUFFIX, FormatName
 
-#: The compression that the last ending of a name stands for.
+#: Suffix → compression.
 COMPRESSIONS = {
     ".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz",
 }  # fmt: skip
-#: Endings of archives and compressed files that cannot be read.
+#: Suffixes of archives and compressed files that cannot be read.
 UNREADABLE = (".zip", ".7z", ".tar", ".tgz", ".z", ".br", ".snappy", ".lzo", ".rar")
-#: What Hive and Spark write into the name of a folder for a value that is null.
+#: The value that Hive and Spark write into a folder's name for null.
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-#: Folders of any depth, in a pattern.
+#: The part of a pattern that matches folders at any depth.
 ANY_DEPTH = "**"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -35,59 +36,59 @@ _ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
 _SURROGATE = re.compile("[\udc80-\udcff]|\\\\")
 
 
-class Kind(NamedTuple):
-    """What the endings of a name say.
+class NameEndings(NamedTuple):
+    """What the suffixes of a name say.
 
     Attributes:
-        format: the format of the content; None where no ending says it.
-        compression: how it is compressed; None for not at all.
+        format: the format of the content; None if no suffix names it.
+        compression: how the file is compressed; None if it is not.
     """
 
     format: FormatName | None
     compression: str | None
 
 
-def kind_of(name: str) -> Kind:
-    """Return what the endings of a name say, such as those of ``hits.jsonl.gz``."""
+def kind_of(name: str) -> NameEndings:
+    """Return what the suffixes of a name say, such as those of ``hits.jsonl.gz``."""
     stem, ending = os.path.splitext(name.rpartition("/")[2].lower())
     compression = COMPRESSIONS.get(ending)
     if compression is not None:
         ending = os.path.splitext(stem)[1]
-    return Kind(BY_SUFFIX.get(ending), compression)
+    return NameEndings(BY_SUFFIX.get(ending), compression)
 
 
 def is_hidden(part: str) -> bool:
-    """Say whether a file or folder of this name is no input, as Hadoop and Spark have it.
+    """Return whether a file or folder of this name is not input, as in Hadoop and Spark.
 
-    Names that begin with ``.`` or ``_`` are of files that are still being written, of markers such as
-    ``_SUCCESS``, and of logs. A folder such as ``_day=3`` is a partition.
+    Names that start with ``.`` or ``_`` belong to files that are still being written, to markers
+    such as ``_SUCCESS``, and to logs. A folder such as ``_day=3`` is a partition, and so is input.
     """
     return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
 def is_remote(path: str) -> bool:
-    """Say whether a path is the location of a store that is not a directory of this machine."""
+    """Return whether a path is the location of a store, and not a path on this machine."""
     return _SCHEME.match(path) is not None
 
 
 def escaped(name: str) -> str:
-    """Return a name as text that can be stored as JSON: bytes that are not UTF-8 become ``\\xNN``."""
+    """Return a name as text that JSON can hold: bytes that are not UTF-8 become ``\\xNN``."""
     return _SURROGATE.sub(
         lambda found: r"\\" if found[0] == "\\" else f"\\x{ord(found[0]) - 0xDC00:02x}", name
     )
 
 
 def unescaped(text: str) -> str:
-    """Return the name that :func:`escaped` made a text of."""
+    """Return the name from which :func:`escaped` made a text."""
     return _ESCAPED.sub(
         lambda found: "\\" if found[1] == "\\" else chr(0xDC00 + int(found[1][1:], 16)), text
     )
 
 
 def partition_columns(name: str) -> Iterator[tuple[str, str | None]]:
-    """Yield what the folders of a name stand for: ``year=2026/month=01/x`` has two columns.
+    """Yield the columns that a name's folders stand for: ``year=2026/month=01/x`` has two of them.
 
-    None is null. Bytes that are no UTF-8 become halves of characters, as in names of files.
+    None is null. Bytes that are not UTF-8 become surrogates, as in names of files.
     """
     for part in name.split("/")[:-1]:
         column, is_one, value = part.partition("=")
@@ -100,24 +101,25 @@ def _unquoted(text: str) -> str:
 
 
 class Pattern:
-    """Which files a path stands for: one file, a directory's files, or those that match a pattern.
+    """The files that a path stands for: one file, all files of a directory, or those that match.
 
     Attributes:
         base: the folder that names are relative to, as it was given: a path or a location.
         parts: what the parts of a name must match. A directory has one part, ``*``.
-        is_folder: whether all files of a directory are meant.
-        names_one: whether it stands for one file at most.
-        levels: how many parts were given, of those that are matched.
+        is_folder: whether the path stands for all files of a directory.
+        names_one: whether the path stands for at most one file.
+        levels: the number of given parts that are matched.
         shown: the path as it was given.
 
     Args:
-        path: a file, a directory, or a pattern with ``*``, ``?``, ``[…]``, ``{…,…}`` and ``**``; on this
-            machine, or in a store. What is on this machine under a name itself is meant where the name,
-            taken for a pattern, would not match itself: ``r[1].jsonl``.
-        is_folder: whether the path is one, as far as can be seen.
+        path: a file, a directory, or a pattern with ``*``, ``?``, ``[…]``, ``{…,…}`` and ``**``, on
+            this machine or in a store. A local name such as ``r[1].jsonl``, which would not match
+            itself as a pattern, stands for the file of that name if it exists.
+        is_folder: whether the path is a folder, as far as can be seen.
 
     Raises:
-        PipelineError: for a pattern of hidden names, which are no input; and of braces around slashes.
+        PipelineError: for a pattern of hidden names, which are not input, and for braces around
+            slashes.
     """
 
     def __init__(self, path: str, *, is_folder: bool) -> None:
@@ -136,7 +138,7 @@ class Pattern:
                     remedy="they are of files that are still being written; give the files other names",
                 )
         if self.parts[-1] == ANY_DEPTH:
-            self.parts.append("*")  # (the files in folders of any depth)
+            self.parts.append("*")  # the files in folders at any depth
         self._match = [_matcher(part) for part in self.parts]
 
     @property
@@ -145,11 +147,11 @@ class Pattern:
         return self.is_folder or len(self.parts) > 1
 
     def start(self) -> frozenset[int]:
-        """Return the state of matching a name before its first part."""
+        """Return the state of matching before the first part of a name."""
         return self._closed({0})
 
     def enters(self, state: Collection[int], folder: str) -> frozenset[int]:
-        """Return the state after the name of a folder; empty where nothing in it can match."""
+        """Return the state after the name of a folder; empty if nothing in the folder can match."""
         if is_hidden(folder):
             return frozenset()
         if self.is_folder:
@@ -164,7 +166,7 @@ class Pattern:
         return self._closed(after)
 
     def takes(self, state: Collection[int], file: str) -> bool:
-        """Say whether a file of that name matches, in a folder that was entered."""
+        """Return whether a file of that name matches, in a folder with this state."""
         if self.names_one:
             return file == self.parts[0]
         if is_hidden(file):
@@ -173,7 +175,7 @@ class Pattern:
         return last in state and self._match[last](file) is not None
 
     def matches(self, name: str) -> bool:
-        """Say whether a whole name matches."""
+        """Return whether a whole name matches."""
         *folders, file = name.split("/")
         state = self.start()
         for folder in folders:
@@ -181,7 +183,7 @@ class Pattern:
         return bool(state) and self.takes(state, file)
 
     def _closed(self, state: set[int]) -> frozenset[int]:
-        """Return a state with what follows a ``**``, which may stand for no folder at all."""
+        """Return a state with what can follow a ``**``, which may match no folder at all."""
         closed = set(state)
         for at in range(len(self.parts) - 1):
             if at in closed and self.parts[at] == ANY_DEPTH:
@@ -190,17 +192,17 @@ class Pattern:
 
 
 def has_magic(path: str) -> bool:
-    """Say whether a path, or a part of one, has what patterns are made of."""
+    """Return whether a path, or a part of one, contains pattern characters."""
     return glob.has_magic(path) or _BRACES.search(path) is not None
 
 
 def _matcher(part: str) -> Callable[[str], object]:
-    """Return what matches names with a part of a pattern."""
+    """Return a function that matches a name against a part of a pattern."""
     return re.compile("|".join(map(fnmatch.translate, alternatives(part)))).match
 
 
 def alternatives(part: str) -> list[str]:
-    """Return the patterns without braces that one with braces stands for.
+    """Return the patterns without braces that a pattern with braces stands for.
 
     >>> alternatives("{a,b{1,2}}.csv")
     ['a.csv', 'b1.csv', 'b2.csv']
@@ -213,7 +215,7 @@ def alternatives(part: str) -> list[str]:
 
 
 def _is_pattern(base: str, part: str) -> bool:
-    """Say whether a part of a path is a pattern, and not the name of something that is there."""
+    """Return whether a part of a path is a pattern, and not the name of something that exists."""
     if not has_magic(part):
         return False
     is_name = not is_remote(base) and os.path.lexists(os.path.join(base, part))
@@ -221,7 +223,7 @@ def _is_pattern(base: str, part: str) -> bool:
 
 
 def _divided(path: str, is_folder: bool) -> tuple[str, list[str]]:
-    """Return the folder that a path begins with, and the parts that are to be matched."""
+    """Return the folder that a path starts with, and the parts that are to be matched."""
     found = _SCHEME.match(path)
     start, rest = (found[0], path[found.end() :]) if found else ("", path)
     if is_folder:

@@ -1,7 +1,8 @@
-"""Files that are open: unpacked where they are compressed, and known by what is in them.
+"""Open files: unpacked if they are compressed, and identified by what is in them.
 
-A *print* of a file is a digest of its first bytes and one of the last bytes that were read: so a file is
-known again that has another name, and one that was cut and written again is not taken for what it was.
+The *print* of a file is its fingerprint. It consists of a digest of the first bytes and one of the
+last bytes that were read. So a file is recognised under another name, and a file that was truncated
+and written again is not mistaken for the old one.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from headrace.sources.files.compression import KEPT, Unpacked
 from headrace.sources.files.folders import Facts, Folder
 from headrace.sources.files.names import kind_of
 from headrace.sources.files.position import FileRead
-from headrace.sources.formats import Opened
+from headrace.sources.formats import OpenedFile
 
-#: What a print is made of: so many bytes at the beginning, and before where reading ended.
+#: Number of bytes that go into a print: at the start, and before the place where reading ended.
 PRINT_BYTES = 1024
-#: A Parquet file ends with the length of its footer, and four letters.
+#: A Parquet file ends with the length of its footer and four letters.
 _FOOTER_END_BYTES = 8
 _MOST_FOOTER_BYTES = 16 << 20
 
@@ -35,18 +36,18 @@ class OpenFile:
     """A file that is open.
 
     Attributes:
-        opened: as formats read it.
-        facts: what it is.
+        opened: the file as formats read it.
+        facts: what identifies it.
         raw: its bytes as they are stored.
     """
 
-    opened: Opened
+    opened: OpenedFile
     facts: Facts
     raw: BinaryIO
 
     @property
     def torn(self) -> bool:
-        """Whether it is compressed, and has ended in the middle, as far as it was read."""
+        """Whether it is compressed and ends in the middle, as far as it has been read."""
         return isinstance(self.opened.file, Unpacked) and self.opened.file.torn
 
 
@@ -55,13 +56,15 @@ def open_file(folder: Folder, name: str, use: str) -> Iterator[OpenFile]:
     """Open a file.
 
     Args:
-        use: what for; a compressed file goes on where the last use for the same ended.
+        folder: the folder that the file is in.
+        name: its name there.
+        use: the purpose. A compressed file continues where the last use for the same purpose ended.
     """
     compression = kind_of(name).compression
     if compression is None:
         raw, facts = folder.open(name)
         with raw:
-            yield OpenFile(Opened(folder.shown(name), raw, facts), facts, raw)
+            yield OpenFile(OpenedFile(folder.shown(name), raw, facts), facts, raw)
         return
     raw, facts = folder.open(name)
     key = (use, folder.location, name, facts)
@@ -72,7 +75,7 @@ def open_file(folder: Folder, name: str, use: str) -> Iterator[OpenFile]:
         raw.close()
     try:
         kept.seek(0)
-        yield OpenFile(Opened(folder.shown(name), cast(BinaryIO, kept), facts), facts, raw)
+        yield OpenFile(OpenedFile(folder.shown(name), cast(BinaryIO, kept), facts), facts, raw)
     except BaseException:
         kept.close()
         raise
@@ -81,11 +84,11 @@ def open_file(folder: Folder, name: str, use: str) -> Iterator[OpenFile]:
 
 @contextlib.contextmanager
 def typed_errors(shown: str) -> Iterator[None]:
-    """Turn errors of the file system and of the format into ones that say what to do."""
+    """Turn errors of the file system and of the format into typed errors with a remedy."""
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # (Arrow's, of what it cannot unpack or decode)
+        if error.errno is None:  # raised by Arrow, for what it cannot unpack or decode
             raise _not_as_its_format_says(shown, error) from error
         raise SourceChanged(
             f"{shown} cannot be read: {error.strerror or error}",
@@ -108,7 +111,7 @@ def _not_as_its_format_says(shown: str, error: Exception) -> BadInput:
 
 
 def with_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> FileRead:
-    """Return what is known of a file with its print, as of where it was read to."""
+    """Return an entry with the file's facts and print, as of the place up to which it was read."""
     head = _head(file, PRINT_BYTES, is_text=is_text)
     tail = _tail(file, entry.read) if is_text else b""
     return FileRead(
@@ -118,7 +121,7 @@ def with_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> FileRead:
 
 
 def has_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> bool:
-    """Say whether a file is the one that was read so far: the same bytes, and perhaps more."""
+    """Return whether a file is the one that was read so far: the same, or longer."""
     if is_text and not file.opened.reaches(entry.read):
         return False
     if not has_head(entry, file, is_text=is_text):
@@ -129,13 +132,13 @@ def has_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> bool:
 
 
 def has_head(entry: FileRead, file: OpenFile, *, is_text: bool) -> bool:
-    """Say whether a file begins as one did that was read."""
+    """Return whether a file starts with the same bytes as one that was read."""
     head = _head(file, entry.head_bytes, is_text=is_text)
     return len(head) == entry.head_bytes and (not head or _digest(head) == entry.head)
 
 
 def prints_of_head(file: OpenFile, *, is_text: bool) -> Callable[[int], str]:
-    """Return what gives the digest of so many bytes of a file's beginning; ``""`` where it has fewer."""
+    """Return a function from n to the digest of a file's first n bytes; ``""`` if too few."""
     head = _head(file, PRINT_BYTES, is_text=is_text)
 
     def print_of(size: int) -> str:
@@ -149,7 +152,7 @@ def _head(file: OpenFile, size: int, *, is_text: bool) -> bytes:
     if is_text:
         file.opened.file.seek(0)
         return file.opened.file.read(size)
-    size = min(size, file.facts.size)  # (what describes a Parquet file is at its end)
+    size = min(size, file.facts.size)  # a Parquet file's metadata is at its end
     file.raw.seek(file.facts.size - size)
     return file.raw.read(size)
 
@@ -168,7 +171,7 @@ def _digest(data: bytes) -> str:
 
 
 def check_of_parquet(file: OpenFile) -> str:
-    """Return a digest of a Parquet file's size and footer, which says where what is and of what values."""
+    """Return a digest of a Parquet file's size and footer, which describes all of its content."""
     size = file.facts.size
     file.raw.seek(max(0, size - _FOOTER_END_BYTES))
     footer = int.from_bytes(file.raw.read(4), "little") + _FOOTER_END_BYTES
@@ -178,7 +181,7 @@ def check_of_parquet(file: OpenFile) -> str:
 
 
 class Recorded:
-    """A file that remembers what was last read of it in one piece, to check it by."""
+    """A file that remembers what was read of it: a part's digest is that of the bytes it gave."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -198,7 +201,7 @@ class Recorded:
         """Return the digest of a part that was read.
 
         Raises:
-            OSError: when less of it was there at last: the file was cut meanwhile.
+            OSError: if less of it was there in the end, because the file was truncated meanwhile.
         """
         found = xxhash.xxh3_64()
         for at, data in self._pieces:
@@ -212,11 +215,11 @@ class Recorded:
 
 
 class Checked:
-    """A file of which one part was read, and is given as it was.
+    """A file of which one part is read at once, and then given to readers unchanged.
 
     Args:
         file: the file.
-        first, last: where the part begins and ends.
+        first, last: where the part starts and ends.
     """
 
     def __init__(self, file: BinaryIO, first: int, last: int) -> None:

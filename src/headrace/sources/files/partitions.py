@@ -1,4 +1,4 @@
-"""Whose record it is: the partition that a file's records are of."""
+"""The partition that a file's records belong to, derived from the file's name."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from headrace.eventtime.watermark import check_number_of_partitions
 
 
 class PartitionOf:
-    """Tells the partition of a file from its name.
+    """Derives the partition of a file from its name.
 
     Args:
-        partition: ``"file"``, ``"directory"``, or a regular expression: what its first group matches (or
-            all of it, where it has none); None for one partition of all files.
-        place: what to name in an error.
+        partition: ``"file"``, ``"directory"``, or a regular expression whose first group (or whole
+            match, if it has no group) is the partition; None if all files are in one partition.
+        place: the place to name in an error.
 
     Raises:
-        PipelineError: for what is none of these.
+        PipelineError: for anything else.
     """
 
     def __init__(self, partition: str | None, *, place: str) -> None:
@@ -45,7 +45,7 @@ class PartitionOf:
         """Return the partition of a file.
 
         Raises:
-            BadInput: for a file that has none.
+            BadInput: for a file whose name gives none.
         """
         if self._by is None:
             return ""
@@ -68,6 +68,6 @@ class PartitionOf:
         """Check that there are not too many partitions.
 
         Raises:
-            PipelineError: when there are.
+            PipelineError: if there are too many.
         """
         check_number_of_partitions(len(parts), self._place)

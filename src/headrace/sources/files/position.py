@@ -1,7 +1,8 @@
-"""How far files were read: plain data whose field names say what they mean.
+"""How far files were read, as plain data.
 
-Files that were read lately are named one by one. Those before them are in *catalogs*, files in the
-pipeline's storage that a position names: so a position stays small, however many files there are.
+A position names the files that were read recently one by one. Earlier ones are in *catalogs*, files
+in the pipeline's storage that the position names. So a position stays small, however many files
+there are.
 """
 
 from __future__ import annotations
@@ -12,27 +13,28 @@ from typing import Any
 import msgspec
 
 from headrace.errors import Damaged
-from headrace.sources.base import Position
+from headrace.pipeline.source import Position
 from headrace.sources.files.folders import Place
 
-#: What positions of this form say of themselves.
+#: The value of ``form`` in positions of this version.
 FORM = "files-2"
 
 
 class FileRead(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that was read, wholly or in part, and what it is known by.
+    """A file that was read, completely or in part, and what identifies it.
 
     Attributes:
         name: its name within the folder; see :func:`headrace.sources.files.names.escaped`.
-        read: how far it was read: bytes of its content, or rows of Parquet.
+        read: how far it was read: in bytes of its content, or in rows for Parquet.
         size: its size in bytes when it was last read, as it is stored.
-        id: its inode, or an object's etag.
-        modified: when it had been changed, in nanoseconds since 1970 UTC.
+        id: its inode, an object's etag, or its number in HDFS.
+        modified: when it was last changed, in nanoseconds since 1970 UTC.
         head: a digest of its first ``head_bytes`` bytes.
+        head_bytes: the number of bytes in that digest.
         tail: a digest of the last bytes before ``read``.
-        whole: whether ``read`` was all of it.
+        whole: whether all of it was read.
         unended: whether its last record was read without the newline that should end it.
-        copy: whether it was not read, since a file beside it has the same content.
+        copy: whether it was not read because a file beside it has the same content.
     """
 
     name: str
@@ -49,11 +51,11 @@ class FileRead(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CatalogRef(msgspec.Struct, frozen=True):
-    """A file in the storage that says which files were read.
+    """A reference to a catalog, a file in the storage that says which files were read.
 
     Attributes:
         file: its name.
-        files: of how many files it is.
+        files: the number of files in it.
     """
 
     file: str
@@ -65,9 +67,9 @@ class PartRead(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         name: the file's name.
-        first, last: from where to where: bytes of its content, or rows of Parquet.
-        id: what the file is known by, wherever it is by now.
-        check: a digest of the part; ``""`` where it was not noted.
+        first, last: the start and the end: bytes of its content, or rows for Parquet.
+        id: what identifies the file, wherever it is by now.
+        check: a digest of the part; ``""`` if none was recorded.
     """
 
     name: str
@@ -81,13 +83,13 @@ class FilesPosition(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far the files of a source were read.
 
     Attributes:
-        form: says that it is one of these.
+        form: marks this version of positions.
         folder: the folder that all names are relative to; None before anything was read.
-        files: those that were read lately.
-        catalogs: those that were read before.
-        left: the names of which catalogs say what is not so any more: their hashes.
-        parts: what the last division was made of.
-        forgotten: how many files were read that are gone, and not remembered any more.
+        files: the files that were read recently.
+        catalogs: the files that were read before.
+        left: hashes of names that catalogs have, but that are no longer known.
+        parts: the parts that make up the last division.
+        forgotten: the number of files that were read, are gone, and are not remembered any more.
     """
 
     form: str = FORM
@@ -100,17 +102,17 @@ class FilesPosition(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OldPosition(msgspec.Struct, frozen=True):
-    """How far files were read, in positions of older versions, which read files in the order of names.
+    """A position of older versions, which read files in the order of their names.
 
     Attributes:
-        done: how many files sort before ``name``; all of them were read.
-        name: the file at hand.
+        done: the number of files that sort before ``name``; all of them were read.
+        name: the current file.
         offset: how far it was read.
         ended: whether that was all of it when it was last looked at.
-        parts: what the last division was made of: (file, from, to).
-        levels: of how many parts names are; 0 where that was not noted.
-        read: how many files were read before ``name``, also those that are gone by now; -1 where that was
-            not noted.
+        parts: the parts that make up the last division: (file, from, to).
+        levels: the number of parts that names have; 0 if it was not recorded.
+        read: the number of files that were read before ``name``, including those that are gone; -1
+            if it was not recorded.
     """
 
     done: int = 0
@@ -123,10 +125,10 @@ class OldPosition(msgspec.Struct, frozen=True):
 
 
 def decoded(position: Position) -> FilesPosition | OldPosition:
-    """Return a position as it is stored.
+    """Return a position from the form in which it is stored.
 
     Raises:
-        Damaged: for one that no folder can have: a manifest may be of somebody else's making.
+        Damaged: for a position that no folder can have, since a manifest may have been forged.
     """
     try:
         if isinstance(position, dict) and position.get("form") == FORM:
@@ -140,7 +142,7 @@ def decoded(position: Position) -> FilesPosition | OldPosition:
     except msgspec.ValidationError as error:
         raise _no_position(str(error)) from error
     for name in names:
-        # (older versions noted whole paths; whether these are of the folder is seen when it is known)
+        # Older versions recorded whole paths. They are checked against the folder later.
         is_whole = name.startswith("/") and isinstance(found, FilesPosition)
         if is_whole or "\0" in name or ".." in name.split("/"):
             raise _no_position(f"{name[:80]!a} leads out of the folder")
@@ -160,10 +162,11 @@ def encoded(position: FilesPosition) -> Any:
 
 
 def files_that_must_stay(position: Any, steps: Iterable[Any]) -> list[str]:
-    """Return the files that a pipeline may have to read again, or has not read wholly.
+    """Return the files that a pipeline may have to read again, or has not read completely.
 
     Args:
-        position: how far an injector was read; of any source, and empty for those that read no files.
+        position: how far an injector was read. It may be a position of any source; the result is
+            empty for sources other than files.
         steps: the positions after each step that is not in a checkpoint.
     """
     names: set[str] = set()
@@ -180,10 +183,10 @@ def files_that_must_stay(position: Any, steps: Iterable[Any]) -> list[str]:
 
 
 def catalogs_of(positions: Iterable[Any]) -> list[str]:
-    """Return the catalogs that positions name, each once: files in the storage, without which none is read.
+    """Return the catalogs that positions name, each once: storage files that reading depends on.
 
     Args:
-        positions: of any sources.
+        positions: positions of any sources.
     """
     names: dict[str, None] = {}
     for position in positions:

@@ -1,4 +1,4 @@
-"""Whether a file is still being written, as far as its time of change says it."""
+"""Whether a file is still being written, judged by its modification time."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections import OrderedDict
 
 from headrace.sources.files.folders import Facts
 
-#: A file that has not changed for so long is not being written any more.
+#: A file that has not changed for this time is taken to be finished.
 SETTLED_NS = 60_000_000_000
-#: Files whose times are to come, and that are remembered.
+#: Maximum number of files with times in the future that are remembered.
 _REMEMBERED = 10_000
 
 
 class Settling:
-    """Tells files that have not changed for a while.
+    """Recognises files that have not changed for a while.
 
-    A time that is to come, of another clock, counts as the time when the file was first seen with it.
+    A modification time in the future comes from another clock. It counts as the time when the file
+    was first seen with it.
     """
 
     def __init__(self) -> None:
         self._first_seen: OrderedDict[Facts, int] = OrderedDict()
 
     def is_settled(self, facts: Facts) -> bool:
-        """Say whether a file has not changed for a while."""
+        """Return whether a file has not changed for a while."""
         now = time.time_ns()
         since = facts.modified if facts.modified <= now else self._seen(facts, now)
         return now - since > SETTLED_NS
@@ -35,10 +36,10 @@ class Settling:
         return first
 
 
-#: Of this process.
+#: The instance of this process.
 SETTLING = Settling()
 
 
 def is_settled(facts: Facts) -> bool:
-    """Say whether a file has not changed for a while."""
+    """Return whether a file has not changed for a while."""
     return SETTLING.is_settled(facts)

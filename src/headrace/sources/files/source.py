@@ -1,4 +1,4 @@
-"""The source of files: what is declared of it, and reading in tasks."""
+"""The source of files: its declaration, and reading in tasks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ import pyarrow as pa
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
 from headrace.eventtime.zones import Ambiguous
+from headrace.pipeline.sifting import Sifted, with_times_in_range
+from headrace.pipeline.source import Limit, Offer, Position, Source, Split
 from headrace.schema import ValueType
-from headrace.sources.base import Limit, Offer, Position, Source, Split
 from headrace.sources.files.dividing import Divider
 from headrace.sources.files.folder_columns import FolderColumns
 from headrace.sources.files.folders import Folder, open_folder
@@ -42,17 +43,16 @@ from headrace.sources.formats import (
     FileFormat,
     FormatName,
     JsonLines,
-    Opened,
+    OpenedFile,
     Parquet,
 )  # fmt: skip
 from headrace.sources.formats.base import Wanted
 from headrace.sources.formats.records import FileRecords
-from headrace.sources.sifting import Sifted, with_times_in_range
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
 
-#: Of so many endings of names it is said that they are not read.
+#: Maximum number of suffixes for which it is logged that such files are not read.
 _TOLD_ENDINGS = 20
 
 
@@ -60,40 +60,45 @@ class Files(Source):
     """Records from files.
 
     Args:
-        path: a file, a directory (all its files of the format, and those of folders such as ``day=3``
-            in it), or a pattern such as ``"logs/*.{jsonl,json}"`` or ``"logs/**/*.csv.gz"``; on this
-            machine, or ``s3://BUCKET/PREFIX/*.jsonl`` (``gs://``, ``az://``, ``webhdfs://HOST:PORT/PATH``).
+        path: a file, a directory, or a pattern such as ``"logs/*.{jsonl,json}"`` or
+            ``"logs/**/*.csv.gz"``. A directory stands for all its files of the format, and for
+            those in its folders with names such as ``day=3``. The path is local, or in a store:
+            ``s3://BUCKET/PREFIX/*.jsonl`` (``gs://``, ``az://``, ``webhdfs://HOST:PORT/PATH``).
         event_time: the column that holds the event time.
-        type: the type of the values (a struct or dataclass); its fields are the columns read.
-        schema: instead of ``type``, a dict of column → Python or Arrow type. With neither, the columns
-            and their types are those of the beginning of the first file.
-        format: ``jsonl``, ``csv`` or ``parquet``; by default by the file's name.
-        watch: whether to wait for more files, and for more lines of those that are there.
-        time_zone: the zone of times that name none.
-        time_unit: the unit of event times that are numbers. Without it, those of a declared ``int``
-            are microseconds; dates such as 19580329 are refused.
-        ambiguous: which of two times is meant that clocks in the zone showed twice: ``"earliest"``,
-            ``"latest"`` or ``"raise"``. One that they skipped is read by the offset from before.
-        time_format: how event times are written, such as ``"%d.%m.%Y %H:%M"``; or column → how.
-        columns: field → the name of its column in the files, where it has another one:
+        type: the type of the values (a struct or dataclass). Its fields are the columns that are
+            read.
+        schema: instead of ``type``, a dict of column → Python or Arrow type. With neither of the
+            two, columns and types are inferred from the beginning of the first file.
+        format: ``jsonl``, ``csv`` or ``parquet``; by default derived from the file's name.
+        watch: whether to wait for more files, and for more lines in existing ones.
+        time_zone: the zone of times that do not name one.
+        time_unit: the unit of numeric event times. By default those of a declared ``int`` are in
+            microseconds, and dates such as 19580329 are refused.
+        ambiguous: which of two times to choose when clocks in the zone showed the same time twice:
+            ``"earliest"``, ``"latest"`` or ``"raise"``. A time that clocks skipped is read with the
+            offset from before the change.
+        time_format: how event times are written, such as ``"%d.%m.%Y %H:%M"``; or a dict of
+            column → format.
+        columns: field → column name in the files, where the two differ:
             ``{"origin": "Origin State"}``.
         delimiter, quote, escape, column_names, skip_rows, encoding, decimal_point, null_values,
-        quoted_nulls: of CSV; see :class:`headrace.sources.formats.Csv`.
-        partition: whose record it is, for the watermark: ``"file"``, ``"directory"``, or a regular
-            expression of which the first group names the partition; by default all are of one. A
-            directory is named by its path within ``path``, which itself is ``"."``. Each holds the
-            watermark from when its first file is there until its last one was read, so a ``skew_limit=``
-            lets files of different partitions be read in turn.
-        moved_from: where the folder of the files was, if it was moved to another machine or disk.
+            quoted_nulls: options of CSV; see :class:`headrace.sources.formats.Csv`.
+        partition: the partition a record belongs to, for the watermark: ``"file"``,
+            ``"directory"``, or a regular expression whose first group names the partition. By
+            default all files are in one partition. A directory is named by its path within
+            ``path``; ``path`` itself is ``"."``. Each partition holds the watermark from the time
+            its first file exists until its last one has been read. With a ``skew_limit=`` files of
+            different partitions are therefore read in turn.
+        moved_from: the earlier path of the folder, if it was moved to another machine or disk.
 
-    Guarantees: replayable; each record is read once, whatever names files come under, and also when they
-        are appended to, renamed, rotated or compressed; nothing is skipped silently: what cannot be read
-        stops the pipeline with the file and the line.
+    Guarantees: replayable. Each record is read once, whatever names its file has, even if files are
+        appended to, renamed, rotated or compressed. Nothing is skipped silently: input that cannot
+        be read stops the pipeline with an error that names the file and the line.
 
-    Cost: a look at the files lists the directories that have changed. Where there are few files of text,
-        each of them is looked at; of many, those that were read lately, and all of them from time to time.
-        A position names the files that were read lately; sixty bytes of each other one are in the
-        pipeline's storage, and in the driver's memory.
+    Cost: each look at the files lists the directories that have changed. Few text files are checked
+        every time; of many, those that were read recently are, and all of them from time to time. A
+        position names the files that were read recently. Every other file takes sixty bytes in the
+        pipeline's storage and in the driver's memory.
     """
 
     source_kind = "files"
@@ -131,7 +136,7 @@ class Files(Source):
         self._partition_of = PartitionOf(partition, place=self._pattern.shown)
         self.partitioned = self._partition_of.is_given
         self._moved_from = None if moved_from is None else str(moved_from)
-        self._passed_over: set[str] = set()  # endings of names that were told of
+        self._passed_over: set[str] = set()  # suffixes of skipped files that have been logged
         of_csv: dict[str, Any] = {
             "delimiter": delimiter, "quote": quote, "escape": escape, "column_names": column_names,
             "skip_rows": skip_rows, "encoding": encoding, "decimal_point": decimal_point,
@@ -181,7 +186,7 @@ class Files(Source):
         return format
 
     def _names(self) -> Iterator[str]:
-        """Return the names of all files that match, of whatever format."""
+        """Yield the names of all files that match, whatever their format."""
         for some in self._folder.listed(self._pattern, changes_only=False):
             yield from (name for name, _ in some)
 
@@ -227,7 +232,7 @@ class Files(Source):
         return {of: kind for of, kind in self._records.wanted.items() if of not in of_folders}
 
     def _pass_over(self, name: str) -> None:
-        """Say once of each ending that files with it are not read."""
+        """Log once for each suffix that files with it are not read."""
         ending = os.path.splitext(name)[1]
         if ending not in self._passed_over and len(self._passed_over) < _TOLD_ENDINGS:
             self._passed_over.add(ending)
@@ -298,8 +303,8 @@ class Files(Source):
             return self._reader.sift(opened, part.first, part.last, self._records.wanted, finish)
 
     @contextmanager
-    def _part(self, split: Split) -> Iterator[tuple[PartToRead, Opened, dict[str, str | None]]]:
-        """Open the file of a split; what is read of it, and the columns that its folders stand for."""
+    def _part(self, split: Split) -> Iterator[tuple[PartToRead, OpenedFile, dict[str, str | None]]]:
+        """Open the file of a split; yield its part, the file, and its folders' columns."""
         part = PartToRead(*split.spec)
         folder = _folder_at(unescaped(part.location))
         name = unescaped(part.name)
@@ -317,7 +322,7 @@ class Files(Source):
 
     @property
     def _reader(self) -> FileFormat:
-        assert self._format is not None  # it is, once it has been told from the path
+        assert self._format is not None  # it is set once the format is known
         return self._format
 
 
@@ -334,14 +339,15 @@ def _telling_columns(shown: str) -> Iterator[None]:
 
 
 class PartToRead(NamedTuple):
-    """What a task is given: a part of a file, as the split's plain data.
+    """The part of a file that a task reads: the plain data of a split.
 
     Attributes:
         location: the folder.
-        name: the file's name today; ``read_as`` is that under which it was read.
-        first, last: from where to where.
-        id: what the file is known by.
-        check: a digest of the part; ``""`` where there is none.
+        name: the file's current name.
+        first, last: the start and the end of the part.
+        id: what identifies the file.
+        check: a digest of the part; ``""`` for none.
+        read_as: the file's name when it was divided.
     """
 
     location: str
@@ -368,10 +374,10 @@ def _check_same(same: bool, shown: str) -> None:
 
 
 def _refuse_options(name: str, of_csv: dict[str, Any]) -> None:
-    """Refuse options that another format would leave aside without a word.
+    """Refuse CSV options for another format, which would ignore them silently.
 
     Raises:
-        PipelineError: when one is given.
+        PipelineError: if one is given.
     """
     parameters = inspect.signature(Files).parameters
     for option, value in of_csv.items():
@@ -382,7 +388,7 @@ def _refuse_options(name: str, of_csv: dict[str, Any]) -> None:
 
 
 def _pattern_of(path: str, format: str | None) -> Pattern:
-    """Return what a path stands for."""
+    """Return the pattern that a path stands for."""
     if not is_remote(path):
         named = has_magic(path) or kind_of(path).format is not None or os.path.isfile(path)
         return Pattern(path, is_folder=os.path.isdir(path) or (path.endswith("/") and not named))

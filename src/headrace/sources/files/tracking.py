@@ -1,6 +1,7 @@
-"""What has become of the files since they were last looked at: new, longer, renamed, written again, gone.
+"""What has happened to files since the last look: new, longer, renamed, rewritten or gone.
 
-``matching`` decides which file is which; here is seen what it asks for, and noted what it finds.
+``matching`` decides which file is which. This module collects the evidence for it, and records what
+it finds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ from headrace.sources.files.copies import (
 from headrace.sources.files.folders import Facts, Folder, Listed
 from headrace.sources.files.known import Known
 from headrace.sources.files.matching import Matches, Remembered, Untold, match
-from headrace.sources.files.names import Kind, Pattern, escaped, is_hidden, kind_of, unescaped
+from headrace.sources.files.names import (
+    NameEndings,
+    Pattern,
+    escaped,
+    is_hidden,
+    kind_of,
+    unescaped,
+)
 from headrace.sources.files.opening import (
     OpenFile,
     has_head,
@@ -45,11 +53,11 @@ from headrace.sources.formats import FileFormat
 
 log = logging.getLogger("headrace")
 
-#: Files that wait to be read and are remembered; there may be more, which are looked for again.
+#: Maximum number of waiting files that are remembered. The rest are looked for again.
 _WAITING_FILES = 100_000
-#: While there are no more files than these, all of them are looked at each time.
+#: Up to this number of files, every look examines all of them.
 _FEW_FILES = 2_000
-#: Looking at all of many files takes one part of so many of the time.
+#: Minimum pause between looks at many files, in multiples of the time that the last one took.
 _SHARE = 20
 
 
@@ -57,7 +65,7 @@ class Waiting(NamedTuple):
     """A file that has something to read.
 
     Attributes:
-        facts: what it was when it was looked at.
+        facts: its facts when it was looked at.
         entry: what was read of it; None for nothing.
     """
 
@@ -71,13 +79,13 @@ class State:
     Attributes:
         known: what was read.
         waiting: the files that have something to read, by their (escaped) names.
-        more: whether there are more that wait than are remembered.
-        looked: whether the files were looked at, at this position or one before it.
-        exhausted: whether all that wait were tried when something was last taken.
+        more: whether more files wait than are remembered.
+        looked: whether the files were looked at, at this position or an earlier one.
+        exhausted: whether all waiting files were tried when something was last taken.
         goes_on: whether files may still be written.
-        undecided: files that are compared with others beside them once these are read.
-        there, there_hashes: how many files there are, as of when all of them were looked at, and the
-            hashes of their names, until they were compared with what is known.
+        undecided: files that will be compared with others beside them once these have been read.
+        there: the number of files that existed when all of them were last looked at.
+        there_hashes: the hashes of their names; None after they were compared with what is known.
     """
 
     def __init__(self, known: Known) -> None:
@@ -92,7 +100,7 @@ class State:
         self.there_hashes: npt.NDArray[np.uint64] | None = None
 
     def copy(self) -> State:
-        """Return the same, to be changed."""
+        """Return a copy that can be changed."""
         other = State(self.known.copy())
         other.waiting = {**self.waiting}
         other.more, other.looked, other.there = self.more, self.looked, self.there
@@ -106,9 +114,9 @@ class _Seen:
 
     Attributes:
         everything: whether all files were looked at.
-        facts: of files that are new, or not as they were, by name.
-        given: of files of late, where a listing says it.
-        hashes: of the names of all files that were listed.
+        facts: the facts of files that are new or have changed, by name.
+        given: the facts of recent files, if the listing includes them.
+        hashes: the hashes of the names of all files that were listed.
     """
 
     def __init__(self, *, everything: bool) -> None:
@@ -119,24 +127,24 @@ class _Seen:
         self._names: dict[int, str] | None = None
 
     def name_of(self, hash_: int) -> str | None:
-        """Return the name of a file that is new or changed, by its hash."""
+        """Return the name of a file that is new or has changed, by its hash."""
         if self._names is None:
             self._names = {name_hash(name): name for name in self.facts}
         return self._names.get(hash_)
 
     def is_listed(self, hash_: int) -> bool:
-        """Say whether a name was listed, where everything was."""
+        """Return whether a name was listed. Valid only if everything was."""
         return any(bool((part == np.uint64(hash_)).any()) for part in self.hashes)
 
 
 class Tracker:
-    """Looks at files, and finds out what has become of them.
+    """Looks at files and finds out what has happened to them.
 
     Args:
-        folder: where they are.
-        pattern: which they are.
-        format: of their content.
-        unread: is given a name that is not read because of its ending.
+        folder: the folder that the files are in.
+        pattern: which files are read.
+        format: the format of their content.
+        unread: called with a name that is not read because of its suffix.
     """
 
     def __init__(
@@ -148,22 +156,23 @@ class Tracker:
         self._format = format
         self._unread = unread
         self._next_sweep = self._next_look = 0.0
-        self._sought: dict[int, FileRead] = {}  # files that are gone, by hashes of names
+        self._sought: dict[int, FileRead] = {}  # files that are gone, by the hashes of their names
 
     # -- looking --------------------------------------------------------------------------------
 
     def look(self, state: State) -> None:
-        """Find what there is to read, and under what names what was read is now.
+        """Find what there is to read, and the current names of what was read.
 
         Raises:
-            SourceChanged: where a file was changed that was read, or is gone before all of it was.
+            SourceChanged: if a file that was read has changed, or is gone before all of it was
+                read.
         """
         everything = self._wants_everything(state)
         began = time.monotonic()
         try:
             told = self._look(state, everything)
         except SourceChanged:
-            # A look is not of one moment: a file may be seen under neither of two names.
+            # A look is not atomic: it may miss a file that is renamed meanwhile under both names.
             told = False
         if not told:
             everything = True
@@ -175,18 +184,18 @@ class Tracker:
         state.looked = True
 
     def is_time_to_look(self) -> bool:
-        """Say whether looking takes its share of the time by now, and no more."""
+        """Return whether enough time has passed that looking again takes only its share of it."""
         return time.monotonic() >= self._next_look
 
     def _wants_everything(self, state: State) -> bool:
         if not state.looked or state.more or state.undecided:
             return True
         if len(state.known) > 2 * state.there + 10_000:
-            return True  # (many may be gone, and are to be forgotten)
+            return True  # many may be gone, and are to be forgotten
         return state.there <= _FEW_FILES or time.monotonic() >= self._next_sweep
 
     def _look(self, state: State, everything: bool) -> bool:
-        """Look once; return False where more must be looked at to tell."""
+        """Look once; return False if more must be looked at to decide."""
         seen = _Seen(everything=everything)
         if everything:
             state.waiting, state.more = {}, False
@@ -199,7 +208,7 @@ class Tracker:
         except Untold:
             return False
         if not everything and not all(of.entry.whole for of in matches.lost):
-            return False  # (it may have another name, of a file that was not looked at)
+            return False  # it may now be the name of a file that was not looked at
         self._follow(matches, seen, evidence)
         self._refuse(matches)
         self._apply(state, seen, matches)
@@ -209,7 +218,7 @@ class Tracker:
         return True
 
     def _note(self, listed: Listed, state: State, seen: _Seen) -> None:
-        """Note what is new or changed among some files."""
+        """Record which of some files are new or have changed."""
         names, facts = [], []
         for raw, known_facts in listed:
             if self.wants(raw):
@@ -223,14 +232,14 @@ class Tracker:
         in_catalogs = state.known.in_catalogs(hashes)
         recent, waiting = state.known.recent, state.waiting
         looked_at: list[int] = []
-        over: list[int] = []  # more than are remembered, of which some may have been renamed
+        over: list[int] = []  # more than can be remembered; some may be renamed files
         for at, name in enumerate(names):
             if name in recent or name in waiting:
                 if name in recent and (of := facts[at]) is not None:
                     seen.given[name] = of
-                continue  # (looked at by name)
+                continue  # examined by name
             if in_catalogs[at] and not seen.everything and facts[at] is None:
-                continue  # (in turn)
+                continue  # examined when everything is
             if not in_catalogs[at] and len(waiting) + len(seen.facts) >= _WAITING_FILES:
                 state.more = True
                 over.append(at)
@@ -254,7 +263,7 @@ class Tracker:
         return [(of, its) for of, its in found if its is not None]
 
     def wants(self, name: str) -> bool:
-        """Say whether a file is read, by the endings of its name."""
+        """Return whether a file is read, judged by its suffixes."""
         kind = kind_of(name)
         if not self._pattern.is_folder:
             return True
@@ -264,7 +273,7 @@ class Tracker:
         return False
 
     def _of_late(self, state: State, seen: _Seen) -> list[Remembered]:
-        """Look at the files that were read of late; return those whose names are gone."""
+        """Look at the files that were read recently; return those whose names are gone."""
         gone = []
         for name, entry in state.known.recent.items():
             if name in state.waiting and state.looked:
@@ -283,7 +292,7 @@ class Tracker:
         return gone
 
     def _follow(self, matches: Matches, seen: _Seen, evidence: _Evidence) -> None:
-        """Find files that have a name now that is no input: a log is rotated to ``app.jsonl.1``."""
+        """Find files whose new names are not input, such as a log rotated to ``app.jsonl.1``."""
         if not self._format.is_text or not matches.lost:
             return
         lost: list[Remembered] = []
@@ -303,7 +312,7 @@ class Tracker:
     def _name_elsewhere(
         self, of: Remembered, directories: dict[str, dict[str, list[str]]]
     ) -> str | None:
-        """Return the name that is no input, and that a lost file has now in its directory."""
+        """Return the name in its directory that a lost file has now, and that is not input."""
         entry = of.entry
         if not entry.name or not entry.id or self._sought.get(of.hash) == entry:
             return None
@@ -314,22 +323,23 @@ class Tracker:
         for name in sorted(directories[directory].get(entry.id, ())):
             if not is_hidden(name.rpartition("/")[2]) and not self.is_input(name):
                 return escaped(name)
-        self._sought[of.hash] = entry  # (it is gone, and is not looked for each time)
+        self._sought[of.hash] = entry  # it is gone; do not look for it each time
         return None
 
     def is_input(self, name: str) -> bool:
-        """Say whether a file is read by its name; a log that was rotated may be read on under another."""
+        """Return whether a name is input. A rotated log may be read on under a name that is not."""
         if self._pattern.is_folder:
             return reads(self._format.name, kind_of(name))
         return self._pattern.matches(name)
 
-    # -- what has become of them ----------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------
 
     def _refuse(self, matches: Matches) -> None:
-        """Raise what cannot be gone on with.
+        """Raise an error for what makes it impossible to continue.
 
         Raises:
-            SourceChanged: where a file was changed that was read, or is gone before all of it was.
+            SourceChanged: if a file that was read has changed, or is gone before all of it was
+                read.
         """
         for of in matches.changed:
             raise self._changed(of.entry)
@@ -340,13 +350,13 @@ class Tracker:
             raise self._doubtful(name, of.entry)
 
     def _apply(self, state: State, seen: _Seen, matches: Matches) -> None:
-        """Note all of it."""
+        """Record the result of matching in the state."""
         known = state.known
         for name, of in matches.same.items():
             if of.hash != name_hash(name):
                 known.drop(of.hash)
                 state.waiting.pop(of.entry.name, None)
-        elsewhere = {of.hash for of in matches.same.values()}  # (its old content has another name)
+        elsewhere = {of.hash for of in matches.same.values()}  # their old content has another name
         for name in matches.rewritten:
             known.drop(name_hash(name))
             if self.is_input(unescaped(name)) and name_hash(name) not in elsewhere:
@@ -366,8 +376,8 @@ class Tracker:
                 state.waiting[name] = Waiting(seen.facts[name], None)
 
     def _go_on(self, name: str, facts: Facts, entry: FileRead, state: State) -> None:
-        """Note under which name a file is now, and whether there may be more of it."""
-        is_other = not _has_id(entry, facts)  # (sizes say nothing then: it may be compressed)
+        """Record the current name of a file, and whether there may be more of it."""
+        is_other = not _has_id(entry, facts)  # sizes cannot be compared then: it may be compressed
         is_plain = kind_of(name).compression is None
         as_read = is_other and is_plain and facts.size == entry.read
         longer = self._format.is_text and (is_other or facts.size != entry.size) and not as_read
@@ -411,8 +421,8 @@ class Tracker:
         )
 
 
-def reads(format: str, kind: Kind) -> bool:
-    """Say whether a file of a kind is read as a format. (Parquet is compressed inside.)"""
+def reads(format: str, kind: NameEndings) -> bool:
+    """Return whether a file of a kind is read as a format. Parquet is compressed inside only."""
     return kind.format == format and not (format == "parquet" and kind.compression)
 
 
@@ -421,7 +431,7 @@ def _has_id(entry: FileRead, facts: Facts) -> bool:
 
 
 class _Evidence:
-    """What can be seen of the files: see :class:`headrace.sources.files.matching.Evidence`."""
+    """What can be seen of the files; see :class:`headrace.sources.files.matching.Evidence`."""
 
     def __init__(self, folder: Folder, format: FileFormat, state: State, seen: _Seen) -> None:
         self._folder = folder
@@ -459,7 +469,7 @@ class _Evidence:
             raise Untold
         if not self._seen.is_listed(of.hash):
             return None
-        return Facts(of.entry.id, of.entry.size, of.entry.modified, -1)  # (as it was then)
+        return Facts(of.entry.id, of.entry.size, of.entry.modified, -1)  # as it was then
 
     def waits_already(self, name: str, facts: Facts) -> bool:
         if self._waiting is None:
@@ -487,7 +497,7 @@ class _Evidence:
         except SourceChanged:
             if is_own:
                 raise
-            return False  # (if it is still there, it is an error when it is read)
+            return False  # if it still exists, the error is raised when it is read
 
     def is_changed(self, name: str, of: Remembered) -> bool:
         entry = of.entry
@@ -501,7 +511,7 @@ class _Evidence:
             return begins and (entry.whole or file.opened.reaches(entry.read))
 
     def may_be_renamed(self, name: str, of: Remembered, facts: Facts) -> bool:
-        # (inodes are used again, but renaming changes no time)
+        # Inodes are reused, but renaming does not change a file's modification time.
         unchanged = of.entry.size == facts.size and of.entry.modified == facts.modified
         return unchanged or of.entry.size != facts.size or not self._folder.ids_return
 
@@ -535,16 +545,16 @@ class _Evidence:
                 found = [of for of in (self._beside(name, file, other) for other in beside) if of]
                 best = max((of for of in found if of.entry is not None), key=_how_far, default=None)
                 if best is not None and self._has_more_of_gone(file, beside, best):
-                    return None  # (it is what is gone)
+                    return None  # it is the file that is gone
         except OSError:
             return LATER
         except BadInput:
-            return None  # (it is an error when it is read)
+            return None  # the error is raised when it is read
         waits = [of for of in found if of.entry is None]
         return waits[0] if waits else best
 
     def _names_beside(self) -> dict[str, list[str]]:
-        """Return the names beside new ones under which files are, or were read."""
+        """Return, for each new name, the names beside it under which files exist or were read."""
         if self._by_name is None:
             pairs = [(name, other) for name in self._seen.facts for other in names_beside(name)]
             known = self._known.in_catalogs(name_hashes([other for _, other in pairs])).tolist()
@@ -578,7 +588,7 @@ class _Evidence:
             return found if is_all_read or is_told else SOON
 
     def _has_more_of_gone(self, file: OpenFile, beside: list[str], best: Copy) -> bool:
-        """Say whether a file holds one that is gone, and of which more was read than of those beside it."""
+        """Return whether a file holds one that is gone, with more read of it than of the best."""
         if best.entry is None or best.entry.whole:
             return False
         for other in beside:
@@ -591,7 +601,7 @@ class _Evidence:
         return False
 
     def _beside_gone(self, name: str, file: OpenFile, original: FileRead | None) -> Copy | None:
-        """Go on in a copy of a file that has grown before it went."""
+        """Return the verdict on a copy whose original grew and is gone: the copy continues it."""
         own = self._known.get(name)
         if original is None or own is None or not own.copy or own.read >= original.read:
             return None
@@ -631,5 +641,5 @@ def _how_far(copy: Copy) -> int:
 
 
 def _as_read(entry: FileRead, facts: Facts) -> tuple[str, int, int]:
-    """Return what a file was when it was read; its id as facts have it, if it is that."""
+    """Return the facts at the last read, with the id written as in ``facts`` if it is the same."""
     return facts.id if _has_id(entry, facts) else entry.id, entry.size, entry.modified

@@ -1,6 +1,6 @@
-"""Where the files of a division are today: they may have been renamed, or compressed since.
+"""Finds where the files of a division are today, since they may have been renamed or compressed.
 
-All that is there is listed once and opened once, however many files have moved.
+Everything is listed once and each file opened once, however many files have moved.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headrace.sources.files.names import escaped, unescaped
 from headrace.sources.files.opening import has_print, open_file, prints_of_head, typed_errors
 from headrace.sources.files.position import FileRead, PartRead
 
-#: The digest of so many bytes of a file's beginning.
+#: Returns the digest of the first ``n`` bytes of a file.
 _Head = Callable[[int], str]
 
 
@@ -20,9 +20,9 @@ class Whereabouts:
     """Finds files that have other names by now.
 
     Args:
-        folder: where they are.
-        listed: gives all that are input, with their facts where a listing says them.
-        is_text: whether they are text.
+        folder: where the files are.
+        listed: yields all files that are input, with their facts if the listing includes them.
+        is_text: whether the files are text.
     """
 
     def __init__(
@@ -39,10 +39,11 @@ class Whereabouts:
         self._heads_of: list[tuple[str, _Head]] | None = None
 
     def of(self, part: PartRead, entry: FileRead | None) -> str:
-        """Return the (escaped) name that a part's file has today; its old one where none is found.
+        """Return the (escaped) name that a part's file has today; its old one if none is found.
 
         Args:
-            entry: what is known of the file.
+            part: the part.
+            entry: what is known of its file.
         """
         raw = unescaped(part.name)
         facts = self._folder.facts(raw)
@@ -67,14 +68,14 @@ class Whereabouts:
         return self._ids
 
     def _in_directory_of(self, name: str) -> dict[str, list[str]]:
-        """Return the names that files have in a directory, also those that are no input by now."""
+        """Return id → names of everything in a file's directory, whether or not it is input."""
         directory = name[: name.rfind("/") + 1]
         if directory not in self._directories:
             self._directories[directory] = self._folder.names_by_id(directory)
         return self._directories[directory]
 
     def _first_of(self, names: Iterable[str], entry: FileRead | None) -> str | None:
-        """Return the first that is the file, by what was read of it: an inode may be another file's now."""
+        """Return the first name whose file starts with what was read: an inode may be reused."""
         return next((of for of in names if entry is None or self._has_print(of, entry)), None)
 
     def _has_print(self, name: str, entry: FileRead) -> bool:
@@ -83,7 +84,7 @@ class Whereabouts:
                 with open_file(self._folder, name, "look") as file:
                     return has_print(entry, file, is_text=self._is_text)
             except FileNotFoundError:
-                return False  # (it was listed, and is gone)
+                return False  # it was listed, and is gone
 
     def _beginning_as(self, size: int, head: str) -> list[str]:
         if self._heads_of is None:

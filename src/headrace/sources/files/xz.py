@@ -1,7 +1,7 @@
-"""What is in an xz file: several streams one after another, perhaps with zeros between and behind them.
+"""Reading xz files: several streams one after another, perhaps with zeros between and after them.
 
-``lzma.LZMAFile`` takes whatever it cannot read behind a whole stream for nothing: what follows would be
-lost without a word.
+``lzma.LZMAFile`` silently ignores whatever it cannot read after a complete stream, so data that
+follows would be lost.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import lzma
 from typing import BinaryIO
 
-#: What is read at once of the file.
+#: Number of bytes that are read from the file at once.
 _READ_BYTES = 64 << 10
-#: Zeros between streams come in fours.
+#: Zeros between streams come in multiples of this.
 _PADDING = 4
-#: What a stream begins with.
+#: The first bytes of a stream.
 _MAGIC = b"\xfd7zXZ\0"
 
 
 class XzStream:
-    """The content of an xz file, from its beginning.
+    """The content of an xz file, read from its start.
 
     Args:
         packed: the file.
@@ -27,15 +27,15 @@ class XzStream:
     def __init__(self, packed: BinaryIO) -> None:
         self._packed = packed
         self._stream: lzma.LZMADecompressor | None = None  # None between streams
-        self._format = lzma.FORMAT_AUTO  # (the first may be of the older kind)
-        self._rest = b""  # read of the file, and not looked at yet
+        self._format = lzma.FORMAT_AUTO  # the first stream may be in the older format
+        self._rest = b""  # bytes that were read from the file but not used yet
 
     def read(self, size: int) -> bytes:
-        """Return some bytes, at most so many; none at the end.
+        """Return at most ``size`` bytes; none at the end.
 
         Raises:
-            EOFError: where the file ends in the middle of a stream, or of the zeros behind one.
-            lzma.LZMAError: where it holds something else.
+            EOFError: if the file ends in the middle of a stream, or of the zeros after one.
+            lzma.LZMAError: if it contains anything else.
         """
         while True:
             if self._stream is None and not self._begin():
@@ -54,7 +54,7 @@ class XzStream:
                 return piece
 
     def _begin(self) -> bool:
-        """Begin the next stream; say whether there is one."""
+        """Start the next stream; return False if there is none."""
         if self._format == lzma.FORMAT_AUTO:
             self._rest = self._packed.read(_READ_BYTES)
         else:
@@ -66,7 +66,7 @@ class XzStream:
         return True
 
     def _skip_padding(self) -> None:
-        """Go to where a stream begins, or to the end."""
+        """Skip zeros, up to the next stream or the end."""
         zeros = 0
         while True:
             self._rest = self._rest or self._packed.read(_READ_BYTES)

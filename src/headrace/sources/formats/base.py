@@ -1,4 +1,4 @@
-"""What a file format is: it infers columns, cuts a file into parts, and reads a part."""
+"""The interface of file formats: infer columns, divide a file into parts, and read a part."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 
 from headrace.errors import SourceChanged
-from headrace.schema.nested import Part
-from headrace.sources.base import Limit
+from headrace.pipeline.sifting import Sifted
+from headrace.pipeline.source import Limit
+from headrace.schema.nested import FormPart
 from headrace.sources.columns import Place
-from headrace.sources.sifting import Sifted
 
-#: Makes records as the pipeline wants them of the columns that were read; errors say which row is at fault.
+#: Turns the columns that were read into records; its errors say which row is at fault.
 Finish = Callable[[pa.Table], pa.Table]
-#: The columns that are wanted of a file, with the types that its parser is asked for.
+#: The columns that are read of a file, with the types that its parser is asked for.
 Wanted = dict[str, pa.DataType]
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedFile:
     """A file that is open for reading.
 
     Attributes:
-        name: how errors name it.
-        file: its bytes, unpacked if it was compressed; can be sought.
-        identity: differs when the file's content does; what was decoded is remembered under it.
-        by_folders: columns that its folders stand for; they are read where the file has them as well.
+        name: its name in errors.
+        file: its bytes, unpacked if it was compressed; seekable.
+        identity: a key that changes when the file's content does. What was decoded is cached under
+            it.
+        by_folders: the columns that its folders stand for. They are read only if the file has them
+            too.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Opened:
     by_folders: frozenset[str] = frozenset()
 
     def reaches(self, offset: int) -> bool:
-        """Say whether the file has so many bytes; the end of one that is unpacked may be far away."""
+        """Return whether the file has at least ``offset`` bytes; unpacks no more than needed."""
         unpacked = getattr(self.file, "reaches", None)
         if unpacked is not None:
             return bool(unpacked(offset))
@@ -50,10 +52,10 @@ class Cut(NamedTuple):
     """The next parts of a file.
 
     Attributes:
-        parts: (from, to) of each, in the format's unit, one after another.
-        ended: whether nothing of the file is left behind them.
-        rows: their records, or an estimate.
-        bytes: how large they are.
+        parts: (from, to) of each part, in the format's unit, one after another.
+        ended: whether the file ends with them.
+        rows: the number of their records, or an estimate.
+        bytes: their size.
     """
 
     parts: list[tuple[int, int]]
@@ -63,94 +65,106 @@ class Cut(NamedTuple):
 
 
 class FileFormat(ABC):
-    """Base of all formats.
+    """Base class of all formats.
 
     Attributes:
-        name: as users write it.
+        name: the name that users write.
         unit: what offsets count: ``"bytes"`` or ``"rows"``.
-        is_text: whether times stand in it as text.
+        is_text: whether the format is text, so that times are written as text.
     """
 
     name: str
     unit: str = "bytes"
     is_text: bool = True
 
-    def expect(self, parts: Mapping[str, Part]) -> None:
-        """Learn which fields columns are read for: column → field."""
+    def expect(self, parts: Mapping[str, FormPart]) -> None:
+        """Set which fields the columns are read for: column → field."""
 
     def keep_to(self, declared: Any, also: Iterable[str]) -> None:
-        """Learn the class that records are of, and what columns they may have that are no fields of it."""
+        """Set the class of the records, and further columns that they may have."""
 
     def check_can_hold(self, wanted: Wanted) -> None:
-        """Check that the format has a form for the types of some columns.
+        """Check that the format can hold values of these types.
 
         Raises:
-            PipelineError: when it has none for one.
+            PipelineError: if it cannot for one column.
         """
 
     @abstractmethod
-    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
-        """Return the columns of a file and their types, as its beginning shows them.
+    def infer(self, opened: OpenedFile, only: str | None = None) -> pa.Schema:
+        """Return the columns of a file and their types, judged by its beginning.
 
         Args:
-            only: the column that is asked for; others may be left out.
+            opened: the file.
+            only: the one column that matters; others may be left out.
 
         Raises:
-            pa.ArrowInvalid: when the beginning cannot be read.
+            pa.ArrowInvalid: if the beginning cannot be read.
         """
 
     @abstractmethod
     def cut(
-        self, opened: Opened, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
+        self, opened: OpenedFile, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
     ) -> Cut:
-        """Cut a file into parts, each for one task.
+        """Return the next parts of a file, each for one task.
 
         Args:
-            offset: where the first part begins.
-            limit: of how much together; one record is taken, however large it is.
-            may_grow: whether more may be appended to the file; then a last line without its end waits.
+            opened: the file.
+            offset: where the first part starts.
+            limit: the maximum size of all parts together. One record is taken even if it is larger.
+            wanted: the columns that will be read.
+            may_grow: whether the file may still grow. A last line without its newline then waits.
 
         Raises:
-            SourceChanged: when the file is shorter than ``offset``.
-            BadInput: when it lacks a column that is wanted.
+            SourceChanged: if the file is shorter than ``offset``.
+            BadInput: if it lacks a column that is wanted.
         """
 
     @abstractmethod
-    def read(self, opened: Opened, first: int, last: int, wanted: Wanted) -> tuple[pa.Table, Place]:
-        """Return a part's records, and what names the place of a row as long as the file is open.
+    def read(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted
+    ) -> tuple[pa.Table, Place]:
+        """Return a part's records, and a function that names the place of a row.
+
+        The function can be called while the file is open.
 
         Raises:
-            SourceChanged: when the file is shorter than it was.
+            SourceChanged: if the file is shorter than it was.
             BadInput: for a record that cannot be read, with its place.
-            pa.ArrowInvalid: when the file as a whole cannot.
+            pa.ArrowInvalid: if the file as a whole cannot be read.
         """
 
     @abstractmethod
-    def sift(self, opened: Opened, first: int, last: int, wanted: Wanted, finish: Finish) -> Sifted:
-        """Return a part's records that can be read, finished, and those that cannot.
+    def sift(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted, finish: Finish
+    ) -> Sifted:
+        """Return the finished records of a part, and those that cannot be read.
 
         Args:
-            finish: makes records of what was read of them.
+            opened: the file.
+            first, last: the start and the end of the part.
+            wanted: the columns that are read.
+            finish: turns columns into records.
 
         Raises:
-            SourceChanged, pa.ArrowInvalid: as :meth:`read`.
-            BadInput: for what is wrong with more than a record.
+            SourceChanged, pa.ArrowInvalid: as for :meth:`read`.
+            BadInput: for an error that is not about one record.
         """
 
     def place_of_part(self, first: int) -> str:
-        """Return words for where a part begins."""
+        """Return a description of where a part starts."""
         return f"byte {first}"
 
     def without_memory(self) -> FileFormat:
-        """Return the format without what it remembers of files that were read."""
+        """Return the format without its cache of files that were read."""
         return self
 
 
 def check_not_cut(name: str, offset: int, there: int, unit: str) -> None:
-    """Check that a file still has what was read of it, or is to be.
+    """Check that a file is not shorter than what was read of it, or is to be.
 
     Raises:
-        SourceChanged: when it is shorter now.
+        SourceChanged: if it is.
     """
     if offset > there:
         raise SourceChanged(

@@ -1,4 +1,4 @@
-"""CSV: a line of names, then a record a line; values between quotes may hold newlines."""
+"""CSV: a line of names, then a record per line; quoted values may contain newlines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow.csv
 
 from headrace.errors import BadInput, PipelineError
 from headrace.schema.decimals import decimals_of_texts
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
 from headrace.schema.shown import first_code, first_not_shown, has_sparse
-from headrace.sources.formats.base import Opened, Wanted
+from headrace.sources.formats.base import OpenedFile, Wanted
 from headrace.sources.formats.text import INFER_BYTES, Text
 from headrace.sources.lines import (
     Quoting,
@@ -24,28 +24,29 @@ from headrace.sources.lines import (
     records,
 )
 
-#: What files from elsewhere may begin with.
+#: The byte order mark that files from elsewhere may start with.
 _MARK = b"\xef\xbb\xbf"
 _DELIMITERS = (";", "\t", "|", ",")
 
 
 class Csv(Text):
-    """CSV, as Arrow's parser has it.
+    """CSV, as Arrow's parser reads it.
 
     Args:
-        delimiter: what stands between values: one ASCII character.
-        quote: what stands around a value that holds a delimiter or a newline; doubled, it stands for
-            itself. None where quotes mean nothing.
-        escape: what takes the meaning from the next character.
-        column_names: of files that have no line of names. (Where they have one, skip it.)
-        skip_rows: how many lines are passed over before the names.
-        encoding: of the text: ``"utf-8"``, or one with a byte for each character.
-        decimal_point: of numbers with a fraction.
-        null_values: what stands for null, in columns of text as well.
-        quoted_nulls: whether it does so between quotes, too.
+        delimiter: the separator between values: one ASCII character.
+        quote: the character around a value that contains a delimiter or a newline. Doubled, it
+            stands for itself. None if quotes have no meaning.
+        escape: the character that makes the next one literal.
+        column_names: the names of the columns, for files without a line of names. (If there is one,
+            skip it with ``skip_rows``.)
+        skip_rows: the number of lines before the names that are skipped.
+        encoding: the encoding of the text: ``"utf-8"``, or one with a single byte per character.
+        decimal_point: the decimal point of numbers.
+        null_values: the texts that stand for null, in columns of text as well.
+        quoted_nulls: whether they do so in quotes, too.
 
     Raises:
-        PipelineError: for what is none of these.
+        PipelineError: for an option with another value.
     """
 
     name = "csv"
@@ -60,7 +61,7 @@ class Csv(Text):
         self._names = None if column_names is None else list(column_names)
         self._skip_rows = skip_rows
         self._optional: set[str] = set()  # columns that may be missing
-        self._inferred: set[str] = set()  # columns whose type nobody declared
+        self._inferred: set[str] = set()  # columns whose types were inferred
         self._parse_options: dict[str, Any] = {
             "delimiter": delimiter, "quote_char": quote or False, "escape_char": escape or False,
         }  # fmt: skip
@@ -73,7 +74,7 @@ class Csv(Text):
             "decimal_point": decimal_point,
         }
 
-    def expect(self, parts: Mapping[str, Part]) -> None:
+    def expect(self, parts: Mapping[str, FormPart]) -> None:
         self._optional = {name for name, part in parts.items() if part.default is not None}
 
     def check_can_hold(self, wanted: Wanted) -> None:
@@ -86,13 +87,13 @@ class Csv(Text):
 
     # -- names --------------------------------------------------------------------------------
 
-    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
+    def infer(self, opened: OpenedFile, only: str | None = None) -> pa.Schema:
         found = self._columns_of(opened)
         if only is None:
             self._inferred = {of.name for of in found if _may_say_less(of.type)}
         return found
 
-    def _columns_of(self, opened: Opened) -> pa.Schema:
+    def _columns_of(self, opened: OpenedFile) -> pa.Schema:
         header = self._header(opened, whole=True)
         if header is None:
             return pa.schema([])
@@ -107,7 +108,7 @@ class Csv(Text):
         return self._columns_in(self._utf8(head[: ends[-1]] if len(ends) else head), names)
 
     def _columns_in(self, head: bytes, names: list[str]) -> pa.Schema:
-        """Return the columns of some records; numbers that would lose digits are texts."""
+        """Return the columns of some records; numbers that would lose digits are read as text."""
         if not head:
             return pa.schema([(name, pa.null()) for name in names])
         found = self._table(head, names, {})
@@ -118,21 +119,22 @@ class Csv(Text):
             fields.append(field.with_type(pa.string()) if lossy else field)
         return pa.schema(fields)
 
-    def begin(self, opened: Opened, wanted: Wanted, *, may_grow: bool) -> int | None:
+    def begin(self, opened: OpenedFile, wanted: Wanted, *, may_grow: bool) -> int | None:
         header = self._header(opened, whole=not may_grow)
         if header is None:
             return None
         self._check(header[0], opened, wanted)
         return header[1]
 
-    def _header(self, opened: Opened, *, whole: bool = False) -> tuple[list[str], int] | None:
-        """Return a file's column names and the offset of its first record; None without any.
+    def _header(self, opened: OpenedFile, *, whole: bool = False) -> tuple[list[str], int] | None:
+        """Return a file's column names and the offset of its first record; None if it has no names.
 
         Args:
-            whole: whether the line of names may be all that there is, without an end.
+            opened: the file.
+            whole: whether the line of names may lack its newline because the file ends there.
 
         Raises:
-            BadInput: when no names can be read where some should be.
+            BadInput: if the line of names cannot be read.
         """
         opened.file.seek(0)
         for _ in range(self._skip_rows):
@@ -150,7 +152,7 @@ class Csv(Text):
             return None  # empty, or still being written
         return self._names_of(opened, line), begin + len(line)
 
-    def _names_of(self, opened: Opened, line: bytes) -> list[str]:
+    def _names_of(self, opened: OpenedFile, line: bytes) -> list[str]:
         place = f"{opened.name}, line {self._skip_rows + 1}"
         try:
             text = self._utf8(line.rstrip(b"\r\n"))
@@ -180,7 +182,7 @@ class Csv(Text):
         names: list[str] = self._table(text + b"\n", None, {}).column_names
         return names
 
-    def _check(self, names: list[str], opened: Opened, wanted: Wanted) -> None:
+    def _check(self, names: list[str], opened: OpenedFile, wanted: Wanted) -> None:
         may_be_missing = self._optional | opened.by_folders
         for column in wanted:
             if names.count(column) == 1 or (column in may_be_missing and column not in names):
@@ -193,7 +195,7 @@ class Csv(Text):
             )
 
     def _remedy_of_names(self, names: list[str], column: str) -> str:
-        """Return what to do about a column that is missing, or is there twice."""
+        """Return what to do about a column that is missing or occurs twice."""
         for delimiter in _DELIMITERS if column not in names else ():
             if any(column == part.strip(' "') for name in names for part in name.split(delimiter)):
                 return f"its values seem to be separated by {delimiter!r}: say delimiter="
@@ -204,18 +206,18 @@ class Csv(Text):
 
     # -- records ------------------------------------------------------------------------------
 
-    def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
+    def parse(self, opened: OpenedFile, data: bytes, wanted: Wanted) -> pa.Table:
         header = self._header(opened, whole=True)
-        assert header is not None  # the division has records of it
+        assert header is not None  # the division contains records of it
         data = self._utf8(data)
         wanted = {name: kind for name, kind in wanted.items() if name in header[0]}
         return self.values_of(data, header[0], wanted)
 
     def values_of(self, data: bytes, names: list[str], wanted: Wanted) -> pa.Table:
-        """Return the records of some UTF-8, each with its value.
+        """Return the records in some UTF-8 text, with their values checked.
 
         Raises:
-            pa.ArrowInvalid: when they cannot be read.
+            pa.ArrowInvalid: if they cannot be read.
         """
         first = {of: pa.string() if _is_read_as_text(kind) else kind for of, kind in wanted.items()}
         table = self._table(data, names, first)
@@ -225,7 +227,7 @@ class Csv(Text):
         return table
 
     def _with_numbers(self, table: pa.Table, wanted: Wanted) -> pa.Table:
-        """Return records with numbers in the place of texts that Arrow's reader of CSV cannot read."""
+        """Return records with numbers parsed from the texts that Arrow's CSV reader cannot read."""
         point = self._convert_options["decimal_point"]
         for at, name in enumerate(table.column_names):
             kind = wanted.get(name)
@@ -243,10 +245,10 @@ class Csv(Text):
         return table
 
     def _check_ends(self, data: bytes, rows: int) -> None:
-        """Check that records end where lines do, and the last one as well.
+        """Check that records end where lines do, including the last one.
 
         Raises:
-            pa.ArrowInvalid: when one does not.
+            pa.ArrowInvalid: if one does not.
         """
         if has_lone_returns(data) and rows != sum(1 for _ in records(data, self.quoting)):
             raise pa.ArrowInvalid("there is a carriage return in the line, which would end it")
@@ -261,7 +263,7 @@ class Csv(Text):
         """Check that numbers are those that the texts show.
 
         Raises:
-            pa.ArrowInvalid: for the first that is not.
+            pa.ArrowInvalid: for the first one that is not.
         """
         maybe_hexadecimal = any(x in data and b"0" + x in data for x in (b"x", b"X"))
         inferred = {name for name in self._inferred & {*wanted} if _may_say_less(wanted[name])}
@@ -310,11 +312,13 @@ class Csv(Text):
     def _table(
         self, data: bytes, names: list[str] | None, wanted: Wanted, *, every: bool = False
     ) -> pa.Table:
-        """Return records as the columns that are wanted; or, where none are, all of them.
+        """Return records with the columns that are wanted; all columns if none are named.
 
         Args:
-            names: of the columns; None where the first line has them.
-            every: whether all columns are returned, whatever is wanted.
+            data: the records.
+            names: the names of the columns; None if they are on the first line.
+            wanted: column → type.
+            every: whether to return all columns, whichever are wanted.
         """
         try:
             return pa.csv.read_csv(
@@ -340,10 +344,10 @@ class Csv(Text):
 
 
 def _check_newlines(line: bytes, name: str) -> None:
-    """Check that there are no carriage returns in a line, which then would be several.
+    """Check that a line contains no lone carriage returns, since it would then be several lines.
 
     Raises:
-        BadInput: when there are.
+        BadInput: if it does.
     """
     if b"\r" in line.replace(b"\r\n", b""):
         raise BadInput(
@@ -354,11 +358,11 @@ def _check_newlines(line: bytes, name: str) -> None:
 
 
 def value_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
-    """Return what a text would be in a column of a type.
+    """Return the value that a text would be in a column of a type.
 
     Raises:
-        pa.ArrowInvalid: for one that is no value of it.
-        pa.ArrowNotImplementedError: for a type that no text stands for.
+        pa.ArrowInvalid: for a text that is not a value of the type.
+        pa.ArrowNotImplementedError: for a type whose values cannot be written as text.
     """
     doubled = text.replace('"', '""')
     table = _ONE.values_of(f'"{doubled}"\n'.encode(), ["it"], {"it": kind})
@@ -366,18 +370,18 @@ def value_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def _is_read_as_text(kind: pa.DataType) -> bool:
-    """Say whether Arrow's reader of CSV cannot read a type, or (as decimals) not as other numbers."""
+    """Return whether Arrow's CSV reader cannot read a type, or reads it unlike other numbers."""
     return bool(pa.types.is_decimal(kind) or pa.types.is_float16(kind))
 
 
 def _may_say_less(kind: pa.DataType) -> bool:
-    """Say whether values of a type may say less than the texts that they are read of."""
+    """Return whether parsing texts as this type may lose information."""
     plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
     return any(holds(kind) for holds in plain)
 
 
 def _is_whole(kind: pa.DataType) -> bool:
-    """Say whether values of a type are read as integers."""
+    """Return whether values of a type are read as integers."""
     return bool(pa.types.is_integer(kind) or pa.types.is_duration(kind))
 
 
@@ -397,7 +401,7 @@ def _quoting(delimiter: str, quote: str | None, escape: str | None) -> Quoting:
 
 
 def _encoding(name: str) -> str | None:
-    """Return the encoding if text must be converted from it; None for UTF-8."""
+    """Return the encoding from which text must be converted; None for UTF-8."""
     try:
         found = codecs.lookup(name).name
         ascii_alone = bytes(range(128)).decode(found) == "".join(map(chr, range(128)))
@@ -415,5 +419,5 @@ def _encoding(name: str) -> str | None:
     return found
 
 
-#: Reads a value where no text stands for null.
+#: Reads a single value, with no text that stands for null.
 _ONE = Csv(null_values=[])

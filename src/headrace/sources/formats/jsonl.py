@@ -1,4 +1,4 @@
-"""JSON lines: a record is an object on a line of its own."""
+"""JSON lines: each record is an object on a line of its own."""
 
 from __future__ import annotations
 
@@ -30,36 +30,37 @@ from headrace.jsonlines.scanning import (
     with_texts_for_numbers,
 )
 from headrace.jsonlines.shadows import Convert
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
 from headrace.schema.shown import has_minus_zero, has_sparse
-from headrace.sources.formats.base import Opened, Wanted
+from headrace.sources.formats.base import OpenedFile, Wanted
 from headrace.sources.formats.text import Text
 
-#: A line that is none, and what files from elsewhere may begin with.
+#: The start of a line that is not an object.
 _NO_OBJECT = re.compile(rb"(?m)^[ \t]*[^ \t\r\n{]")
 _LINE = re.compile(r"`\$\[\d+\]")
 _EXPECTED = re.compile(r"Expected `(.+) \| null`(, got `.+`) - at `\$\.(.+)`")
+#: The byte order mark that files from elsewhere may start with.
 _MARK = b"\xef\xbb\xbf"
 _MINUS_ZERO = re.compile(rb"-0(?=[\s,}\]])")
 
 
 class JsonLines(Text):
-    """JSON lines. Keys that are not wanted are passed over; those that are absent are null.
+    """JSON lines. Keys that are not wanted are skipped; keys that are absent are null.
 
-    Arrow's reader reads what it can read exactly, and that is most. What it cannot is decoded by msgspec, a
-    part at a time: maps and unions, the texts ``NaN`` and ``Infinity``, decimals and times that are
-    numbers, and records where a field is absent that has a default.
+    Arrow's reader reads what it can read exactly, which is most. The rest is decoded by msgspec,
+    one part at a time: maps and unions, the texts ``NaN`` and ``Infinity``, decimals and times that
+    are numbers, and records that lack a field with a default.
     """
 
     name = "jsonl"
 
     def __init__(self) -> None:
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, FormPart] = {}
         self._options: tuple[Any, list[str]] | None = None
         self._options_decoder: msgspec.json.Decoder[Any] | None = None
         self._decoders: dict[bool, tuple[Wanted, dict[str, Shadow], msgspec.json.Decoder[Any]]] = {}
 
-    def expect(self, parts: Mapping[str, Part]) -> None:
+    def expect(self, parts: Mapping[str, FormPart]) -> None:
         self._parts, self._decoders = dict(parts), {}
 
     def keep_to(self, declared: Any, also: Iterable[str]) -> None:
@@ -67,10 +68,10 @@ class JsonLines(Text):
         self._options = None if options is None else (declared, list(also))
 
     def _check_options(self, data: bytes) -> None:
-        """Check that objects are what the options of their classes say.
+        """Check that objects obey the options of their classes.
 
         Raises:
-            pa.ArrowInvalid: when one is not.
+            pa.ArrowInvalid: if one does not.
         """
         if self._options is None:
             return
@@ -94,10 +95,10 @@ class JsonLines(Text):
             if has_sparse(column)
         }
         if numbers:
-            self._decoded(head, numbers, exactly=True)  # (or they would not be what they are)
+            self._decoded(head, numbers, exactly=True)  # refuses floats that would be rounded
         return table.schema
 
-    def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
+    def parse(self, opened: OpenedFile, data: bytes, wanted: Wanted) -> pa.Table:
         by_folders = opened.by_folders & wanted.keys()
         own = [name for name in by_folders if _may_name(data, name)]
         wanted = {of: kind for of, kind in wanted.items() if of not in by_folders or of in own}
@@ -105,11 +106,11 @@ class JsonLines(Text):
         return reader._parsed_as(data, wanted)
 
     def _without_defaults(self, names: list[str]) -> JsonLines:
-        """Return the format, but that some columns are null where they are absent."""
+        """Return this format, but with null for absent values of some columns, not the default."""
         parts = {of: self._parts[of] for of in names if of in self._parts}
         other = JsonLines()
         other.expect(
-            self._parts | {of: Part(of, part.form, nullable=True) for of, part in parts.items()}
+            self._parts | {of: FormPart(of, part.form, nullable=True) for of, part in parts.items()}
         )
         other._options = self._options
         return other
@@ -130,7 +131,7 @@ class JsonLines(Text):
         return self._by_msgspec(data, wanted)
 
     def _lacks_defaults(self, table: pa.Table) -> bool:
-        """Say whether some null may be a field that is absent, and has a default."""
+        """Return whether some null may be an absent field that has a default."""
         return any(
             has_defaults(self._parts.get(name)) and _has_nulls(table.column(name))
             for name in table.column_names
@@ -140,7 +141,7 @@ class JsonLines(Text):
         return self._with_true_floats(self._decoded(data, wanted), data, wanted)
 
     def _with_true_floats(self, table: pa.Table, data: bytes, wanted: Wanted) -> pa.Table:
-        """Return records as they were read, once all their floats are the numbers that are written."""
+        """Return records unchanged, after checking that floats are the numbers that are written."""
         if any(map(has_sparse, table.columns)):
             self._decoded(data, wanted, exactly=True)
         return table
@@ -149,7 +150,9 @@ class JsonLines(Text):
         """Return records as msgspec decodes them.
 
         Args:
-            exactly: whether floats that are not the numbers that are written are refused.
+            data: the records.
+            wanted: column → type.
+            exactly: whether to refuse floats that are not exactly the numbers that are written.
         """
         shadows, decoder = self._decoding(wanted, exactly)
         plain = data.removeprefix(_MARK)
@@ -184,7 +187,7 @@ class JsonLines(Text):
     def _decoding(
         self, wanted: Wanted, exactly: bool
     ) -> tuple[dict[str, Shadow], msgspec.json.Decoder[Any]]:
-        """Return what columns are decoded to, and what decodes them; remembered, since it is costly."""
+        """Return the shadows of columns and their decoder; cached, since making them is slow."""
         known = self._decoders.get(exactly)
         if known is None or known[0] != wanted:
             shadows = {
@@ -201,7 +204,7 @@ class JsonLines(Text):
         return {**self.__dict__, "_decoders": {}, "_options_decoder": None}
 
     def _as_declared(self, why: str, wanted: Wanted) -> str:
-        """Return an error of the decoder, which takes null everywhere, in the words of what is declared."""
+        """Return a decoder's error in terms of the declared types. Decoders always take null."""
         why = _LINE.sub("`$", why)
         found = _EXPECTED.fullmatch(why)
         part = self._parts.get(found[3]) if found else None
@@ -211,13 +214,13 @@ class JsonLines(Text):
 
 
 def _may_name(data: bytes, name: str) -> bool:
-    """Say whether some object may have a name, at whatever depth."""
+    """Return whether some object may have a name, at whatever depth."""
     written = msgspec.json.encode(name)
     return written in data and re.search(re.escape(written) + rb"\s*:", data) is not None
 
 
 def _column_alone(head: bytes, name: str) -> pa.Schema:
-    """Return the type of one column; nothing is said of the others, which may be of several types."""
+    """Return the columns with the type of one; the others have no type, as they may mix several."""
     try:
         rows = msgspec.json.Decoder(dict[str, Any]).decode_lines(
             with_texts_for_numbers(head.removeprefix(_MARK))
@@ -245,7 +248,7 @@ def _by_arrow(data: bytes, wanted: Wanted) -> pa.Table:
 
 
 def _has_bare_minus_zero(table: pa.Table, data: bytes) -> bool:
-    """Say whether some float was read of ``-0``: an integer in JSON, and so without a sign."""
+    """Return whether a float was read from ``-0``, which is an integer in JSON and has no sign."""
     return any(map(has_minus_zero, table.columns)) and _MINUS_ZERO.search(data) is not None
 
 
@@ -264,7 +267,7 @@ def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def _has_nulls(column: pa.ChunkedArray | pa.Array) -> bool:
-    """Say whether anything is null in a column, at any depth."""
+    """Return whether a column has a null, at any depth."""
     if column.null_count:
         return True
     if pa.types.is_struct(column.type):
@@ -275,13 +278,13 @@ def _has_nulls(column: pa.ChunkedArray | pa.Array) -> bool:
 
 
 def _check_objects(data: bytes) -> None:
-    """Check that each line is text and seems to be an object.
+    """Check that each line is valid text, starts like an object, and is not nested too deep.
 
-    Nor may one be nested too deep. Arrow's parser, told what columns to expect, takes the process down
-    with it where a part begins with a ``null``; and lets bytes pass for text that are none.
+    Arrow's parser needs this. Given an explicit schema, it crashes the process if a part starts
+    with a ``null``. It also accepts bytes that are not valid text.
 
     Raises:
-        pa.ArrowInvalid: when one is not.
+        pa.ArrowInvalid: for a line that is not.
     """
     starts = line_starts(data)
     if not _begin_with_braces(data, starts) and _NO_OBJECT.search(data.removeprefix(_MARK)):
@@ -301,16 +304,16 @@ def _check_objects(data: bytes) -> None:
 
 
 def _begin_with_braces(data: bytes, starts: npt.NDArray[np.int64]) -> bool:
-    """Say whether all lines begin with a brace: most do, and this is soon seen."""
+    """Return whether all lines start with a brace. Most do, and this check is fast."""
     array = np.frombuffer(data, dtype=np.uint8)
     return bool((array[starts] == ord("{")).all())
 
 
 def _check_rows(table: pa.Table, data: bytes) -> None:
-    """Check that each line was one object: the parser takes several, and one on several lines.
+    """Check that each line was one object: the parser accepts several, and one on several lines.
 
     Raises:
-        pa.ArrowInvalid: when they were not.
+        pa.ArrowInvalid: if one was not.
     """
     starts = line_starts(data)
     lines = len(starts) if _begin_with_braces(data, starts) else _lines(data)
@@ -319,5 +322,5 @@ def _check_rows(table: pa.Table, data: bytes) -> None:
 
 
 def _lines(data: bytes) -> int:
-    """Return how many lines have content."""
+    """Return the number of lines that are not blank."""
     return sum(bool(line.strip()) for line in data.split(b"\n"))

@@ -1,4 +1,4 @@
-"""Parquet: a part is a range of rows that ends with a row group where it can."""
+"""Parquet: a part is a range of rows, which ends with a row group if possible."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from headrace.errors import BadInput
-from headrace.schema.nested import Part
-from headrace.sources.base import Limit
+from headrace.pipeline.sifting import BadRecord, Sifted, by_halves, text_of_row, together
+from headrace.pipeline.source import Limit
+from headrace.schema.nested import FormPart
 from headrace.sources.columns import Place
 from headrace.sources.formats.base import (
     Cut,
     FileFormat,
     Finish,
-    Opened,
+    OpenedFile,
     Wanted,
     check_not_cut,
 )
-from headrace.sources.sifting import BadRecord, Sifted, by_halves, text_of_row, together
 
-#: A part has at least so many rows, and ends with a row group.
+#: Minimum number of rows in a part, except for the last one.
 _PART_ROWS = 65_536
-#: Decoded row groups that are remembered from one step to the next.
+#: Maximum size of decoded row groups that are cached from one step to the next.
 _REMEMBERED_BYTES = 256 << 20
 
 
 class Parquet(FileFormat):
-    """Parquet."""
+    """The Parquet format."""
 
     name = "parquet"
     unit = "rows"
@@ -45,14 +45,14 @@ class Parquet(FileFormat):
         other._optional = self._optional
         return other
 
-    def expect(self, parts: Mapping[str, Part]) -> None:
+    def expect(self, parts: Mapping[str, FormPart]) -> None:
         self._optional = {name for name, part in parts.items() if part.default is not None}
 
-    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
+    def infer(self, opened: OpenedFile, only: str | None = None) -> pa.Schema:
         return _open(opened).schema_arrow
 
     def cut(
-        self, opened: Opened, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
+        self, opened: OpenedFile, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
     ) -> Cut:
         facts = _open(opened).metadata
         check_not_cut(opened.name, offset, facts.num_rows, self.unit)
@@ -63,7 +63,9 @@ class Parquet(FileFormat):
     def place_of_part(self, first: int) -> str:
         return f"row {first + 1}"
 
-    def read(self, opened: Opened, first: int, last: int, wanted: Wanted) -> tuple[pa.Table, Place]:
+    def read(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted
+    ) -> tuple[pa.Table, Place]:
         file = _open(opened)
         groups, at, start, end = [], 0, None, 0
         for group in range(file.metadata.num_row_groups):
@@ -84,7 +86,9 @@ class Parquet(FileFormat):
         table = table.slice(first - (start or 0), last - first)
         return table, lambda row: f"{opened.name}, row {first + row + 1}"
 
-    def sift(self, opened: Opened, first: int, last: int, wanted: Wanted, finish: Finish) -> Sifted:
+    def sift(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted, finish: Finish
+    ) -> Sifted:
         table, place_of = self.read(opened, first, last, wanted)
         found = by_halves(len(table), lambda a, b: finish(table.slice(a, b - a)))
         return Sifted(
@@ -93,30 +97,31 @@ class Parquet(FileFormat):
         )
 
     def _row_groups(
-        self, file: Any, opened: Opened, groups: list[int], wanted: Wanted, *, keep: bool
+        self, file: Any, opened: OpenedFile, groups: list[int], wanted: Wanted, *, keep: bool
     ) -> pa.Table:
-        """Return some row groups; those that the next step will want the rest of are remembered.
+        """Return some row groups; cache them if the next step needs the rest of them.
 
-        A row group can be decoded only as a whole: in steps of a hundredth of one it would be decoded a
-        hundred times.
+        A row group can only be decoded as a whole. If a step takes a hundredth of one, it would be
+        decoded a hundred times.
         """
         identity = (opened.name, opened.identity, groups)
         if self._remembered is not None and self._remembered[0] == identity:
             table = self._remembered[1]
         else:
-            # (by their names Arrow finds the columns inside of others, too: "a.b")
+            # Arrow also finds columns nested in others by these names ("a.b"), so select again.
             table = file.read_row_groups(groups, columns=list(wanted)).select(list(wanted))
         keep = keep and table.nbytes <= _REMEMBERED_BYTES
         self._remembered = (identity, table) if keep else None
         return table
 
 
-def _open(opened: Opened) -> Any:
-    # INT96 in nanoseconds, which is Arrow's default, ends in the year 2262: 9999 would be 1816.
+def _open(opened: OpenedFile) -> Any:
+    # By default Arrow reads INT96 in nanoseconds, which end in the year 2262: 9999 would become
+    # 1816.
     return pa.parquet.ParquetFile(opened.file, coerce_int96_timestamp_unit="us")
 
 
-def _check_columns(names: list[str], opened: Opened, wanted: Wanted) -> None:
+def _check_columns(names: list[str], opened: OpenedFile, wanted: Wanted) -> None:
     for column in wanted:
         if names.count(column) != 1:
             many = "no column" if column not in names else "more than one column"
@@ -128,7 +133,7 @@ def _check_columns(names: list[str], opened: Opened, wanted: Wanted) -> None:
 
 
 def _cut_row_groups(facts: Any, first: int, last: int) -> list[tuple[int, int]]:
-    """Cut rows between row groups, so that several tasks can read one file."""
+    """Return ranges of rows that end between row groups, so that several tasks can read a file."""
     sizes = [facts.row_group(number).num_rows for number in range(facts.num_row_groups)]
     edges = [first]
     for edge in itertools.accumulate(sizes):

@@ -23,26 +23,26 @@ _NUMBERS = ("int", "float", "decimal")
 
 
 class FileRecords:
-    """What is read of files, and what it becomes.
+    """Which columns are read of files, and how they become records.
 
     Args:
-        format: of the files.
-        declared: the type of the values: a class, or a dict or schema of columns; None for what is found.
+        format: the format of the files.
+        declared: the type of the values: a class, or a dict or schema of columns; None to infer it.
         event_time: the field or column that holds the event time.
-        columns: field → the name of its column in the files.
-        infer: returns the columns of the first file, or only the one that is named; called only where
-            something is not declared.
-        place: what errors name.
-        zone, unit, ambiguous: of times that do not say; see :class:`TimeOptions`.
-        time_format: how event times are written; or column → how.
+        columns: field → column name in the files.
+        infer: returns the columns of the first file, or only the one that is named. It is called
+            only if something is not declared.
+        place: the place to name in errors.
+        zone, unit, ambiguous: how to read incomplete times; see :class:`TimeOptions`.
+        time_format: how event times are written, or column → format.
 
     Attributes:
         values: the type of the records' values.
-        wanted: the columns that are read.
-        in_folders: the types that they have where the name of a folder is such a column.
+        wanted: the columns that are read, with their types.
+        in_folders: the types with which the values in folders' names are read.
 
     Raises:
-        PipelineError: for what does not fit together.
+        PipelineError: if these do not fit together.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class FileRecords:
         return self._columns.finish(table, place_of)
 
     def values_of(self, column: str, table: pa.Table, place_of: Place) -> list[pa.Array]:
-        """Return what becomes of a column: event times, and each field that is read of it.
+        """Return what a column is converted to: event times, and each field that is read from it.
 
         Raises:
             BadInput: for the first value that cannot be converted.
@@ -109,7 +109,7 @@ class FileRecords:
         return found
 
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
-        """Return the event times of values; None when it is no field of theirs."""
+        """Return the event times of values; None if no field holds the event time."""
         return self._columns.times_of(values)
 
     # -- names --------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class FileRecords:
     def _of_found(
         self, found: pa.Schema, given: dict[str, str]
     ) -> tuple[ValueType, dict[str, str]]:
-        """Return the type of records with the columns that were found; and field → column."""
+        """Return the type of records with the columns that were found, and field → column."""
         for field, column in given.items():
             self._check_is_there(found, column)
             if not field.isidentifier() or field.startswith("__"):
@@ -167,7 +167,7 @@ class FileRecords:
     # -- types --------------------------------------------------------------------------------
 
     def _wanted(self, found: pa.Schema | None, formats: Mapping[str, TimeFormat]) -> Wanted:
-        """Return the types that the format's reader is asked for."""
+        """Return the columns and types that the format's reader is asked for."""
         wanted: Wanted = {}
         for part in self.values.parts:
             column = self._names[part.name]
@@ -197,7 +197,7 @@ class FileRecords:
         return _as_csv(kind, as_text=column in formats)
 
     def _formats(self, given: str | Mapping[str, str] | None) -> dict[str, TimeFormat]:
-        """Return column → how times are written in it."""
+        """Return column → the format in which its times are written."""
         if given is None:
             return {}
         if isinstance(given, str):
@@ -215,15 +215,15 @@ class FileRecords:
     def _check_unit(
         self, found: pa.Schema | None, unit: TimeUnit | None, formats: Mapping[str, TimeFormat]
     ) -> None:
-        """Refuse event times that were found to be numbers, where nothing says of what.
+        """Refuse event times that were inferred to be numbers if nothing gives their unit.
 
         Raises:
-            PipelineError: for these.
+            PipelineError: for such times.
         """
         if found is None or unit is not None or self._time_column in formats:
             return
         if not self._format.is_text:
-            return  # (there they were made by a program, and are microseconds unless it is said)
+            return  # a program wrote them; by default they are microseconds
         kind = found.field(self._time_column).type
         if family_of(kind) in _NUMBERS:
             raise PipelineError(
@@ -235,19 +235,19 @@ class FileRecords:
 
 
 def _as_csv(kind: pa.DataType, *, as_text: bool) -> pa.DataType:
-    """Return the type that CSV is asked for: times have many spellings, and are read as texts first."""
+    """Return the type that CSV is read as: times can be written in many ways, so they are text."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if kind == pa.time64("us") and not as_text:
-        return pa.time64("ns")  # (what is finer is cut, not refused)
+        return pa.time64("ns")  # finer fractions are truncated, not refused
     text = family_of(kind) in (*_TIMES, "text") or pa.types.is_null(kind)
     return pa.string() if text or as_text else kind
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that records have for a column that was found: without special encodings.
+    """Return the type that records have for an inferred column: without special encodings.
 
-    Times are points in time, in microseconds.
+    Times become points in time, in microseconds.
     """
     family = family_of(kind)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):

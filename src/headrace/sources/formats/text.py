@@ -1,4 +1,4 @@
-"""Text formats: a part is a range of bytes that ends where a record does."""
+"""Text formats: a part is a range of bytes that ends where a record ends."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ from abc import abstractmethod
 import pyarrow as pa
 
 from headrace.errors import BadInput, SourceChanged
-from headrace.sources.base import Limit
+from headrace.pipeline.sifting import (
+    LONGEST_TEXT,
+    BadRecord,
+    Sifted,
+    bounded,
+    by_halves,
+    reason_of,
+    together,
+)
+from headrace.pipeline.source import Limit
 from headrace.sources.columns import Place
 from headrace.sources.formats.base import (
     Cut,
     FileFormat,
     Finish,
-    Opened,
+    OpenedFile,
     Wanted,
     check_not_cut,
 )
@@ -29,30 +38,21 @@ from headrace.sources.lines import (
     record_ends,
     records,
 )
-from headrace.sources.sifting import (
-    LONGEST_TEXT,
-    BadRecord,
-    Sifted,
-    bounded,
-    by_halves,
-    reason_of,
-    together,
-)
 
-#: What columns and types are inferred from.
+#: Number of bytes from which columns and types are inferred.
 INFER_BYTES = 1 << 20
 
 
 class Text(FileFormat):
-    """Base of the formats whose records are lines, or end with one.
+    """Base class of the formats whose records end with a newline.
 
     Attributes:
-        quoting: of CSV, where a newline may belong to a value.
+        quoting: for CSV, where a newline may be part of a value.
     """
 
     quoting: Quoting | None = None
 
-    def infer(self, opened: Opened, only: str | None = None) -> pa.Schema:
+    def infer(self, opened: OpenedFile, only: str | None = None) -> pa.Schema:
         opened.file.seek(0)
         head = opened.file.read(INFER_BYTES)
         ends = record_ends(head, self.quoting)
@@ -60,22 +60,22 @@ class Text(FileFormat):
 
     @abstractmethod
     def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
-        """Return the columns that the first records of a file have, or the one that is asked for."""
+        """Return the columns in the first records of a file, or at least the one that is named."""
 
-    def begin(self, opened: Opened, wanted: Wanted, *, may_grow: bool) -> int | None:
-        """Return where a file's first record begins; None when it has none (so far, if it may grow)."""
+    def begin(self, opened: OpenedFile, wanted: Wanted, *, may_grow: bool) -> int | None:
+        """Return where a file's first record starts; None if it has none, or none yet."""
         return 0
 
     @abstractmethod
-    def parse(self, opened: Opened, data: bytes, wanted: Wanted) -> pa.Table:
-        """Return the records of some whole lines.
+    def parse(self, opened: OpenedFile, data: bytes, wanted: Wanted) -> pa.Table:
+        """Return the records in some whole lines.
 
         Raises:
-            pa.ArrowInvalid: when they cannot be read.
+            pa.ArrowInvalid: if they cannot be read.
         """
 
     def cut(
-        self, opened: Opened, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
+        self, opened: OpenedFile, offset: int, limit: Limit, wanted: Wanted, *, may_grow: bool
     ) -> Cut:
         if offset == 0:
             begin = self.begin(opened, wanted, may_grow=may_grow)
@@ -99,7 +99,9 @@ class Text(FileFormat):
     def _has_record_end(self, data: bytes) -> bool:
         return len(record_ends(data, self.quoting)) > 0
 
-    def read(self, opened: Opened, first: int, last: int, wanted: Wanted) -> tuple[pa.Table, Place]:
+    def read(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted
+    ) -> tuple[pa.Table, Place]:
         data = _bytes(opened, first, last)
 
         def place_of(row: int) -> str:
@@ -118,12 +120,14 @@ class Text(FileFormat):
                 "nothing of this step was committed",
             ) from error
 
-    def sift(self, opened: Opened, first: int, last: int, wanted: Wanted, finish: Finish) -> Sifted:
+    def sift(
+        self, opened: OpenedFile, first: int, last: int, wanted: Wanted, finish: Finish
+    ) -> Sifted:
         data = _bytes(opened, first, last)
         try:
             return Sifted(finish(self.parse(opened, data, wanted)), [])
         except (BadInput, pa.ArrowInvalid) as error:
-            reason_of(error)  # of one record
+            reason_of(error)  # raises the error again if it is not about one record
         lines, texts = [], []
         for line, text in records(data, self.quoting):
             lines.append(line)
@@ -144,9 +148,9 @@ class Text(FileFormat):
         return Sifted(together(tables), letters)
 
     def _parsed(
-        self, opened: Opened, texts: list[bytes], wanted: Wanted
+        self, opened: OpenedFile, texts: list[bytes], wanted: Wanted
     ) -> tuple[list[tuple[list[int], pa.Table]], list[tuple[int, str]]]:
-        """Return the records that can be parsed, with their numbers; and why others cannot."""
+        """Return the records that can be parsed, with their numbers; and why the others cannot."""
 
         def parsed(rows: list[int]) -> pa.Table:
             table = self.parse(opened, b"".join(texts[row] for row in rows), wanted)
@@ -168,18 +172,18 @@ class Text(FileFormat):
         return good, bad + [(rows[at], why) for at, why in found.bad]
 
     def suspects(self, texts: list[bytes], wanted: Wanted) -> list[int]:
-        """Return the records that most likely cannot be parsed, where that is soon seen."""
+        """Return the records that probably cannot be parsed, as far as a quick check can tell."""
         return []
 
     def _shown(self, text: bytes) -> str:
         return bounded(self.decoded(text[: 4 * LONGEST_TEXT]).rstrip("\r\n"))
 
     def decoded(self, text: bytes) -> str:
-        """Return a record's text; bytes that are none as escapes."""
+        """Return a record's text, with escapes for bytes that are not valid."""
         return text.decode("utf-8", "backslashreplace")
 
 
-def _bytes(opened: Opened, first: int, last: int) -> bytes:
+def _bytes(opened: OpenedFile, first: int, last: int) -> bytes:
     opened.file.seek(first)
     data = opened.file.read(last - first)
     if len(data) != last - first:

@@ -1,4 +1,4 @@
-"""A place where any number of outside processes leave batches, and a pipeline reads each exactly once."""
+"""An inbox: outside processes append batches to it, and a pipeline reads each exactly once."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""One batch of one producer as one file: a header of fixed size, and its records.
+"""A batch of a producer as one file: a header of fixed size, followed by records.
 
 Layout of the file::
 
     header    64 bytes: magic, flags, rows, length and checksum of the records, promise, nonce, seal
-    records   an Arrow IPC stream; nothing when there are none
+    records   an Arrow IPC stream; nothing if there are none
 
-The header can be read alone: whether the batch is there, what it holds and whether it is whole is
-known from one small read. The *seal* is the checksum of the header and of the batch's name, and the
-header has the checksum of the records; so the seal names exactly these bytes at exactly this place.
+The header can be read alone. One small read shows whether the batch exists and what it should hold.
+The *seal* is a checksum of the header's fields and of the batch's name, and those fields include
+the checksum of the records. So a seal identifies exactly these bytes in exactly this place.
 """
 
 from __future__ import annotations
@@ -18,40 +18,41 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from headrace.arrowbytes import Unreadable, read_stream
-from headrace.bounds import MOST_COUNTED
 from headrace.errors import Damaged, NewerFormat
 from headrace.eventtime.timestamps import MIN_TIME
 from headrace.storage import Store
+from headrace.storage.arrow_messages import Unreadable, read_stream
+from headrace.storage.bounds import MOST_COUNTED
 
 _MAGIC = b"HRBATCH1"
 _FIELDS = struct.Struct("<8sQQQQq8s")
 _SEAL = struct.Struct("<Q")
 HEADER_BYTES = _FIELDS.size + _SEAL.size
 _FINAL, _LINKED, _MENDED = 1, 2, 4
-#: How much of a batch is read at first: of most all.
+#: Size of the first read of a batch, which is all of most batches.
 _FIRST_BYTES = 1 << 20
-#: The longest that the records of a batch can be, in bytes: a batch is read whole.
+#: Maximum size of a batch's records in bytes, since a batch is read whole.
 MOST_BYTES = 2 << 30
-#: The nonce ends with so much of the seal of the batch before.
+#: Number of bytes at the end of the nonce that are from the seal of the batch before.
 _LINK_BYTES = 4
 _MEND = "restore the file, or remove it and let its producer append this sequence again"
 
 
-class Header(msgspec.Struct, frozen=True):
-    """What a batch says of itself.
+class BatchHeader(msgspec.Struct, frozen=True):
+    """The header of a batch.
 
     Attributes:
-        rows: how many records it has.
-        size: their length in bytes.
-        checksum: of those bytes.
-        promise_us: no record before it comes after this batch; ``MIN_TIME`` without a promise. It never
-            falls from one batch of a producer to the next.
-        final: whether it is the last one of its producer.
-        nonce: tells this writing of the batch from any other.
-        linked: whether the nonce ends with a part of the seal of the batch that its producer saw before it.
-        seal: names exactly this batch.
-        mended: whether it fills a gap: those after it were there before.
+        rows: the number of records.
+        size: their size in bytes.
+        checksum: the checksum of those bytes.
+        promise_us: no record before this time comes after this batch; ``MIN_TIME`` without a
+            promise. It never decreases from one batch of a producer to the next.
+        final: whether this is the last batch of its producer.
+        nonce: distinguishes this write of the batch from any other.
+        linked: whether the nonce ends with a part of the seal of the batch that the producer saw
+            before it.
+        seal: identifies exactly this batch.
+        mended: whether the batch fills a gap: later ones existed before it.
     """
 
     rows: int
@@ -64,10 +65,11 @@ class Header(msgspec.Struct, frozen=True):
     seal: int
     mended: bool = False
 
-    def follows(self, before: Header) -> bool | None:
-        """Say whether its producer saw that batch before it.
+    def follows(self, before: BatchHeader) -> bool | None:
+        """Return whether the producer of this batch saw the given one before it.
 
-        None where nothing tells: where an older version wrote it, or that batch came later.
+        None if this is not known, because an older version wrote the batch or the given one came
+        later.
         """
         if not self.linked or before.mended:
             return None
@@ -75,7 +77,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def encode_records(table: pa.Table) -> bytes:
-    """Return records as they are stored; equal records give equal bytes, however they were chunked."""
+    """Return records as they are stored. Equal records give equal bytes, whatever their chunks."""
     if table.num_rows == 0:
         return b""
     table = table.replace_schema_metadata(None).combine_chunks()
@@ -87,51 +89,57 @@ def encode_records(table: pa.Table) -> bytes:
 
 
 def encode_batch(
-    name: str, records: bytes, rows: int, *, promise_us: int, final: bool, before: Header | None,
+    name: str, records: bytes, rows: int, *, promise_us: int, final: bool, before: BatchHeader | None,
     random: bytes, mended: bool = False,
-) -> tuple[bytes, Header]:  # fmt: skip
+) -> tuple[bytes, BatchHeader]:  # fmt: skip
     """Return the bytes of a batch, and its header.
 
     Args:
+        name: the batch's name in its store.
+        records: the encoded records.
+        rows: the number of records.
+        promise_us: the producer's promise.
+        final: whether this is its last batch.
         before: the header of the batch before it; None for the first.
-        random: four bytes that are others for each writing.
-        mended: whether later batches are there already.
+        random: four bytes that differ for each write.
+        mended: whether later batches exist already.
     """
     checksum = xxhash.xxh3_64_intdigest(records)
     flags = _LINKED | (_FINAL if final else 0) | (_MENDED if mended else 0)
     nonce = random + _link(before)
     fields = _FIELDS.pack(_MAGIC, flags, rows, len(records), checksum, promise_us, nonce)
     seal = _seal_of(name, fields)
-    header = Header(rows, len(records), checksum, promise_us, final, nonce, True, seal, mended)
+    header = BatchHeader(rows, len(records), checksum, promise_us, final, nonce, True, seal, mended)
     return fields + _SEAL.pack(seal) + records, header
 
 
-def read_batch(store: Store, name: str, place: str) -> tuple[Header, bytes]:
-    """Return a batch's header and its bytes; of these no more than the header says there are.
+def read_batch(store: Store, name: str, place: str) -> tuple[BatchHeader, bytes]:
+    """Return a batch's header and bytes. The size in the header bounds what is read.
 
     Raises:
-        NotFound: when it is not there.
-        Damaged, NewerFormat: as :func:`decode_header`.
+        NotFound: if it does not exist.
+        Damaged, NewerFormat: as for :func:`decode_header`.
     """
     data = store.read(name, 0, _FIRST_BYTES)
     header = decode_header(name, data, place)
     whole = HEADER_BYTES + header.size
     if len(data) == _FIRST_BYTES and whole >= _FIRST_BYTES:
-        # (one byte more shows a batch that is longer than it says)
+        # One more byte reveals a batch that is longer than its header says.
         data += store.read(name, _FIRST_BYTES, whole + 1 - _FIRST_BYTES)
     return header, data
 
 
-def decode_header(name: str, data: bytes, place: str) -> Header:
+def decode_header(name: str, data: bytes, place: str) -> BatchHeader:
     """Return a batch's header from its first bytes.
 
     Args:
         name: the batch's name in its store.
-        place: what to call it in an error.
+        data: its first bytes.
+        place: the place to name in an error.
 
     Raises:
-        NewerFormat: when a newer version of Headrace wrote it.
-        Damaged: when these are not the bytes that were written under this name.
+        NewerFormat: if a newer version of Headrace wrote it.
+        Damaged: if these are not the bytes that were written under this name.
     """
     if len(data) < HEADER_BYTES:
         raise Damaged(f"a batch is torn: it has {len(data)} bytes", place=place, remedy=_MEND)
@@ -151,14 +159,14 @@ def decode_header(name: str, data: bytes, place: str) -> Header:
         raise Damaged(what, place=place, remedy=_MEND)
     final, linked = bool(flags & _FINAL), bool(flags & _LINKED)
     mended = bool(flags & _MENDED)
-    return Header(rows, size, checksum, promise_us, final, nonce, linked, seal, mended)
+    return BatchHeader(rows, size, checksum, promise_us, final, nonce, linked, seal, mended)
 
 
-def decode_records(header: Header, data: bytes, place: str) -> pa.Table:
-    """Return the records of a whole batch's bytes.
+def decode_records(header: BatchHeader, data: bytes, place: str) -> pa.Table:
+    """Return the records in the bytes of a whole batch.
 
     Raises:
-        Damaged: when they are not what was written, or not as many as the header says.
+        Damaged: if they are not what was written, or not as many as the header says.
     """
     records = memoryview(data)[HEADER_BYTES:]
     if len(records) != header.size:
@@ -180,13 +188,13 @@ def decode_records(header: Header, data: bytes, place: str) -> pa.Table:
     return table
 
 
-def has_promise(header: Header) -> bool:
-    """Say whether a batch's producer has made a promise."""
+def has_promise(header: BatchHeader) -> bool:
+    """Return whether a batch contains a promise of its producer."""
     return header.promise_us > MIN_TIME
 
 
-def _link(before: Header | None) -> bytes:
-    """Return what a batch has of the seal of the one before."""
+def _link(before: BatchHeader | None) -> bytes:
+    """Return the part of the seal of the batch before that a batch contains."""
     return bytes(_LINK_BYTES) if before is None else _SEAL.pack(before.seal)[:_LINK_BYTES]
 
 

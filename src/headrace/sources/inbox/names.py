@@ -1,4 +1,4 @@
-"""Where things are in an inbox, and which inbox it is."""
+"""The names of an inbox's files, and the inbox's identity."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SEQUENCE = re.compile(r"[0-9]{12,18}")
 _PRODUCER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,63}")
 
 
-#: An inbox's first file is not longer.
+#: Maximum size of an inbox's first file.
 _MOST_BYTES = 1 << 16
 
 
 class _Identity(msgspec.Struct, frozen=True):
-    """What the first file of an inbox says; for ever."""
+    """The content of an inbox's first file, which never changes."""
 
     format: int
     id: str
@@ -45,10 +45,10 @@ def store_of(place: Place) -> Store:
 
 
 def identify(store: Store) -> str:
-    """Return the inbox's id; whoever comes first, producer or pipeline, makes it.
+    """Return the inbox's id. Whoever comes first, a producer or a pipeline, creates it.
 
     Raises:
-        Damaged, NewerFormat: as :func:`find_id`.
+        Damaged, NewerFormat: as for :func:`find_id`.
     """
     found = find_id(store)
     while found is None:
@@ -59,11 +59,11 @@ def identify(store: Store) -> str:
 
 
 def find_id(store: Store) -> str | None:
-    """Return the inbox's id; None when there is no inbox yet.
+    """Return the inbox's id; None if there is no inbox yet.
 
     Raises:
-        Damaged: when something else is there.
-        NewerFormat: when a newer version of Headrace made it.
+        Damaged: if something else is there.
+        NewerFormat: if a newer version of Headrace created it.
     """
     try:
         found = msgspec.json.decode(store.read(_IDENTITY, 0, _MOST_BYTES), type=_Identity)
@@ -85,15 +85,15 @@ def find_id(store: Store) -> str | None:
 
 
 def is_producer(name: str) -> bool:
-    """Say whether a text can be the name of a producer."""
+    """Return whether a text can be the name of a producer."""
     return _PRODUCER.fullmatch(name) is not None
 
 
 def checked_producer(name: str) -> str:
-    """Return a producer's name, if it is one.
+    """Return a producer's name after checking it.
 
     Raises:
-        PipelineError: when it cannot be part of a file's name.
+        PipelineError: if it cannot be part of a file's name.
     """
     if not isinstance(name, str) or not is_producer(name):
         raise PipelineError(
@@ -104,28 +104,28 @@ def checked_producer(name: str) -> str:
 
 
 def register(store: Store, producer: str) -> None:
-    """Let the pipeline know of a producer, durably, before its first batch."""
+    """Make a producer known to the pipeline, durably, before its first batch."""
     with contextlib.suppress(AlreadyExists):
         store.create(_REGISTERED + producer, b"")
 
 
 def registered(store: Store) -> list[str]:
-    """Return the producers that are known; a hint, for the list may lag behind."""
+    """Return the producers that are known. This is a hint, since the list may lag."""
     names = (name.removeprefix(_REGISTERED) for name in store.list(_REGISTERED))
     return [name for name in names if is_producer(name)]
 
 
 def batch_name(producer: str, sequence: int) -> str:
-    """Return the one name of a batch."""
+    """Return the only name that a batch can have."""
     return f"from-{producer}/{sequence:012d}"
 
 
 def cleaned_mark(producer: str) -> str:
-    """Return the name that is made, for ever, before a producer's first batch is deleted."""
+    """Return the name of a permanent mark, created before a producer's first batch is deleted."""
     return f"from-{producer}/cleaned"
 
 
 def listed(store: Store, producer: str) -> list[int]:
-    """Return the sequences of the batches that are there, ascending; a hint."""
+    """Return the sequences of a producer's batches, ascending. This is a hint."""
     names = [name.rpartition("/")[2] for name in store.list(f"from-{producer}/0")]
     return [int(name) for name in names if _SEQUENCE.fullmatch(name)]

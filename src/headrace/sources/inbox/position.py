@@ -6,17 +6,17 @@ from typing import Any
 
 import msgspec
 
-from headrace.bounds import StepNumber
 from headrace.errors import Damaged
 from headrace.sources.inbox.names import is_producer
+from headrace.storage.bounds import StepNumber
 
 
 class InboxPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far an inbox was read, for each producer.
 
     Attributes:
-        inbox: which inbox; None before anything was read.
-        next: the sequence of the first batch that was not read.
+        inbox: the id of the inbox; None before anything was read.
+        next: producer → the sequence of its first batch that was not read.
         ended: producers whose last batch was read.
     """
 
@@ -26,10 +26,10 @@ class InboxPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def position_of(position: Any) -> InboxPosition:
-    """Return a position that came out of a manifest.
+    """Return a position from its form in a manifest.
 
     Raises:
-        Damaged: for one that no inbox can have.
+        Damaged: for a position that no inbox can have.
     """
     try:
         at = msgspec.convert(position, InboxPosition)

@@ -1,17 +1,21 @@
-"""The outside's end of an inbox: a process that appends batches.
+"""The producer's end of an inbox: a process that appends batches.
 
-**Append.** Batch *n* of a producer is created if absent, after batch *n*-1: the numbers are dense, so
-the pipeline needs no list to know that it has them all. When the reply was lost, the name is read
-back, and the nonce decides; what is sent again has another nonce.
+**Append.** Batch *n* of a producer is created if absent, after batch *n*-1. So the numbers are
+dense, and the pipeline needs no list to know that it has all batches. If the reply is lost, the
+name is read back, and the nonce decides whose batch is there. A batch that is sent again has
+another nonce.
 
-**Why create-if-absent alone is not safe** is what ``docs/internals/ledger.md`` says of manifests: a
-producer stalls in its create, is taken for dead, another process of its name appends batch *n*, the
-pipeline records it and cleans it away; then the stalled create succeeds, and a batch that nobody
-will ever read would be acknowledged. The same rules close the hole: the pipeline deletes a
-producer's batches in ascending order and keeps the last one; a producer whose create succeeded
-reads its *predecessor* back. If that is there, with the seal that the producer knows, nothing from it
-on was deleted. If it is gone, so was the batch of this number, and what was just created is taken
-away. Batch 0 has no predecessor: before it is deleted, a mark is made for ever.
+**Why create-if-absent alone is not safe.** The reason is the same as for manifests
+(``docs/internals/ledger.md``). A producer stalls in its create and is taken for dead. Another
+process of its name appends batch *n*, and the pipeline records it and cleans it away. Then the
+stalled create succeeds, and would acknowledge a batch that nobody will ever read.
+
+The same rules close the hole. The pipeline deletes a producer's batches in ascending order and
+keeps the last two. A producer whose create succeeded reads its *predecessor* back. If that exists,
+with the seal that the producer knows, nothing from it on was deleted. If it is gone, others went on
+meanwhile. Then the batch after the new one shows which batch it follows: the new one, or one that
+was deleted since. In the second case what was just created is a *ghost*, and is removed. Batch 0
+has no predecessor. Before it is deleted, a permanent mark is created.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from headrace.eventtime.parsing import TimeUnit
 from headrace.eventtime.timestamps import MIN_TIME, TimeLike, checked_micros
 from headrace.sources.inbox.batch import (
     HEADER_BYTES,
-    Header,
+    BatchHeader,
     decode_header,
     decode_records,
     encode_batch,
@@ -56,12 +60,12 @@ from headrace.sources.inbox.receipts import Receipts
 from headrace.sources.inbox.records import Records
 from headrace.storage import Store
 
-#: How often an append gives way to another process of its name, or asks for its outcome again.
+#: Number of times that an append yields to another process of its name, or asks for its outcome.
 ATTEMPTS = 5
 
 
 class _Content(msgspec.Struct, frozen=True):
-    """A batch on its way: what it holds, but for its number."""
+    """What a batch contains, except its number."""
 
     records: bytes = b""
     rows: int = 0
@@ -73,21 +77,24 @@ class Producer:
     """Appends batches to an inbox, under a name.
 
     Args:
-        inbox: its directory (or store).
-        name: who appends; each process has its own, and keeps it when it is started again.
-        type: the type of the records (a struct or dataclass), or a dict of column → type. With it
-            mappings can be appended, and everything is checked before it is.
-        event_time: the column of event times; with it they are checked, too, also against promises.
-        time_zone, time_unit: of event times that name none, or are numbers.
+        inbox: the inbox's directory (or store).
+        name: the name of the producer. Each process has a name of its own, and keeps it over
+            restarts.
+        type: the type of the records (a struct or dataclass), or a dict of column → type. With it,
+            mappings can be appended, and records are checked before they are appended.
+        event_time: the column of event times. With it, times are checked as well, also against
+            promises.
+        time_zone: the zone of event times that do not name one.
+        time_unit: the unit of numeric event times.
 
-    Opening one makes the name known to the pipeline, whose watermark waits for it from then on. Of two
-    processes under one name each gets numbers of its own. Not for several threads at once.
+    Opening a producer makes its name known to the pipeline, whose watermark waits for it from then
+    on. If two processes use one name, each gets numbers of its own. A producer is not thread-safe.
 
-    Guarantees: an append that returned is durable and will be read exactly once; one that raised a
-        ``StorageError`` may have happened. ``append(batch, sequence=producer.next)`` may be repeated
-        without harm until it returns, also by the next process of that name.
+    Guarantees: an append that returned is durable and will be read exactly once. An append that
+        raised a ``StorageError`` may have happened. ``append(batch, sequence=producer.next)`` can
+        be repeated safely until it returns, also by the next process of that name.
 
-    Cost: an append is one created file (on a local disk two syncs) and one small read.
+    Cost: an append creates one file (on a local disk, two syncs) and takes one small read.
     """
 
     def __init__(
@@ -113,7 +120,7 @@ class Producer:
         self._next, self._last = 0, None
         self._find_next()
 
-    _last: Header | None
+    _last: BatchHeader | None
 
     # -- appending ----------------------------------------------------------------------------
 
@@ -128,63 +135,62 @@ class Producer:
         """Append a batch; return its sequence.
 
         Args:
-            records: a table or record batch of Arrow's; or structs, dataclasses, mappings.
-            sequence: its number. Appending the same records under the same number again is a no-op,
-                also when they were recorded and cleaned away since. Where a batch was removed because
-                it is damaged, or holds what cannot be read, this fills the gap. By default the next
-                number.
-            promise: as :meth:`promise`, in the same file.
+            records: an Arrow table or record batch; or structs, dataclasses or mappings.
+            sequence: its number, by default the next one. Appending the same records again under
+                the same number has no effect, even if they were recorded and cleaned away since. If
+                a batch was removed because it is damaged or cannot be read, this fills the gap.
+            promise: a promise to make in the same file; see :meth:`promise`.
 
         Raises:
-            BadInput: for a record that is not of the declared type; nothing was appended.
-            BatchConflict: when the number has other records, or would leave a gap; or after
+            BadInput: for a record that is not of the declared type. Nothing was appended.
+            BatchConflict: if the number has other records or would leave a gap, or after
                 :meth:`finish`.
-            StorageError: when it is not known whether the batch was appended.
+            StorageError: if it is not known whether the batch was appended.
         """
         if sequence is not None and sequence < self._next:
             return self._repeat(records, sequence, promise)
         return self._append(self._content(records, promise, self._last), sequence)
 
     def promise(self, time: TimeLike) -> None:
-        """Say durably that no record before a time will come from this producer any more.
+        """Promise durably that no further record of this producer will be before a time.
 
-        It is what ``watermark=headrace.exact()`` goes by, and a sign of life. A time that was promised
-        already appends nothing.
+        Watermarks with ``watermark=headrace.exact()`` rely on promises. A promise also shows that
+        the producer is alive. Promising a time that was promised already appends nothing.
 
         Raises:
             BatchConflict: after :meth:`finish`.
-            StorageError: when it is not known whether the promise was made.
+            StorageError: if it is not known whether the promise was made.
         """
         if checked_micros(time) > self._promised_us:
             self._append(self._content(pa.table({}), time, self._last), None)
 
     def finish(self) -> None:
-        """Say durably that this producer's input has ended. A no-op when that was said already.
+        """Declare durably that this producer's input has ended. Has no effect when repeated.
 
         Raises:
-            StorageError: when it is not known whether that was said.
+            StorageError: if it is not known whether the end was recorded.
         """
         self._append(_Content(promise_us=self._promised_us, final=True), None)
 
-    # -- what became of it --------------------------------------------------------------------
+    # -- receipts -----------------------------------------------------------------------------
 
     def recorded(self, storage: Place) -> int:
         """Return how many of this producer's batches a pipeline has recorded.
 
-        Batches below that number are part of committed steps, for ever: the producer may drop its own
+        Batches below that number are part of committed steps forever. The producer may drop its own
         copy of their records.
 
         Args:
-            storage: the pipeline's.
+            storage: the pipeline's storage.
 
-        Cost: reads the manifests that have come since the last call.
+        Cost: reads the manifests that were written since the last call.
         """
         store = store_of(storage)
         receipts = self._receipts.setdefault(store.location, Receipts(store, self.inbox))
         return receipts.recorded(self.name)
 
     def is_recorded(self, sequence: int, storage: Place) -> bool:
-        """Say whether a batch was recorded; see :meth:`recorded`. Does not wait."""
+        """Return whether a batch was recorded; see :meth:`recorded`. Does not wait."""
         return sequence < self.recorded(storage)
 
     # -- details ------------------------------------------------------------------------------
@@ -193,8 +199,10 @@ class Producer:
     def _promised_us(self) -> int:
         return MIN_TIME if self._last is None else self._last.promise_us
 
-    def _content(self, records: Any, promise: TimeLike | None, before: Header | None) -> _Content:
-        """Return what a batch holds that comes after another one."""
+    def _content(
+        self, records: Any, promise: TimeLike | None, before: BatchHeader | None
+    ) -> _Content:
+        """Return the content of a batch that follows another one."""
         promised_us = MIN_TIME if before is None else before.promise_us
         table = self._records.table(records, promised_us)
         promise_us = promised_us if promise is None else max(checked_micros(promise), promised_us)
@@ -214,8 +222,8 @@ class Producer:
         self._mend(content, sequence, before)
         return sequence
 
-    def _mend(self, content: _Content, sequence: int, before: Header | None) -> None:
-        """Fill a gap: a batch was removed by hand."""
+    def _mend(self, content: _Content, sequence: int, before: BatchHeader | None) -> None:
+        """Fill the gap of a batch that was removed by hand."""
         newest = self._next, self._last
         self._next, self._last = sequence, before
         try:
@@ -251,11 +259,11 @@ class Producer:
         )
 
     def _create(self, content: _Content, *, mended: bool = False) -> bool:
-        """Create the next batch; say whether it is this one, and was never there before."""
+        """Create the next batch; return False if its number is, or was, that of another."""
         if self._last is None and self._exists(cleaned_mark(self.name)):
-            return False  # the list lags behind: the first batch was there, and is gone
+            return False  # the list lags: the first batch existed, and is gone
         name = batch_name(self.name, self._next)
-        untold: list[Header] = []
+        untold: list[BatchHeader] = []
         there = self._send(name, content, untold, mended)
         if there is None and not untold:
             return False
@@ -266,15 +274,18 @@ class Producer:
         return True
 
     def _send(
-        self, name: str, content: _Content, untold: list[Header], mended: bool
-    ) -> Header | None:
-        """Create a name; return what is there if it is this content, or None where it is another's.
+        self, name: str, content: _Content, untold: list[BatchHeader], mended: bool
+    ) -> BatchHeader | None:
+        """Create a name; return the header there if it has this content, None if it has another's.
 
-        Each time that it is sent it has another nonce. So what was sent again, and comes after the name was
-        cleaned away, is not what others have seen and followed.
+        Each attempt to send has another nonce. So a batch that was sent again, and arrives after
+        the name was cleaned away, is not mistaken for the one that others have seen and followed.
 
         Args:
-            untold: gets what was sent without being told whether it was created.
+            name: the name of the batch.
+            content: its content.
+            untold: collects what was sent without an answer whether it was created.
+            mended: whether the batch fills a gap.
         """
         promise_us = max(content.promise_us, self._promised_us)
         failure: StorageError | None = None
@@ -290,7 +301,7 @@ class Producer:
                 found = self._header(self._next)
                 if (
                     found is None
-                ):  # cleaned away since; it may have been this, sent twice on the way
+                ):  # cleaned away since; it may have been this batch, sent twice on the way
                     untold.append(header)
                 return found if found in [*untold, header] else None
             except StorageError as error:
@@ -305,9 +316,9 @@ class Producer:
         raise failure
 
     def _is_kept(self) -> bool:
-        """Say whether no batch from the next number on was cleaned away: the one before is there.
+        """Return whether no batch from the next number on was cleaned away: the one before exists.
 
-        Otherwise the name that was just created may have been free again, and what is there a ghost.
+        Otherwise the name may have been free again when the batch was created. Then it is a ghost.
         """
         if self._last is None:
             return not self._exists(cleaned_mark(self.name))
@@ -320,19 +331,23 @@ class Producer:
             )
         return before is not None
 
-    def _overtaken(self, name: str, there: Header | None, untold: list[Header]) -> Header | None:
-        """Return what was appended of that which was sent, or None; others went on meanwhile.
+    def _overtaken(
+        self, name: str, there: BatchHeader | None, untold: list[BatchHeader]
+    ) -> BatchHeader | None:
+        """Return which batch that was sent was appended, or None, after other processes went on.
 
-        What came before was cleaned away. So the batch after it was there, and was recorded; it says what
-        it follows. If it is gone, too, the batch of this number went before it: what is there is a ghost.
-        Ghosts are taken away: who repeats a batch might meet them.
+        The batch before this one was cleaned away. So the batch after this one existed and was
+        recorded. It says which batch it follows. If it is gone too, the batch of this number was
+        deleted before it, and what exists now is a ghost. Ghosts are deleted, since a process that
+        repeats a batch might find them.
 
         Args:
-            there: what was created, or found; None where it is another's.
+            name: the name of the batch.
+            there: what was created or found; None if it is another's.
             untold: what may have been created before that.
 
         Raises:
-            StorageError: when nothing tells any more.
+            StorageError: if nothing shows any more what happened.
         """
         after = self._header(self._next + 1)
         if after is not None and after.linked:
@@ -357,16 +372,16 @@ class Producer:
             remedy=f"append it again with sequence={sequence}; and give each process a name of its own",
         )
 
-    def _is_behind_a_gap(self, there: Header | None) -> bool:
-        """Say whether what was created is still there, and later batches, but not the one after it."""
+    def _is_behind_a_gap(self, there: BatchHeader | None) -> bool:
+        """Return whether this batch and later ones exist, but not the one directly after it."""
         later = listed(self._store, self.name)[-1:]
         return self._header(self._next) == there and bool(later) and later[0] > self._next + 1
 
     def _find_next(self) -> None:
-        """Find the next number: from where the list (a hint) ends, name by name.
+        """Find the next number: from the end of the list (a hint) on, name by name.
 
         Raises:
-            ListLags: when it ends among those that were cleaned away.
+            ListLags: if it ends among batches that were cleaned away.
         """
         for _ in range(ATTEMPTS):
             known = listed(self._store, self.name)
@@ -384,10 +399,10 @@ class Producer:
             "is there; or newer batches were taken away: bring them back",
         )
 
-    def _is_newest(self, sequence: int, last: Header | None) -> bool:
-        """Say whether a batch that none seems to follow was not cleaned away: the last two stay.
+    def _is_newest(self, sequence: int, last: BatchHeader | None) -> bool:
+        """Return whether a batch without a known successor was not cleaned away: the last two stay.
 
-        It may be there all the same, as the ghost of a process that has ended.
+        A batch may exist even so, as the ghost of a process that has ended.
         """
         if last is None:
             return sequence < 0 and not self._was_cleaned(0)
@@ -399,10 +414,11 @@ class Producer:
         return last.follows(before) is not False
 
     def _was_cleaned(self, sequence: int) -> bool:
-        """Say whether a batch that is gone was cleaned away, or else removed by hand.
+        """Return whether a batch that is gone was cleaned away, and not removed by hand.
 
-        A clean-up goes in ascending order, and leaves the two that were recorded last. So before one that
-        was not recorded these are there: not one alone, which may be a ghost.
+        Cleaning deletes in ascending order and keeps the last two recorded batches. So the two
+        batches before one that was not recorded exist. Two are checked, since a single one may be a
+        ghost.
         """
         if not self._exists(cleaned_mark(self.name)):
             return False
@@ -412,10 +428,10 @@ class Producer:
         return last is None or before is None or last.follows(before) is False
 
     def _is_there(self, content: _Content, sequence: int) -> bool:
-        """Say whether a batch is there.
+        """Return whether a batch with this content exists.
 
         Raises:
-            BatchConflict: when another one is there.
+            BatchConflict: if a different one exists.
         """
         name = batch_name(self.name, sequence)
         place = f"{self._store.location}: {name}"
@@ -424,7 +440,7 @@ class Producer:
         except NotFound:
             return False
         found = decode_records(header, data, place)
-        # Encoded again: another version of Arrow may write the same records in other bytes.
+        # Encoded again, since another version of Arrow may encode the same records differently.
         if header.final or encode_records(found) != content.records:
             raise self._conflict(
                 f"batch {sequence} is there already, with other content",
@@ -432,7 +448,7 @@ class Producer:
             )
         return True
 
-    def _header(self, sequence: int) -> Header | None:
+    def _header(self, sequence: int) -> BatchHeader | None:
         name = batch_name(self.name, sequence)
         try:
             data = self._store.read(name, 0, HEADER_BYTES)

@@ -1,22 +1,22 @@
-"""What a pipeline has recorded of an inbox: read from its manifests, and from nothing else."""
+"""What a pipeline has recorded of an inbox, read from nothing but its manifests."""
 
 from __future__ import annotations
 
 import msgspec
 
 from headrace.errors import ListLags
-from headrace.ledger.log import Ledger
-from headrace.ledger.manifest import Head
+from headrace.ledger.head import Head
+from headrace.ledger.ledger import Ledger
 from headrace.sources.inbox.names import Place, find_id, store_of
 from headrace.sources.inbox.position import InboxPosition
 from headrace.storage import Store
 
 
 class Receipts:
-    """Looks up what a pipeline has recorded, again and again.
+    """Looks up what a pipeline has recorded. Can be asked repeatedly.
 
     Args:
-        storage: the pipeline's; it is only read.
+        storage: the pipeline's storage, which is only read.
         inbox: the id of the inbox.
     """
 
@@ -27,13 +27,14 @@ class Receipts:
         self._positions: list[InboxPosition] = []
 
     def recorded(self, producer: str) -> int:
-        """Return how many of a producer's batches committed steps have read, from all of them.
+        """Return how many of a producer's batches committed steps have read, from the first on.
 
-        0 for a pipeline that has not read any. Where several injectors read the inbox, what all have.
-        Where the storage's list lags behind, what was known before.
+        0 if the pipeline has not read any. If several injectors read the inbox, only batches that
+        all of them have read count. If the storage's list lags, the result is that of the call
+        before.
 
         Raises:
-            Damaged, NewerFormat: when the manifests cannot be read.
+            Damaged, NewerFormat: if the manifests cannot be read.
         """
         self._look()
         return min((at.next.get(producer, 0) for at in self._positions), default=0)
@@ -51,7 +52,7 @@ class Receipts:
             try:
                 at = msgspec.convert(position, InboxPosition)
             except msgspec.ValidationError:
-                continue  # another source's
+                continue  # a position of another source
             if at.inbox == self._inbox:
                 self._positions.append(at)
 
@@ -59,12 +60,12 @@ class Receipts:
 def recorded(producer: str, *, inbox: Place, storage: Place) -> int:
     """Return how many of a producer's batches a pipeline has recorded.
 
-    Args:
-        producer: its name.
-        inbox: where the producer appends.
-        storage: the pipeline's.
+    This is :meth:`Producer.recorded` for callers that are not the producer.
 
-    See :meth:`Producer.recorded`; this asks without being the producer.
+    Args:
+        producer: the producer's name.
+        inbox: the place that the producer appends to.
+        storage: the pipeline's storage.
     """
     found = find_id(store_of(inbox))
     return 0 if found is None else Receipts(store_of(storage), found).recorded(producer)

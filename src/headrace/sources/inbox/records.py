@@ -1,4 +1,4 @@
-"""What a producer is given to append, as a table of the declared columns."""
+"""Conversion of what a producer appends to a table of the declared columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from headrace.errors import BadInput, PipelineError
 from headrace.eventtime.parsing import TimeUnit
 from headrace.schema import ValueType, in_zone, value_type_of
-from headrace.schema.nested import Part
+from headrace.schema.nested import FormPart
 from headrace.sources.columns import Columns
 
 _MEND = "mend the record; nothing was appended"
@@ -23,10 +23,12 @@ class Records:
     """Checks records and makes tables of them.
 
     Args:
-        place: what to call the producer in errors.
-        declared: the type of the records; None takes tables as they are, and objects as their own type.
-        event_time: the column of event times, for their check; None leaves them unchecked.
-        zone, unit: of event times that name none, or are numbers.
+        place: what errors call the producer.
+        declared: the type of the records; None to take tables as they are, and objects as their own
+            type.
+        event_time: the column of event times, to check them; None to leave them unchecked.
+        zone: the zone of event times that do not name one.
+        unit: the unit of numeric event times.
     """
 
     def __init__(
@@ -42,13 +44,13 @@ class Records:
         """Return records as a table.
 
         Args:
-            records: a table or record batch of Arrow's; or structs, dataclasses, scalars, mappings.
-            promised_us: the producer's word that no record comes before it.
+            records: an Arrow table or record batch; or structs, dataclasses, scalars or mappings.
+            promised_us: the producer's promise that no record comes before this time.
 
         Raises:
             BadInput: for the first record that is not of the declared type, has no event time, or
-                comes before what was promised; with its row.
-            PipelineError: for records whose type cannot be told.
+                comes before the promised time; with its row.
+            PipelineError: for records whose type is not known.
         """
         if isinstance(records, pa.RecordBatch):
             records = pa.Table.from_batches([records])
@@ -121,8 +123,8 @@ class Records:
             columns[self._event_time] = pa.array(in_zone(times, self._zone))
         return pa.table(columns)
 
-    def _column(self, items: list[Any], part: Part, values: ValueType) -> pa.Array:
-        """Return a field of mappings as a column; times may also be text, which is parsed later."""
+    def _column(self, items: list[Any], part: FormPart, values: ValueType) -> pa.Array:
+        """Return a field of mappings as a column. Times may be text, which is parsed later."""
         found = values.of_mappings(part, items)
         is_time = pa.types.is_timestamp(part.form.arrow)
         if is_time and any(isinstance(item, str) for item in found):
@@ -131,7 +133,7 @@ class Records:
 
 
 def _first_bad(items: list[Any], make: Callable[[list[Any]], Any], why: str) -> tuple[int, str]:
-    """Return the first of the items of which no column can be made, and why."""
+    """Return the index of the first item that cannot be converted, and why."""
     for row, item in enumerate(items):
         try:
             make([item])

@@ -1,8 +1,8 @@
 """The pipeline's end of an inbox: batches of many producers, each read exactly once.
 
-A producer is a *partition*, its batches have dense numbers, and the position is the next number of
-each. So to look for more is one small read a producer, of a name that is there or not; the list of
-the storage only tells of producers that were not known.
+A producer is a *partition*. Its batches are numbered without gaps, and the position is the next
+number of each producer. So looking for more takes one small read per producer, of a name that
+exists or does not. The storage's list serves only to find new producers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from headrace.errors import AlreadyExists, BadInput, NotFound, PipelineError, SourceChanged
 from headrace.eventtime.parsing import TimeUnit
+from headrace.pipeline.source import InTasks, Limit, Offer, Part, Position, Source, Split
 from headrace.schema import ValueType, value_type_of
-from headrace.sources.base import InTasks, Limit, Offer, Part, Position, Source, Split
 from headrace.sources.columns import Columns
 from headrace.sources.inbox.batch import (
     HEADER_BYTES,
-    Header,
+    BatchHeader,
     decode_header,
     decode_records,
     has_promise,
@@ -45,9 +45,9 @@ from headrace.storage.dense import left_below
 
 Others = Literal["accept", "refuse"]
 
-#: Batches of one producer that one task reads, in bytes.
+#: Maximum size of one producer's batches that one task reads, if there are several.
 _SPLIT_BYTES = 4 << 20
-#: A step takes at most so many batches, however small.
+#: Maximum number of batches in a step, however small they are.
 _MOST_BATCHES = 4_096
 _MEND = (
     "remove the batch and let its producer append that sequence again, mended; "
@@ -55,8 +55,8 @@ _MEND = (
 )
 
 
-#: So many recorded batches of each producer stay: the last, for the next one to follow; and the one before,
-#: which a producer that is slow looks for once it has created the last.
+#: Number of recorded batches of each producer that are kept: the last, which the next one follows;
+#: and the one before it, which a slow producer looks for once it has created the last.
 _STAY = 2
 
 
@@ -64,27 +64,30 @@ class Inbox(Source):
     """Records that other processes append, in batches.
 
     Args:
-        inbox: the directory (or store) that the producers append to; tasks must see it, too.
+        inbox: the directory (or store) that producers append to. Tasks must be able to read it,
+            too.
         type: the type of the values (a struct or dataclass), or a dict of column → type.
         event_time: the column that holds the event time.
-        producers: those that are expected: the watermark does not move before each was heard of,
-            whatever the injector's ``idle_after`` says.
-        others: whether producers that are not expected are read as well. By default they are if none is
-            declared, and are otherwise refused: the pipeline stops, for to skip what somebody appended
-            would be to lose it.
-        clean: whether batches are deleted when a committed step has read them. The inbox then belongs to
-            this pipeline and its storage alone. The last two batches of each producer stay.
-        time_zone, time_unit: of event times that name none, or are numbers.
+        producers: the expected producers. The watermark does not move before each has been heard
+            from, whatever the injector's ``idle_after``.
+        others: whether producers that are not expected are read as well (``"accept"`` or
+            ``"refuse"``). By default they are read only if ``producers`` is not given. A refused
+            producer stops the pipeline, since skipping what it appended would lose it.
+        clean: whether to delete batches once a committed step has read them. The inbox then belongs
+            to this pipeline and its storage alone. The last two batches of each producer are kept.
+        time_zone: the zone of event times that do not name one.
+        time_unit: the unit of numeric event times.
 
-    The input ends when all of ``producers`` have finished and no others are accepted; else never.
+    The input ends when all ``producers`` have finished, if no others are accepted. Otherwise it
+    never ends.
 
-    Guarantees: each (producer, sequence) is read exactly once, whole, in one step; a producer's batches
-        in their order. What is damaged, torn, replaced or of another type stops the pipeline with its
-        producer and sequence.
+    Guarantees: each (producer, sequence) is read exactly once, whole, in one step; the batches of a
+        producer are read in order. A batch that is damaged, torn, replaced or of another type stops
+        the pipeline with an error that names its producer and sequence.
 
-    Cost: a look without news is one failed read a producer that has not finished, and one listing of the
-        producers. A position names every producer in every manifest: thousands are fine, millions not.
-        A step takes at least one batch, however large it is.
+    Cost: looking in vain takes one failed read for each producer that has not finished, and one
+        listing of the producers. A position names every producer, and is in every manifest:
+        thousands are fine, millions are not. A step takes at least one batch, however large it is.
     """
 
     source_kind = "an inbox"
@@ -117,13 +120,15 @@ class Inbox(Source):
         self._forget()
 
     def _forget(self) -> None:
-        """Begin anew: what is remembered between calls is only there to save reads."""
+        """Start over: what is remembered between calls only saves reads."""
         self._id: str | None = None
-        self._headers: dict[tuple[str, int], Header] = {}  # of batches that no committed step has
+        self._headers: dict[
+            tuple[str, int], BatchHeader
+        ] = {}  # of batches that are not in a committed step yet
         self._seen: set[str] = set()  # producers whose place in the inbox was checked
-        self._first: dict[str, int] = {}  # the first batch that was not deleted, where we clean
+        self._first: dict[str, int] = {}  # the first batch that was not deleted by cleaning
         self._told: dict[str, Part] = {}
-        self._settled: dict[str, int] = {}  # up to which number batches will stay
+        self._settled: dict[str, int] = {}  # the number up to which batches are durable
 
     def read_by(self) -> Any:
         return self._read_by
@@ -155,7 +160,7 @@ class Inbox(Source):
     # -- dividing -----------------------------------------------------------------------------
 
     def now(self, position: Position) -> dict[str, int]:
-        """Return the number after the newest batch of each producer."""
+        """Return, for each producer, the number after its newest batch."""
         there = {*registered(self._store), *self._converted(position).next}
         batches = {name: listed(self._store, name) for name in self._known(there)}
         return {name: numbers[-1] + 1 for name, numbers in batches.items() if numbers}
@@ -170,9 +175,7 @@ class Inbox(Source):
         there.update(taken)
         parts = {
             name: Part(name in end.ended, _promise(taken.get(name, [])), awaited=name not in there)
-            for name in sorted(
-                known - {*at.ended}
-            )  # (a committed step knows the others to be final)
+            for name in sorted(known - {*at.ended})  # the others are final in a committed step
         }
         final = not self._accepts and set(end.ended) >= known
         if not taken and not final and parts == self._told:
@@ -205,7 +208,7 @@ class Inbox(Source):
         return at
 
     def _known(self, there: set[str]) -> set[str]:
-        """Return the producers: those that are there, registered or read, and the expected ones."""
+        """Return all producers: those that are registered or were read, and the expected ones."""
         unknown = sorted(there - {*self._expected})
         if unknown and not self._accepts:
             raise BadInput(
@@ -216,13 +219,15 @@ class Inbox(Source):
             )
         return there.union(self._expected)
 
-    def _take(self, at: InboxPosition, known: set[str], limit: Limit) -> dict[str, list[Header]]:
+    def _take(
+        self, at: InboxPosition, known: set[str], limit: Limit
+    ) -> dict[str, list[BatchHeader]]:
         """Return the headers of the batches that a step takes: one of each producer in turn.
 
-        Who begins depends on how much was read before; so none waits for ever, however little a step may
-        take.
+        The first producer depends on how much was read before. So no producer waits forever,
+        however little a step may take.
         """
-        taken: dict[str, list[Header]] = {}
+        taken: dict[str, list[BatchHeader]] = {}
         rows = size = count = 0
         waiting = deque(sorted(known - {*at.ended} - limit.paused))
         waiting.rotate(-sum(at.next.values()))
@@ -236,7 +241,7 @@ class Inbox(Source):
                 continue
             too_much = rows + header.rows > limit.rows or size + header.size > limit.bytes
             if count and too_much:
-                break  # it waits, and others wait behind it: so it comes to be the first
+                break  # it waits until it is the first in turn
             taken.setdefault(name, []).append(header)
             rows, size = rows + header.rows, size + header.size + HEADER_BYTES
             count += 1
@@ -244,23 +249,24 @@ class Inbox(Source):
                 waiting.append(name)
         return taken
 
-    def _after(self, at: InboxPosition, taken: dict[str, list[Header]]) -> InboxPosition:
+    def _after(self, at: InboxPosition, taken: dict[str, list[BatchHeader]]) -> InboxPosition:
         after = {name: at.next.get(name, 0) + len(headers) for name, headers in taken.items()}
         ended = [name for name, headers in taken.items() if headers[-1].final]
         return InboxPosition(self._id, {**at.next, **after}, sorted({*at.ended, *ended}))
 
     def _settle(self, after: dict[str, int]) -> None:
-        """See to it that batches below these numbers stay, before a step names them.
+        """Make batches below these numbers durable before a step names them.
 
-        Their producers may die, and the power fail; then the numbers would be given to others.
+        Their producers may die and the power may fail. Then the numbers would be given to other
+        batches.
         """
         for name, number in after.items():
             if number > self._settled.get(name, 0):
                 self._store.settle(batch_name(name, number - 1))
                 self._settled[name] = number
 
-    def _header(self, producer: str, sequence: int) -> Header | None:
-        """Return a batch's header, read once; None when it is not there yet."""
+    def _header(self, producer: str, sequence: int) -> BatchHeader | None:
+        """Return a batch's header, which is read once; None if the batch does not exist yet."""
         known = self._headers.get((producer, sequence))
         if known is not None:
             return known
@@ -278,9 +284,10 @@ class Inbox(Source):
         return header
 
     def _check_place(self, producer: str, sequence: int) -> None:
-        """Check that a batch that is not there is still to come, and was not cleaned away.
+        """Check that a missing batch is still to come, and was not cleaned away.
 
-        What was recorded last stays; so if the one before is gone, somebody has read on.
+        The last recorded batch is kept. So if the one before this is gone, another reader has read
+        on.
         """
         before = batch_name(producer, sequence - 1) if sequence else None
         if before is None and not self._exists(cleaned_mark(producer)):
@@ -340,13 +347,13 @@ class Inbox(Source):
         if self._cleans:
             for producer in sorted({producer for producer, _ in done}):
                 self._clean(producer, max(at.next[producer] - _STAY, 0))
-        for key in done:  # (not before: it is called again when cleaning fails)
+        for key in done:  # not before, since this is called again if cleaning fails
             del self._headers[key]
 
     def _clean(self, producer: str, upto: int) -> None:
-        """Delete a producer's batches before those that stay; ascending, for its appends rely on that."""
+        """Delete a producer's older batches, in ascending order, as its appends require."""
         first = self._first.get(producer)
-        # (what an earlier run has left, too)
+        # On the first call, this includes what an earlier run has left.
         left = self._left(producer, upto) if first is None else list(range(first, upto))
         if left and left[0] == 0:
             with contextlib.suppress(AlreadyExists):
@@ -356,7 +363,7 @@ class Inbox(Source):
         self._first[producer] = upto
 
     def _left(self, producer: str, upto: int) -> list[int]:
-        """Return the batches before one that are there."""
+        """Return the batches below a number that exist."""
 
         def is_there(sequence: int) -> bool:
             return self._exists(batch_name(producer, sequence))
@@ -365,7 +372,7 @@ class Inbox(Source):
 
 
 class _Reader:
-    """Reads batches; all that a task needs of an inbox."""
+    """Reads batches. This is all that a task needs of an inbox."""
 
     def __init__(self, type: Any, event_time: str, zone: str, unit: TimeUnit | None) -> None:
         self.values = value_type_of(type, place="an inbox's type")
@@ -374,7 +381,7 @@ class _Reader:
         )
 
     def times_of(self, values: Sequence[Any]) -> list[int] | None:
-        """Return the event times of values; None when that is no field of theirs."""
+        """Return the event times of values; None if no field holds the event time."""
         return self._columns.times_of(values)
 
     def read(self, store: Store, split: Split) -> pa.Table:
@@ -400,7 +407,7 @@ class _Reader:
 
 
 class _Batches(InTasks):
-    """Splits name their batches, which tasks read from the inbox."""
+    """The inbox as tasks see it: splits name their batches, which tasks read."""
 
     def __init__(self, reader: _Reader) -> None:
         super().__init__(reader.values)
@@ -410,8 +417,8 @@ class _Batches(InTasks):
         return self._reader.read(open_store(split.spec[0]), split)
 
 
-def _promise(headers: list[Header]) -> int | None:
-    """Return what a producer has promised in the last of these batches; what came before, holds."""
+def _promise(headers: list[BatchHeader]) -> int | None:
+    """Return the promise in the last of some batches; None leaves earlier promises in force."""
     return headers[-1].promise_us if headers and has_promise(headers[-1]) else None
 
 

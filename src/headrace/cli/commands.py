@@ -1,0 +1,191 @@
+"""Commands that are sent to a pipeline, running or not, and wait for the answer."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from headrace.cli.common import (
+    REFUSED,
+    UNANSWERED,
+    head_of,
+    output_option,
+    storage_option,
+    tell,
+    typed_errors,
+)
+from headrace.control.control import Control
+from headrace.ledger.commands import Kind
+from headrace.storage import open_store
+
+#: Seconds between two looks whether a driver has ended.
+_LOOK_S = 0.1
+
+_wait = click.option(
+    "--wait", "seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
+    help="Seconds to wait for the answer; 0 only asks.",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@storage_option
+@click.option("--sink", "sinks", multiple=True, help="A sink to be removed with it; repeatable.")
+@click.option("--forget", is_flag=True, help="Give its state up, too.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would come to.")
+@_wait
+@output_option
+def remove(
+    names: tuple[str, ...], storage: str, sinks: tuple[str, ...], forget: bool, dry_run: bool,
+    seconds: float, output: str,
+) -> None:  # fmt: skip
+    """Remove computations from a pipeline, between two steps. Their state is kept.
+
+    A pipeline that does not run applies this when it is started. A computation that others read, or
+    that a sink takes, can only be removed together with these.
+    """
+    if dry_run:
+        with typed_errors():
+            _show_removal(storage, list(names), list(sinks), forget, output)
+        return
+    _ask(storage, "remove", seconds, output, names=list(names), sinks=list(sinks), forget=forget)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@storage_option
+@_wait
+@output_option
+def restore(names: tuple[str, ...], storage: str, seconds: float, output: str) -> None:
+    """Bring back removed computations, if the pipeline's code still has them.
+
+    They go on from now, with the state that was kept.
+    """
+    _ask(storage, "restore", seconds, output, names=list(names))
+
+
+def _plain(kind: Kind, help: str, name: str = "") -> click.Command:
+    """Return a command that takes no further options."""
+
+    @click.command(name or kind, help=help)
+    @storage_option
+    @_wait
+    @output_option
+    def command(storage: str, seconds: float, output: str) -> None:
+        _ask(storage, kind, seconds, output)
+
+    return command
+
+
+def _halting(kind: Kind, help: str) -> click.Command:
+    """Return a command that stops or pauses the pipeline, at once or at a step."""
+
+    @click.command(kind, help=help)
+    @storage_option
+    @click.option("--at-step", type=click.IntRange(1), metavar="N",
+                  help="Not before exactly step N is committed.  [default: the running step]")  # fmt: skip
+    @_wait
+    @output_option
+    def command(
+        storage: str, at_step: int | None, seconds: float, output: str, now: bool = False
+    ) -> None:
+        _ask(storage, kind, seconds, output, at_step=at_step or 0, now=now)
+
+    if kind == "stop":
+        now_option = click.option(
+            "--now", is_flag=True,
+            help="Do not wait for the running step: end its tasks, and throw it away.",
+        )  # fmt: skip
+        return now_option(command)
+    return command
+
+
+def _ask(
+    storage: str, kind: Kind, seconds: float, output: str, *, names: list[str] | None = None,
+    sinks: list[str] | None = None, forget: bool = False, at_step: int = 0, now: bool = False,
+) -> None:  # fmt: skip
+    """Send a command, print the answer, and exit with its code."""
+    code = 0
+    with typed_errors():
+        control = _control_of(storage)
+        number = control.ask(kind, names, sinks=sinks, forget=forget, at_step=at_step, now=now)
+        if now and seconds:
+            ended = _ended_now(control, number, seconds)
+            if ended:
+                tell(
+                    {"command": number, "kind": kind, "answered": True, "why": ended}, ended, output
+                )
+                return
+        answer = control.wait(number, 0.0 if now else seconds) if seconds else None
+        facts: dict[str, Any] = {"command": number, "kind": kind, "answered": answer is not None}
+        if answer is not None:
+            facts |= {"applied": answer.applied, "step": answer.step, "why": answer.why}
+            code = 0 if answer.applied else REFUSED
+            said = "applied at" if answer.applied else "refused before"
+            text = f"{answer.text}: {said} step {answer.step}{answer.why and f': {answer.why}'}"
+        else:
+            code = UNANSWERED if seconds else 0
+            text = f"command {number} is not answered yet: it is applied when the pipeline runs"
+        tell(facts, text, output)
+    sys.exit(code)
+
+
+def _ended_now(control: Control, number: int, seconds: float) -> str:
+    """Wait until the driver notes that it was cancelled. Return its note.
+
+    Empty if the driver has answered as to any other stop, or notes nothing in time.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if control.answer(number) is not None:
+            return ""
+        how = control.how_it_ended()
+        if how.startswith("cancelled"):
+            return how
+        time.sleep(_LOOK_S)
+    return ""
+
+
+def _show_removal(
+    storage: str, names: list[str], sinks: list[str], forget: bool, output: str
+) -> None:
+    """Print what a removal would do, as far as the storage shows. Changes nothing."""
+    preview = _control_of(storage).preview_removal(names, sinks, forget=forget)
+    what = "given up" if forget else "kept"
+    lines = [
+        f"remove {name}: {records:,} records so far; its state is {what}"
+        for name, records in preview.records.items()
+    ]
+    lines.append("whether others read it, the running pipeline will tell")
+    text = f"would be refused: {preview.why}" if preview.why else "\n".join(lines)
+    tell(preview, text, output)
+    if preview.why:
+        sys.exit(REFUSED)
+
+
+def _control_of(storage: str) -> Control:
+    """Return the control of a pipeline.
+
+    Raises:
+        NothingThere: if no pipeline has run there.
+    """
+    head_of(storage)
+    return Control(open_store(storage))
+
+
+COMMANDS = [
+    remove,
+    restore,
+    _halting("stop", "Stop a running pipeline after its running step, or after a later one."),
+    _plain("drain", "Let a running pipeline stop when all its input has ended."),
+    _plain(
+        "catch_up", "Let a running pipeline stop when it has read what is there now.", "catch-up"
+    ),
+    _halting(
+        "pause", 'Let a pipeline run no more steps until "resume"; also when it is started again.'
+    ),
+    _plain("resume", "Let a paused pipeline go on."),
+]

@@ -1,0 +1,119 @@
+"""Find the pipeline that a command line names: ``FILE.py`` or ``FILE.py:NAME``.
+
+Whatever is wrong with the file, there is one error, with the place in the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from headrace.errors import HeadraceError, PipelineError
+from headrace.errors.user_code import is_from_outside, said
+from headrace.pipeline import Pipeline
+
+#: The name that is looked up if none is given.
+DEFAULT_NAME = "pipeline"
+
+
+def load_pipeline(target: str) -> Pipeline:
+    """Return the pipeline of ``FILE.py`` or ``FILE.py:NAME``.
+
+    NAME is a :class:`Pipeline`, or a function without arguments that returns one.
+
+    Raises:
+        PipelineError: if there is none, or the file cannot be read or run.
+    """
+    file, _, name = target.partition(":")
+    module = _module(_existing(file))
+    return _pipeline(module, name or DEFAULT_NAME, file)
+
+
+def _existing(file: str) -> Path:
+    path = Path(file)
+    if path.is_file():
+        return path
+    what = "is a directory" if path.is_dir() else "does not exist"
+    names = [found.name for found in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, n=1) or difflib.get_close_matches(
+        f"{path.name}.py", names, n=1, cutoff=0.9
+    )
+    meant = f"did you mean {path.with_name(close[0])}? " if close else ""
+    raise PipelineError(f"{file} {what}", remedy=f"{meant}give FILE.py, or FILE.py:NAME")
+
+
+def _module(path: Path) -> ModuleType:
+    """Run a file as a module.
+
+    Raises:
+        PipelineError: if it cannot be compiled, or raises.
+    """
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise PipelineError(f"{path} is not a Python file", remedy="give FILE.py, or FILE.py:NAME")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        _refuse(error, path)
+    return module
+
+
+def _pipeline(module: ModuleType, name: str, file: str) -> Pipeline:
+    found: Any = getattr(module, name, None)
+    what = f"{name} of {file}"
+    if callable(found) and not isinstance(found, Pipeline):
+        what = f"{name}() of {file}"
+        try:
+            found = found()
+        except BaseException as error:
+            _refuse(error, Path(file))
+        if found is None:
+            raise PipelineError(f"{what} returned None", remedy="end it with `return p`")
+    elif found is None:
+        others = [key for key, item in vars(module).items() if isinstance(item, Pipeline)]
+        raise PipelineError(
+            f"{file} has no pipeline called {name!r}",
+            remedy=f"say {file}:{others[0]}" if others
+            else f"define `{name}` as a Pipeline or a function that returns one, or say FILE.py:NAME",
+        )  # fmt: skip
+    if not isinstance(found, Pipeline):
+        raise PipelineError(
+            f"{what} is a {type(found).__name__}, not a Pipeline",
+            remedy="return the hr.Pipeline that you have built",
+        )
+    return found
+
+
+def _refuse(error: BaseException, path: Path) -> None:
+    """Raise what a file has raised as an error with the place in that file.
+
+    Raises:
+        PipelineError: for what the file has raised. What comes from outside, such as Ctrl-C, is
+            raised as it is.
+    """
+    if isinstance(error, HeadraceError) or is_from_outside(error):
+        raise error
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}:{error.lineno}"
+        raise PipelineError(
+            f"{error.msg}\n{(error.text or '').rstrip()}", place=place, remedy="correct that line"
+        ) from None
+    if not isinstance(error, Exception):
+        raise PipelineError(
+            f"{path} raised {said(error)}, before there was a pipeline",
+            remedy='what it does as a script belongs behind `if __name__ == "__main__":`',
+        ) from error
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [line for line in lines if Path(line.filename).name == path.name] or lines
+    raise PipelineError(
+        f"{said(error)}\n    {own[-1].line}", place=f"{own[-1].filename}:{own[-1].lineno}",
+        remedy="correct that line",
+    ) from error  # fmt: skip

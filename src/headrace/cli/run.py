@@ -1,0 +1,163 @@
+"""The commands that run a pipeline: from its storage, or by taking over from another process."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import click
+
+from headrace.cli.common import (
+    INTERRUPTED,
+    hide_option,
+    say,
+    storage_option,
+    typed_errors,
+    with_options,
+)
+from headrace.cli.loading import load_pipeline
+from headrace.cli.policy import checked, policy_option, set_option
+from headrace.coordinator.machine import CAUGHT_UP
+from headrace.coordinator.settings import Settings, with_checkpoints
+from headrace.job import run as run_pipeline
+from headrace.ledger.heartbeats import HANDED_OVER, Lease
+from headrace.observe.progress import ProgressLine
+from headrace.pipeline.source import Limit
+from headrace.runners.inline import InlineRunner
+
+_OPTIONS = [
+    click.argument("target"),
+    storage_option,
+    click.option("--workers", type=click.IntRange(1),
+                 help="How many workers.  [default: those that there are; task slots at first]"),
+    click.option("--bins", type=int, help="How many bins.  [default: those that there are; 256 at first]"),
+    click.option(
+        "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
+    ),
+    click.option(
+        "--exchange", type=click.Choice(["auto", "driver", "host", "shuffle"]), default="auto",
+        show_default=True, help="Who carries records between layers.",
+    ),
+    click.option(
+        "--checkpoint-every", metavar="STEPS|TIME",
+        help="State goes to storage so often; a time is like 5s.  [default: 1]",
+    ),
+    click.option(
+        "--rows", type=click.IntRange(1), default=100_000, show_default=True,
+        help="Records a step takes from each injector, at most.",
+    ),
+    click.option("--task-timeout", metavar="TIME",
+                 help="The tasks of a step may take so long, such as 10m.  [default: 30m]"),
+    click.option("--sink-timeout", metavar="TIME",
+                 help="A sink may take so long for a delivery.  [default: 10m]"),
+    click.option("--recompute-shown", is_flag=True,
+                 help="Compute under a new id a step that other code has begun to show to weak sinks."),
+    hide_option,
+    policy_option,
+    set_option,
+    click.option("--policy-dry-run", is_flag=True, help="Only tell what the policy wants."),
+    click.option("--keep-running", is_flag=True, help="Go on when all input has ended."),
+    click.option("--available-now", is_flag=True,
+                 help="Read what is there now, and end; the next run goes on. Windows stay open."),
+    click.option("--reopen", multiple=True, metavar="NAME",
+                 help="Read injector NAME on, should its input have ended; repeatable."),
+    click.option("--remove-injector", "remove_injectors", multiple=True, metavar="NAME",
+                 help="Go on without injector NAME, which the code does not have any more; repeatable."),
+    click.option(
+        "--patience", type=click.FloatRange(0.1), default=Lease().patience_s, show_default=True,
+        help="Seconds without a sign after which who runs it is taken for gone.",
+    ),
+]  # fmt: skip
+
+
+@click.command()
+@with_options(_OPTIONS)
+@click.option("--standby", is_flag=True,
+              help="Get ready, and run it only when nobody else does any more.")  # fmt: skip
+def run(standby: bool, **options: Any) -> None:
+    """Run or resume the pipeline of TARGET until its input has ended (see also --available-now).
+
+    TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by
+    default "pipeline"). Ctrl-C and SIGTERM stop after the running step. A process that already runs the
+    pipeline is fenced, unless this one stands by.
+    """
+    _run(**options, standby=standby)
+
+
+@click.command()
+@with_options(_OPTIONS)
+@click.option("--standby", is_flag=True, help="Stand by when another one has taken over later.")
+@click.option("--wait", "seconds", type=click.FloatRange(min=0), default=60.0, show_default=True,
+              help="Seconds to wait for who runs it now; it goes on if that is not enough.")  # fmt: skip
+def handover(standby: bool, seconds: float, **options: Any) -> None:
+    """Take over a running pipeline: get TARGET ready, let the leader end after its step, and go on.
+
+    If the code of TARGET does not fit what is stored, the handover is refused before anything
+    stops. Takes the options of "run", and goes on as "run" would.
+    """
+    _run(**options, standby=standby, handover=True, handover_timeout=seconds)
+
+
+def _run(
+    target: str, storage: str, workers: int | None, bins: int | None, runner: Any, exchange: Any,
+    checkpoint_every: str | None, rows: int, keep_running: bool, available_now: bool,
+    name: str | None, options: dict[str, str], policy_dry_run: bool, patience: float,
+    recompute_shown: bool, **how: Any,
+) -> None:  # fmt: skip
+    if keep_running and available_now:
+        raise click.UsageError("--keep-running goes on, and --available-now ends: give one of them")
+    with typed_errors():
+        pipeline = load_pipeline(target)
+        settings = with_checkpoints(
+            Settings(
+                limit=Limit(rows, 16 << 20), exchange=exchange, recompute_shown=recompute_shown
+            ),
+            _steps_or_time(checkpoint_every),
+        )
+        lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)
+        with ProgressLine(pipeline.name) as progress:
+            job = run_pipeline(
+                pipeline, storage=storage, workers=workers, bins=bins,
+                runner=InlineRunner(ends_process=True) if runner == "inline" else runner,
+                settings=settings, listeners=[progress], policy=checked(name, options),
+                policy_dry_run=policy_dry_run, lease=lease, **how,
+            )  # fmt: skip
+            with job, _terminated_as_interrupted():
+                try:
+                    wait_for = job.catch_up if available_now else job.drain
+                    job.wait() if keep_running else wait_for()
+                except KeyboardInterrupt:
+                    say("stopping after the running step", err=True)
+                    job.stop()
+                    sys.exit(INTERRUPTED)
+        if job.ended is not None and job.ended.startswith((HANDED_OVER, CAUGHT_UP)):
+            say(job.ended, err=True)
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does: container platforms and service managers stop a process with it."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _steps_or_time(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdigit() else text
+
+
+COMMANDS = [run, handover]

@@ -1,0 +1,213 @@
+"""Commands that look at a pipeline as a whole: its progress, and where its time goes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+
+from headrace.cli.common import (
+    head_of,
+    ledger_of,
+    no_pipeline,
+    output_option,
+    storage_option,
+    tell,
+    typed_errors,
+)
+from headrace.computation.record_ids import IDS
+from headrace.eventtime.timestamps import show_time
+from headrace.keyspace.layout import Layout
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import Beat, Beats
+from headrace.ledger.ledger import Ledger
+from headrace.observe.recent import Recent
+from headrace.observe.screen import render, show_live
+from headrace.observe.top import View, view_of
+from headrace.pipeline import DEAD_LETTER
+from headrace.sources.files.position import files_that_must_stay
+from headrace.storage import open_store
+
+#: Explanations of the states of the input.
+_INPUT = {
+    "ended": " (all event timers have fired; a run with more input is to say --reopen)",
+    "caught up": " (all that was there was read when the newest run ended)",
+    "open": "",
+}
+#: Largest number of files that the text of a status names.
+_SHOWN_FILES = 5
+
+
+@click.command()
+@storage_option
+@output_option
+def status(storage: str, output: str) -> None:
+    """Show the progress of a pipeline as of its last committed step. Changes nothing."""
+    with typed_errors():
+        head = head_of(storage)
+        ledger = ledger_of(storage)
+        name = ledger.read(0)[0].pipeline
+        facts = status_of(name, head, Beats(open_store(storage)).all())
+        _add_files(facts, head, ledger)
+        tell(facts, _status_text(facts), output)
+
+
+@click.command()
+@storage_option
+@click.option("--steps", type=click.IntRange(1), default=100, show_default=True,
+              help="How many of the newest steps to look at.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Print one view and end.")
+@click.option("--every", type=click.FloatRange(min=0.05), default=1.0, show_default=True,
+              help="Seconds between two looks.")  # fmt: skip
+@output_option
+def top(storage: str, steps: int, once: bool, every: float, output: str) -> None:
+    """Show where the time of a pipeline's steps goes, live, from any process that sees its storage.
+
+    Prints one view and ends if standard output is not a terminal, and for JSON. Ctrl-C ends it.
+    Changes nothing.
+    """
+    with typed_errors():
+        recent = Recent(ledger_of(storage), steps)
+
+        def look() -> View:
+            window = recent.look()
+            if not window:
+                raise no_pipeline(storage)
+            return view_of(window, time.time_ns() // 1_000)
+
+        if output == "json":
+            tell(look(), "", output)
+        elif once or not sys.stdout.isatty():
+            Console().print(render(look()))
+        else:
+            look()  # so that errors appear before the screen is taken
+            show_live(Console(), look, lambda: time.sleep(every))
+
+
+def _add_files(facts: dict[str, Any], head: Head, ledger: Ledger) -> None:
+    """Add the input files that must stay, because no checkpoint holds what was read from them."""
+    steps = [ledger.read(step)[0] for step in range(head.checkpoint + 1, head.step + 1)]
+    for injector, of in facts["injectors"].items():
+        ends = [step.divisions[injector].end for step in steps if injector in step.divisions]
+        of["files_that_must_stay"] = files_that_must_stay(of["position"], ends)
+
+
+def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
+    """Return a pipeline's status as plain data, with the newest heartbeats of its drivers."""
+    return {
+        "pipeline": name,
+        "step": head.step,
+        "epoch": head.epoch,
+        "workers": head.layout.workers,
+        "paused": head.paused,
+        "halt": None if head.halt is None else msgspec.to_builtins(head.halt),
+        "drivers": [_driver(beat) for beat in beats if beat.epoch >= head.epoch or not beat.epoch],
+        "removed": head.identity.get("removed", {}),
+        "catching_up": head.resting,
+        "bins": len(Layout.from_wire(head.layout)),
+        "ended": head.ended,
+        "input": _input(head),
+        "released": head.released,
+        "outbox": {
+            "steps": len(head.unreleased),
+            "bytes": sum(file.length for files in head.unreleased.values() for file in files),
+            "delivered": head.delivered,
+            "waits_for": head.waits_for,
+        },
+        "injectors": {
+            injector: {"position": position, "highest_event_time": show_time(head.highest[injector])
+                       if injector in head.highest else None,
+                       "skipped": head.skipped.get(injector, 0)}
+            for injector, position in head.positions.items()
+        },
+        "computations": {
+            node: {
+                "input_watermark": show_time(head.watermark_of(node)[0]),
+                "output_watermark": show_time(head.watermark_of(node)[1]),
+                **msgspec.to_builtins(counts),
+            }
+            for node, counts in sorted(head.counts.items())
+        },
+    }  # fmt: skip
+
+
+def _input(head: Head) -> str:
+    """Return the state of the input: ``ended``, ``caught up`` (by the newest run), or ``open``."""
+    drawn = set(head.identity.get("injectors") or head.positions)
+    if drawn and drawn <= set(head.ended):
+        return "ended"
+    return "caught up" if head.caught_up else "open"
+
+
+def _driver(beat: Beat) -> dict[str, Any]:
+    """Return the heartbeat of a driver as plain data. Its times are those of the driver's clock."""
+    return {
+        "role": beat.role, "where": beat.where, "epoch": beat.epoch, "why": beat.why,
+        "not_deleted": beat.not_deleted,
+        "since": show_time(beat.since_us), "seen": show_time(beat.now_us),
+    }  # fmt: skip
+
+
+def _driver_text(of: dict[str, Any]) -> str:
+    said = {"leads": "leads", "waits": "stands by", "asks": "wants to take over", "ended": "ended"}
+    why = f" ({of['why']})" if of["why"] else ""
+    left = of["not_deleted"]
+    garbage = f", {left:,} unneeded files could not be deleted" if left else ""
+    return f"  {of['where']} {said[of['role']]}{why}: since {of['since']}, last sign {of['seen']}{garbage}"
+
+
+def _status_text(facts: dict[str, Any]) -> str:
+    """Return a status as text for people."""
+    outbox = facts["outbox"]
+    lines = [
+        f"{facts['pipeline']}: step {facts['step']}, epoch {facts['epoch']}, "
+        f"{facts['workers']} workers, {facts['bins']} bins{', paused' if facts['paused'] else ''}"
+    ]
+    if facts["halt"] is not None:
+        lines.append(f"  {facts['halt']['kind']} after step {facts['halt']['step']}")
+    lines += [_driver_text(driver) for driver in facts["drivers"]]
+    if outbox["waits_for"]:
+        lines.append(
+            f"  the outbox is full ({outbox['steps']} steps, {outbox['bytes']:,} "
+            f"bytes): the input waits for sink {', '.join(outbox['waits_for'])}"
+        )
+    lines.append(f"  input: {facts['input']}{_INPUT[facts['input']]}")
+    for injector in facts["injectors"]:
+        state = "ended" if injector in facts["ended"] else "reading"
+        seen = facts["injectors"][injector]["highest_event_time"]
+        skipped = facts["injectors"][injector]["skipped"]
+        bad = f", {skipped:,} skipped" if skipped else ""
+        lines.append(f"  injector {injector}: {state}, highest event time {seen or '-'}{bad}")
+        files = facts["injectors"][injector].get("files_that_must_stay")
+        if files:
+            more = ", …" if len(files) > _SHOWN_FILES else ""
+            lines.append(
+                f"    {len(files):,} files must stay: {', '.join(files[:_SHOWN_FILES])}{more}"
+            )
+    for node, of in facts["computations"].items():
+        injector, _, part = node.partition(".")
+        if part == IDS:
+            lines.append(
+                f"  ids of {injector}: {of['records']:,} records went on, "
+                f"{of['duplicates']:,} duplicates, {of['expired']:,} expired"
+            )
+            continue
+        if part == DEAD_LETTER:
+            lines.append(f"  dead letters of {injector}: {of['produced']:,}")
+            continue
+        lines.append(
+            f"  computation {node}: watermark {of['output_watermark']}, {of['records']:,} records, "
+            f"{of['late']:,} late, {of['skipped']:,} skipped, {of['timers']:,} timers fired, "
+            f"{of['produced']:,} produced"
+        )
+    lines += [f"  computation {node}: still catching up" for node in facts["catching_up"]]
+    for node, since in facts["removed"].items():
+        lines.append(f"  computation {node}: removed at step {since}")
+    return "\n".join(lines)
+
+
+COMMANDS = [status, top]

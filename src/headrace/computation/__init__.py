@@ -1,0 +1,1 @@
+"""What a user writes: computations, with their state, timers and outputs."""

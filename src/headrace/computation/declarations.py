@@ -1,0 +1,348 @@
+"""What a computation declares at class level: state, timers and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, Protocol, overload
+
+from typing_extensions import TypeVar
+
+from headrace.computation.handles import ListHandle, MapHandle, TimerHandle, ValueHandle
+from headrace.errors import PipelineError
+from headrace.eventtime.domains import TimeDomain
+from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.schema import ValueType, value_type_of
+from headrace.schema.upgrades import Upgrade, UpgradeLike, upgrades_of
+
+K = TypeVar("K", default=Any)
+T = TypeVar("T")
+V = TypeVar("V", default=Any)
+
+#: Kind of a declaration that is kept by worker instead of by key; see :class:`headrace.PerWorker`.
+PER_WORKER = "per worker"
+
+
+class Codec(Protocol[V]):
+    """A user-defined encoding of state values.
+
+    It must be deterministic, and must not execute its input.
+    """
+
+    def encode(self, value: V) -> bytes:
+        """Return the value as bytes."""
+        ...
+
+    def decode(self, data: bytes) -> V:
+        """Return the value that was encoded as these bytes."""
+        ...
+
+
+class Declares:
+    """Base of all classes whose attributes can be declarations."""
+
+
+class DeclaresPerKey(Declares):
+    """Base of classes whose handlers see one key at a time."""
+
+
+class Declaration:
+    """Base of all kinds of state and of timers: a class attribute that knows its name.
+
+    Attributes:
+        kind: the kind of state, such as ``"value"``.
+        name: the name of the attribute.
+        version: version of the schema of the stored values.
+        upgrades: how to read rows of older versions.
+    """
+
+    kind: ClassVar[str]
+    name: str = ""
+    version: int = 1
+    upgrades: Mapping[int, Upgrade] = MappingProxyType({})
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def _handle(self, instance: Declares) -> Any:
+        # While a handler runs, the object has the handle as an attribute, which is found before
+        # this.
+        raise RuntimeError(
+            f"{type(instance).__name__}.{self.name} can be used only while Headrace runs a handler; "
+            "to test a computation, drive its pipeline with headrace.testing.drive"
+        )
+
+
+class Lasting(Declaration):
+    """Base of value, list and map state, which may have a time to live.
+
+    Attributes:
+        ttl_us: how long an entry lives after it was written, in microseconds. None: until it is
+            removed.
+        ttl_domain: the clock that counts.
+    """
+
+    ttl_us: int | None = None
+    ttl_domain: TimeDomain = TimeDomain.EVENT_TIME
+
+    def _lives_for(self, ttl: DurationLike | None, domain: TimeDomain) -> None:
+        """Set the time to live.
+
+        Raises:
+            PipelineError: if it is not positive.
+        """
+        self.ttl_us = None if ttl is None else duration_micros(ttl)
+        self.ttl_domain = TimeDomain(domain)
+        if self.ttl_us is not None and self.ttl_us <= 0:
+            raise PipelineError(
+                f"ttl={ttl!r} is no time to live", remedy="give a duration above 0, such as '1h'"
+            )
+
+    def ttl_shape(self) -> dict[str, str]:
+        """Return the time to live as the stored schema has it: its clock, not its duration."""
+        return {} if self.ttl_us is None else {"ttl": self.ttl_domain.value}
+
+
+class ValueState(Lasting, Generic[V]):
+    """One value for each key.
+
+    The value is part of the key's state: it is committed with the key's timers and productions, and
+    moves with its bin.
+
+    A mutable value counts as changed once it was read, so changing it in place is safe. Values of
+    immutable types (scalars, frozen structs, tuples of them) are written only when they are set. If
+    a handler puts one object into two states, the next handler finds two separate objects.
+
+    Args:
+        type: the value's type: anything that msgspec encodes (structs, dataclasses, scalars,
+            containers of them). With a ``codec``, any type.
+        default: what ``value`` is before it was set. A mutable default is copied.
+        codec: an encoding of your own.
+        version: version of the value's schema. Raise it with each change that is not compatible.
+        upgrade: how to read values of older versions. It maps each version to a function of the old
+            value as plain data (numbers, texts, lists, dicts); to a pair (old type, function of
+            such a value); or to None, to give the values up. The function must be pure.
+        ttl: how long a value lives after it was last set, such as ``"1h"``. In event time, this
+            counts from the record or timer whose handler set it; in wall time, from the step's
+            clock reading. After that the value no longer exists. Setting a value, even one that has
+            expired, gives it a new time, never before the old one. Reading it, or changing it in
+            place, does not.
+        ttl_domain: ``EVENT_TIME`` or ``WALL_TIME``.
+    """
+
+    kind = "value"
+
+    # Without a default, ``value`` may be None. Types that are not classes, such as ``int | None``,
+    # are not inferred: annotate the attribute, as in ``last: ValueState[int | None] =
+    # ValueState(int | None)``.
+    @overload
+    def __init__(
+        self: ValueState[T], type: type[T], *, default: T, codec: Codec[T] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: ValueState[T | None], type: type[T], *, default: None = None,
+        codec: Codec[T] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: ValueState[Any], type: Any, *, default: V | None = None, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, type: Any, *, default: Any = None, codec: Any = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None:  # fmt: skip
+        self._lives_for(ttl, ttl_domain)
+        self.type = type
+        self.default = default
+        self.codec = codec
+        self.version, self.upgrades = version, upgrades_of(version, upgrade)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> ValueState[V]: ...
+    @overload
+    def __get__(self, instance: Declares, owner: type) -> ValueHandle[V]: ...
+    def __get__(self, instance: Declares | None, owner: type) -> Any:
+        return self if instance is None else self._handle(instance)
+
+
+class ListState(Lasting, Generic[V]):
+    """One list for each key. Its elements are stored one by one, so appending costs one element.
+
+    ``version`` and ``upgrade`` apply to the elements; see :class:`ValueState`. With ``ttl``, each
+    element lives for that long after it was added.
+    """
+
+    kind = "list"
+
+    @overload
+    def __init__(
+        self, type: type[V], *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: ListState[Any], type: Any, *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, type: Any, *, codec: Any = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None:  # fmt: skip
+        self._lives_for(ttl, ttl_domain)
+        self.type = type
+        self.codec = codec
+        self.version, self.upgrades = version, upgrades_of(version, upgrade)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> ListState[V]: ...
+    @overload
+    def __get__(self, instance: Declares, owner: type) -> ListHandle[V]: ...
+    def __get__(self, instance: Declares | None, owner: type) -> Any:
+        return self if instance is None else self._handle(instance)
+
+
+class MapState(Lasting, Generic[K, V]):
+    """One map for each key. Its entries are stored one by one, so a change costs what it touches.
+
+    ``version`` and ``upgrade`` apply to the values; see :class:`ValueState`. The type of the map's
+    keys cannot change. With ``ttl``, each entry lives for that long after it was last set.
+    """
+
+    kind = "map"
+
+    @overload
+    def __init__(
+        self, key_type: type[K], type: type[V], *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: MapState[Any, Any], key_type: Any, type: Any, *, codec: Codec[V] | None = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self, key_type: Any, type: Any, *, codec: Any = None,
+        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+    ) -> None:  # fmt: skip
+        self._lives_for(ttl, ttl_domain)
+        self.key_type = key_type
+        self.type = type
+        self.codec = codec
+        self.version, self.upgrades = version, upgrades_of(version, upgrade)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> MapState[K, V]: ...
+    @overload
+    def __get__(self, instance: Declares, owner: type) -> MapHandle[K, V]: ...
+    def __get__(self, instance: Declares | None, owner: type) -> Any:
+        return self if instance is None else self._handle(instance)
+
+
+class Timer(Declaration):
+    """A named timer of a key; with tags, any number of timers.
+
+    Setting the same (name, tag) again replaces the timer. A timer fires once, in the step in which
+    the clock of its domain has reached it. The timers of a key fire in ascending order of (time,
+    name, tag); in columnar computations they fire name by name, for all keys at once. A timer that
+    is set behind the clock fires in the same step. If very many are due, some fire in the next
+    steps instead, before any new input.
+
+    Args:
+        domain: ``EVENT_TIME`` (the input watermark) or ``WALL_TIME`` (the step's clock reading).
+        holds: whether a wall timer may be set with a *hold*: ``set(when, hold=event_time)``. Until
+            the timer fires or is cancelled, the computation's output watermark does not pass the
+            hold, and productions of the timer may be as early as the hold. Only per-record
+            computations have holds. No computation is chained behind one that may hold.
+
+    Raises:
+        PipelineError: for an event timer with ``holds=True``. It needs none, since it fires before
+            the watermark passes it.
+    """
+
+    kind = "timer"
+
+    def __init__(self, domain: TimeDomain, *, holds: bool = False) -> None:
+        self.domain = TimeDomain(domain)
+        self.holds = holds
+        if holds and self.domain is not TimeDomain.WALL_TIME:
+            raise PipelineError(
+                "an event timer cannot be declared with holds=True",
+                remedy="declare it without: the watermark does not pass what an event timer produces",
+            )
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Timer: ...
+    @overload
+    def __get__(self, instance: DeclaresPerKey, owner: type) -> TimerHandle: ...
+    @overload
+    def __get__(self, instance: Declares, owner: type) -> Any: ...
+    def __get__(self, instance: Declares | None, owner: type) -> Any:
+        return self if instance is None else self._handle(instance)
+
+
+class Output(Generic[V]):
+    """A named output stream of a computation, with the type of its values.
+
+    Args:
+        type: a struct, a dataclass or a scalar type. Opaque ``bytes`` are welcome.
+    """
+
+    name: str = ""
+
+    @overload
+    def __init__(self, type: type[V]) -> None: ...
+    @overload
+    def __init__(self: Output[Any], type: Any) -> None: ...
+    def __init__(self, type: Any) -> None:
+        self.type = type
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def value_type(self) -> ValueType:
+        """Return the type of this output's values, with its columns."""
+        return value_type_of(self.type, place=f"output {self.name!r}")
+
+
+class Posted(Output[V]):
+    """Records that a key sends to itself, to arrive at a later event time (*post-dated*).
+
+    ``ctx.post(time, value)`` sends one. It is kept with the key's bin. It arrives in the step in
+    which the input watermark reaches ``time``: once, and never late. It arrives as a record whose
+    ``stream`` is the name of this declaration and whose event time is ``time``.
+
+    Args:
+        type: the type of the values, as for :class:`Output`.
+    """
+
+    def value_type(self) -> ValueType:
+        """Return the type of these records' values, with its columns."""
+        return value_type_of(self.type, place=f"posted {self.name!r}")
+
+
+class Hold(Declaration):
+    """The holds of a timer that may hold, beside its times. The engine declares it."""
+
+    kind = "hold"
+
+
+def hold_cell(timer: str) -> str:
+    """Return the name of the cell of a timer's holds.
+
+    It has a space, which no attribute can have.
+    """
+    return f"{timer} hold"

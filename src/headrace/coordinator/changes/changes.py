@@ -1,0 +1,503 @@
+"""Topology changes and commands, as decisions: what they lead to, or why they are refused.
+
+A topology change is a claim. After the running step the driver starts over with another graph, in
+the same process and on the same storage. What a change does to state, watermarks and soft state is
+what a restart with that graph would do. So a pipeline starts in one way only, the same as after a
+crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from headrace.coordinator.changes.halting import NOT_RUNNING, halt_after
+from headrace.coordinator.identity import Identity, check_identity
+from headrace.coordinator.migrations.drained_hosts import drained_after
+from headrace.coordinator.migrations.layout_state import LayoutState
+from headrace.coordinator.migrations.steering import Bounds
+from headrace.coordinator.migrations.steering import decide as steer
+from headrace.coordinator.migrations.step_times import RecentStepTimes
+from headrace.coordinator.state_compatibility import changes_of
+from headrace.errors import PipelineError
+from headrace.ledger.commands import MOVING, Answer, Asked, Command
+from headrace.ledger.places import Places
+from headrace.ledger.records import CatchUp, ScheduledStop
+from headrace.ledger.retained import producer_of
+from headrace.pipeline import Pipeline
+from headrace.pipeline.edits import streams_gone
+
+Begin = Literal["now", "beginning"]
+
+
+class ChangePlan(msgspec.Struct, frozen=True):
+    """What a topology change does. Lists name computations, in the order of the graph.
+
+    Attributes:
+        added: new computations, with empty state.
+        restored: computations that were removed and come back with the state that was kept.
+        replaced: computations of the same name with other code; their state is kept.
+        removed: computations that are removed. Their state is kept in storage, and their timers do
+            not fire.
+        forgotten: computations whose state is given up.
+        reshaped: states whose shape has changed, with what happens to stored values, by
+            computation.
+        extended: new states and timers of computations whose state is kept, by computation.
+        beginning: the added computations that start at the beginning of their streams.
+        sinks_added, sinks_removed: sinks, by name.
+    """
+
+    added: list[str] = []
+    restored: list[str] = []
+    replaced: list[str] = []
+    removed: list[str] = []
+    forgotten: list[str] = []
+    extended: dict[str, list[str]] = {}
+    reshaped: dict[str, dict[str, str]] = {}
+    beginning: list[str] = []
+    sinks_added: list[str] = []
+    sinks_removed: list[str] = []
+
+    def __str__(self) -> str:
+        lines = []
+        for name in self.added:
+            kind = "the beginning of its streams" if name in self.beginning else "now"
+            lines.append(f"add {name}: from {kind}, with empty state")
+        lines += [f"add {name}: with the state that was kept" for name in self.restored]
+        for name in self.replaced:
+            more = ", ".join(self.extended.get(name, []))
+            given_up = name in self.forgotten
+            what = "its state is given up" if given_up else "its state is kept"
+            lines.append(f"replace {name}: {what}{f', new: {more}' if more else ''}")
+        for name, states in self.reshaped.items():
+            lines += [f"  {name}: {state!r} {what}" for state, what in states.items()]
+        for name in self.removed:
+            what = "given up" if name in self.forgotten else "kept"
+            lines.append(f"remove {name}: its state is {what}")
+        others = [n for n in self.forgotten if n not in self.removed and n not in self.replaced]
+        lines += [f"forget {name}: its state is given up" for name in others]
+        lines += [f"add sink {name}" for name in self.sinks_added]
+        lines += [f"remove sink {name}" for name in self.sinks_removed]
+        return "\n".join(lines) or "nothing changes"
+
+
+def plan_change(
+    stored: Identity, before: Pipeline, after: Pipeline, *, forget: Collection[str] = (),
+    begin: Mapping[str, str] | None = None, behind: Collection[str] = (),
+) -> ChangePlan:  # fmt: skip
+    """Return what changing from one graph to another does.
+
+    Args:
+        stored: the stored identity.
+        before: the pipeline that runs.
+        after: the pipeline that is to run.
+        forget: computations whose state is to be given up.
+        begin: whether added computations start ``now`` (the default) or at the ``beginning``.
+        behind: computations whose backfill is not complete.
+
+    Raises:
+        PipelineError: for a graph that cannot run, or options that make no sense.
+        SchemaChanged: for state that the new graph could not read.
+    """
+    after.check_complete()
+    if after.name != before.name:
+        raise PipelineError(
+            f"the new drawing is of pipeline {after.name!r}, but {before.name!r} is running",
+            remedy="begin with pipeline.copy()",
+        )
+    known, gone = stored.get("computations", {}), stored.get("removed", {})
+    drawn = after.nodes
+    _check_named(forget, {*known, *drawn}, "forget=")
+    added = [n for n in drawn if n not in known or (n in forget and n not in before.nodes)]
+    removed = [name for name in known if name not in drawn and name not in gone]
+    restored = [name for name in drawn if name in gone and name not in added]
+    check_identity(stored, after.identity(), removed={*removed, *gone}, forgotten=forget)
+    return ChangePlan(
+        added=added,
+        restored=restored,
+        replaced=[n for n in drawn if n in before.nodes and _is_other(before, after, n)],
+        removed=removed,
+        forgotten=[name for name in known if name in forget],
+        extended=_extended(known, after.identity()["computations"], forget),
+        reshaped=_reshaped(known, after.identity()["computations"], forget),
+        beginning=_beginning(begin or {}, added, stored, after, behind),
+        sinks_added=[name for name in after.sinks if name not in before.sinks],
+        sinks_removed=[name for name in before.sinks if name not in after.sinks],
+    )
+
+
+def _is_other(before: Pipeline, after: Pipeline, name: str) -> bool:
+    one, other = before.nodes[name], after.nodes[name]
+    return one.computation is not other.computation or one.on_error != other.on_error
+
+
+def _check_named(names: Collection[str], there: Collection[str], where: str) -> None:
+    for name in names:
+        if name not in there:
+            raise PipelineError(
+                f"{where} names {name!r}, and there is no such computation",
+                remedy=f"there are: {', '.join(there) or 'none'}",
+            )
+
+
+def _extended(
+    known: Mapping[str, Any], wanted: Mapping[str, Any], forget: Collection[str]
+) -> dict[str, list[str]]:
+    found = {
+        name: sorted(set(facts["cells"]) - set(known[name]["cells"]))
+        for name, facts in wanted.items()
+        if name in known and name not in forget
+    }
+    return {name: cells for name, cells in found.items() if cells}
+
+
+def _reshaped(
+    known: Mapping[str, Any], wanted: Mapping[str, Any], forget: Collection[str]
+) -> dict[str, dict[str, str]]:
+    found = {
+        name: changes_of(known[name], facts)
+        for name, facts in wanted.items()
+        if name in known and name not in forget
+    }
+    return {name: states for name, states in found.items() if states}
+
+
+def _beginning(
+    begin: Mapping[str, str],
+    added: Sequence[str],
+    stored: Identity,
+    drawing: Pipeline,
+    behind: Collection[str],
+) -> list[str]:
+    _check_named(begin, added, "begin= (of added computations)")
+    for name, where in begin.items():
+        if where not in ("now", "beginning"):
+            raise PipelineError(
+                f"computation {name!r} cannot begin at {where!r}", remedy='use "now" or "beginning"'
+            )
+    found = [name for name in added if begin.get(name) == "beginning"]
+    if found and behind:
+        raise PipelineError(
+            f"{found[0]!r} cannot begin at the beginning while {', '.join(behind)} still catches up",
+            remedy="wait until that has arrived (headrace status), or begin now",
+        )
+    for name in found:
+        for stream in drawing.nodes[name].inputs:
+            if stream.name in drawing.injectors:
+                _check_rereads(drawing, name, stream.name)
+            elif producer_of(stream.name) not in found:
+                _check_retained(stored, drawing, name, stream.name)
+    _check_one_kind(drawing, found)
+    return found
+
+
+def _check_retained(stored: Identity, drawing: Pipeline, name: str, stream: str) -> None:
+    """Check that a stream is retained from its very first production.
+
+    Raises:
+        PipelineError: when it is not.
+    """
+    since = stored.get("retained", {}).get(stream) if stream in drawing.retained else None
+    if since == 0:
+        return
+    if since is not None:
+        limit = ", since its retain= says so" if stream in drawing.kept else ""
+        why = f"it is retained since step {since}, and not from the first one{limit}"
+    elif stream in drawing.retained:
+        why = "it is retained from now on only"
+    else:
+        why = "its productions are not made again, and were not retained"
+    raise PipelineError(
+        f"{name!r} cannot begin at the beginning of {stream!r}: {why}",
+        remedy="draw a copy of its producer under another name, which begins there too; or begin now",
+    )
+
+
+def _check_one_kind(drawing: Pipeline, beginning: Sequence[str]) -> None:
+    """Check that a backfill reads either injectors or retained streams, not both.
+
+    How the records of the two were interleaved is no longer known.
+
+    Raises:
+        PipelineError: when they read both.
+    """
+    injected, retained = "", ""
+    for name in beginning:
+        for stream in drawing.nodes[name].inputs:
+            if stream.name in drawing.injectors:
+                injected = f"{name!r} that of {stream.name!r}"
+            elif producer_of(stream.name) not in beginning:
+                retained = f"{name!r} that of the retained {stream.name!r}"
+    if injected and retained:
+        raise PipelineError(
+            f"{injected} and {retained} cannot both be the beginning at which one change begins",
+            remedy="add computations of different inputs one after the other; one that reads both: draw "
+            "a copy of the retained stream's producer under another name, which begins there too",
+        )
+
+
+def produced_inputs(drawing: Pipeline, name: str) -> list[str]:
+    """Return the streams of other computations that a computation reads."""
+    inputs = [stream.name for stream in drawing.nodes[name].inputs]
+    return [stream for stream in inputs if stream not in drawing.injectors]
+
+
+def check_behind(drawing: Pipeline, at: CatchUp | None) -> None:
+    """Check that a backfill finds in a graph what it still has to read.
+
+    Raises:
+        PipelineError: when a stream that it reads is not retained any more, or never was.
+    """
+    if at is None or at.retained is None:
+        return
+    for name in at.names:
+        node = drawing.nodes.get(name)
+        for stream in [] if node is None else node.inputs:
+            if stream.name not in drawing.retained and producer_of(stream.name) not in at.names:
+                raise PipelineError(
+                    f"{name!r} still catches up with its retained streams, and {stream.name!r} is none",
+                    remedy=f"leave its inputs retained until it has arrived (headrace status), or "
+                    f"remove {name!r}",
+                )
+
+
+def _check_rereads(drawing: Pipeline, name: str, stream: str) -> None:
+    """Check that an injector can be read again from its beginning.
+
+    Raises:
+        PipelineError: when it cannot.
+    """
+    injector = drawing.injectors[stream]
+    if injector.check is not None:
+        raise PipelineError(
+            f"{name!r} cannot begin at the beginning of {stream!r}: all its ids were seen",
+            remedy="begin now, or read the same source by an injector of its own",
+        )
+    if not injector.source.rereads:
+        raise PipelineError(
+            f"{name!r} cannot begin at the beginning of {stream!r}: its source "
+            f"({type(injector.source).__name__}) cannot be read again from its start",
+            remedy="begin now, or start a pipeline of its own from another copy of the data",
+        )
+
+
+# -- commands ---------------------------------------------------------------------------------
+
+
+class ControlState(msgspec.Struct, frozen=True):
+    """Everything that commands can change, other than the layout.
+
+    Attributes:
+        removed, forgotten: computations that are removed, and those whose state is given up.
+        paused: whether no step runs.
+        drained_hosts: hosts on which no worker may run.
+        halt: what happens after a later step; None if no command has said so.
+    """
+
+    removed: frozenset[str]
+    forgotten: frozenset[str] = frozenset()
+    paused: bool = False
+    drained_hosts: frozenset[str] = frozenset()
+    halt: ScheduledStop | None = None
+
+
+def obey(
+    standing: ControlState, stored: Identity, drawing: Pipeline, command: Command, *, running: bool,
+    step: int, places: Places | None = None,
+) -> ControlState | str:  # fmt: skip
+    """Return the control state after a command, or why the command is refused.
+
+    Args:
+        standing: the control state before it.
+        stored: the stored identity.
+        drawing: the pipeline of the driver's process, including what is removed.
+        command: the command.
+        running: whether the pipeline runs, or is about to.
+        step: the next step.
+        places: where workers run; None before the pipeline runs.
+    """
+    match command.kind:
+        case "pause" | "stop" | "resume":
+            return _halt(standing, command, running=running, step=step)
+        case "drain" | "catch_up" | "hand_over":
+            return standing if running else NOT_RUNNING
+        case "remove":
+            return _remove(standing, stored, drawing, command)
+        case "restore":
+            return _restore(standing, drawing, command, running=running)
+        case "drain_hosts" | "undrain_hosts":
+            drained = drained_after(standing.drained_hosts, command, places)
+            if isinstance(drained, str):
+                return drained
+            return msgspec.structs.replace(standing, drained_hosts=drained)
+        case _:
+            return "the pipeline has no layout yet"
+
+
+def _halt(
+    standing: ControlState, command: Command, *, running: bool, step: int
+) -> ControlState | str:
+    """Return the control state after a stop, a pause or a resume, or why it is refused."""
+    halt = halt_after(command, running=running, step=step)
+    if isinstance(halt, str):
+        return halt
+    if command.at_step or command.kind == "stop":
+        return msgspec.structs.replace(standing, halt=halt)
+    return msgspec.structs.replace(standing, halt=halt, paused=command.kind == "pause")
+
+
+def _remove(
+    standing: ControlState, stored: Identity, drawing: Pipeline, command: Command
+) -> ControlState | str:
+    known = {*stored.get("computations", {}), *drawing.nodes} - standing.forgotten
+    if not command.names:
+        return "it names no computation"
+    for name in command.names:
+        if name not in known:
+            return f"there is no computation {name!r}; there are: {', '.join(sorted(known))}"
+        if name in standing.removed and not command.forget:
+            return f"{name!r} is removed already; its state is kept (--forget gives it up)"
+    effective = without(drawing, standing.removed)
+    drawn = [name for name in command.names if name in effective.nodes]
+    problem = effective.removal_problem(drawn, command.sinks)
+    if problem is not None:
+        return f"{problem.what}; {problem.remedy}"
+    going = streams_gone(effective, drawn)
+    other = [n for n in command.sinks if effective.sinks[n].stream.name not in going]
+    if other:
+        return f"sink {other[0]!r} takes no stream of what is removed: change it in the drawing"
+    removed = with_checks(drawing, standing.removed | set(command.names))
+    if drawn and not set(effective.nodes) - removed:
+        return "no computation would be left: stop the pipeline instead"
+    forgotten = {n for n in command.names if command.forget and n in stored.get("computations", {})}
+    return msgspec.structs.replace(
+        standing,
+        removed=removed,
+        forgotten=standing.forgotten | forgotten,
+    )
+
+
+def _restore(
+    standing: ControlState, drawing: Pipeline, command: Command, *, running: bool
+) -> ControlState | str:
+    if not command.names:
+        return "it names no computation"
+    for name in command.names:
+        if name not in standing.removed:
+            return f"{name!r} is not removed"
+        if name not in drawing.nodes:
+            return f"the code that {'runs' if running else 'is started'} does not draw {name!r}"
+    removed = with_checks(drawing, standing.removed - set(command.names))
+    for name in command.names:
+        if name in removed:
+            return f"{name!r} comes back with the first computation that reads its injector"
+    problem = orphaned(drawing, removed)
+    if problem is not None:
+        return problem.what
+    return msgspec.structs.replace(standing, removed=removed)
+
+
+def with_checks(drawing: Pipeline, removed: Collection[str]) -> frozenset[str]:
+    """Return what is removed, including the id checks of injectors that nobody reads then.
+
+    The id checks of other injectors are not. A check of ids is removed with the last reader of its
+    injector, and comes back with the first.
+    """
+    users = set(removed) - set(drawing.checks)
+    idle = drawing.unread_without(users)
+    return frozenset(users | {name for name, of in drawing.checks.items() if of.name in idle})
+
+
+def without(drawing: Pipeline, removed: Collection[str]) -> Pipeline:
+    """Return a pipeline without what was removed, and without the sinks of that.
+
+    Raises:
+        PipelineError: when a remaining computation reads a stream of a removed one.
+    """
+    gone = [name for name in drawing.nodes if name in removed]
+    if not gone:
+        return drawing
+    problem = orphaned(drawing, removed)
+    if problem is not None:
+        raise problem
+    reduced = drawing.copy()
+    going = streams_gone(reduced, gone)
+    sinks = [s.name for s in reduced.sinks.values() if s.stream.name in going]
+    reduced.remove(*gone, sinks=sinks)
+    return reduced
+
+
+def orphaned(drawing: Pipeline, removed: Collection[str]) -> PipelineError | None:
+    """Return the error if a computation in the graph reads one that was removed."""
+    for node in drawing.nodes.values():
+        for stream in node.inputs:
+            producer = producer_of(stream.name)
+            if node.name not in removed and producer in removed:
+                return PipelineError(
+                    f"computation {node.name!r} reads {stream.name!r}, but {producer!r} was removed",
+                    remedy=f"headrace restore {producer} --storage …, or draw {node.name!r} otherwise",
+                )
+    return None
+
+
+class CommandsAtStart(msgspec.Struct, frozen=True):
+    """The outcome of the commands that were there before the pipeline was started.
+
+    Attributes:
+        standing: the control state after them.
+        answers: the answers to them.
+        course: the layout state after them; None for a pipeline that has never run.
+    """
+
+    standing: ControlState
+    answers: list[Answer]
+    course: LayoutState | None = None
+
+
+def at_opening(
+    standing: ControlState, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int,
+    course: LayoutState | None = None, bounds: Bounds | None = None,
+) -> CommandsAtStart:  # fmt: skip
+    """Return the outcome of the commands that nobody has answered yet.
+
+    Args:
+        standing: the control state before them.
+        stored: the stored identity.
+        drawing: the pipeline of the driver's process, including what is removed.
+        asked: the commands.
+        step: the step of the claim that will answer them.
+        course: the layout state as of the claim; None for a pipeline that has never run.
+        bounds: the most that can be asked of the layout.
+    """
+    standing = msgspec.structs.replace(standing, removed=with_checks(drawing, standing.removed))
+    answers = []
+    for item in asked:
+        if course is not None and item.command is not None and item.command.kind in MOVING:
+            decided = steer(course, item, RecentStepTimes(), None, bounds)
+            course = decided.course
+            answers.append(decided.answer)
+            continue
+        result = decide(standing, stored, drawing, item, running=False, step=step)
+        if isinstance(result, ControlState):
+            standing = result
+        answers.append(answer_to(item, result, step))
+    return CommandsAtStart(standing, answers, course)
+
+
+def decide(
+    standing: ControlState, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool,
+    step: int, places: Places | None = None,
+) -> ControlState | str:  # fmt: skip
+    """Return the control state after a command that was found, or why it is refused."""
+    if asked.command is None:
+        return asked.problem
+    return obey(standing, stored, drawing, asked.command, running=running, step=step, places=places)
+
+
+def answer_to(asked: Asked, result: ControlState | str, step: int) -> Answer:
+    """Return the answer to a command."""
+    text = "?" if asked.command is None else asked.command.text
+    why = result if isinstance(result, str) else ""
+    return Answer(asked.number, text, not why, step, why)

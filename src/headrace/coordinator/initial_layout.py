@@ -1,0 +1,50 @@
+"""The layout that a run starts with: the stored one, unless the run asks for other numbers."""
+
+from __future__ import annotations
+
+from headrace.coordinator.identity import groups_of
+from headrace.coordinator.load.bin_sizes import sizes_of_bins
+from headrace.coordinator.pipeline_facts import PipelineFacts
+from headrace.keyspace.layout import Layout, LayoutWire
+from headrace.ledger.head import Head
+from headrace.migration.loads import Load, Prices
+from headrace.migration.targets import minimum_movement
+
+#: All bytes of state weigh the same.
+_BY_STATE = Prices(byte_us=1.0)
+
+
+def asked_of(head: Head | None, shape: PipelineFacts) -> tuple[int, int]:
+    """Return the (workers, bins) that were asked for last; 0 where none were."""
+    workers, bins = shape.asked
+    before = (0, 0) if head is None else head.asked
+    return workers or before[0], bins or before[1]
+
+
+def layout_to_begin_with(head: Head | None, shape: PipelineFacts) -> LayoutWire | None:
+    """Return the layout that a run starts with; None if it keeps the stored one.
+
+    If the run asks for the same numbers as before, or for none, it keeps the layout as migrations
+    have left it.
+
+    * For another number of workers, as little state as possible moves, and bins stay as they are.
+    * For another number of bins, each group gets this many equal bins. A bin belongs to the former
+      owner of its first hash.
+    * New groups get the bins that they have in a new pipeline.
+    """
+    if head is None:
+        return shape.layout
+    workers, bins = asked_of(head, shape)
+    known, groups = groups_of(head.identity), groups_of(shape.identity)
+    if (workers, bins) == head.asked and len(known) >= len(groups):
+        return None
+    wire = head.layout_now.at(head.step + 1).wire
+    begun = layout = Layout.from_wire(wire)
+    if bins and bins != head.asked[1]:
+        alike = groups.layout(bins, 1)
+        layout = Layout(alike.bits, layout.workers_of(alike.starts), layout.workers)
+    layout = groups.grown(layout, len(known), Layout.from_wire(shape.layout))
+    if workers and workers != layout.workers:
+        load = Load.of(layout, sizes=sizes_of_bins(head, layout), hashes=groups.expected(layout))
+        layout = minimum_movement(layout, workers, load, prices=_BY_STATE)
+    return None if layout == begun else layout.to_wire()

@@ -1,0 +1,1 @@
+"""Measuring how much work each bin and each worker has."""

@@ -1,0 +1,198 @@
+"""Measurements of a running pipeline, for planners, estimates and policies.
+
+They are kept in memory.
+
+Steps to measure are chosen by their clock readings, at most a fixed number in a second. So the cost
+of measuring does not grow with the rate of steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.identity import groups_of
+from headrace.coordinator.load.bin_loads import LEAST_STEPS, BinMeter
+from headrace.coordinator.load.bin_sizes import sizes_of_bins
+from headrace.coordinator.load.measured import Measured
+from headrace.coordinator.load.opening_rates import OpeningMeter
+from headrace.coordinator.load.work_rates import Arrivals, WorkRates
+from headrace.keyspace.layout import Layout
+from headrace.ledger.head import Head
+from headrace.ledger.measurements import Published
+from headrace.ledger.migrations import Latency
+from headrace.migration.loads import Load
+from headrace.migration.measurements import Measurements
+from headrace.migration.objective import OpeningRates
+from headrace.protocol.plan import StepPlan
+
+
+def measured_outside(head: Head, layout: Layout, seen: Published | None) -> Measured:
+    """Return what plans are based on, outside of the driver's process.
+
+    Args:
+        head: the pipeline as of its newest step.
+        layout: the layout whose bins are planned.
+        seen: what the driver has published last; None if nothing.
+    """
+    sizes = sizes_of_bins(head, layout)
+    if seen is None:
+        return Measured(sizes, groups=groups_of(head.identity))
+    load = seen.load.moved_to(Layout.from_wire(seen.layout), layout) if seen.known else None
+    return _measured(head, sizes, seen.steps, seen.opening, load)
+
+
+def _measured(
+    head: Head, sizes: list[int] | None, steps: Latency, rates: OpeningRates, load: Load | None
+) -> Measured:
+    return Measured(
+        sizes=sizes,
+        steps=steps,
+        bytes_per_s=rates.bytes_per_s,
+        bin_us=rates.bin_us,
+        round_us=rates.round_us,
+        opened=rates.measured,
+        records=None if load is None else load.records.tolist(),
+        busy_us=None if load is None else load.cpu_us.tolist(),
+        groups=groups_of(head.identity),
+    )
+
+
+class Meter:
+    """Adds up what steps report.
+
+    Args:
+        every_us: the least time between two measured steps.
+    """
+
+    def __init__(self, every_us: int = 250_000) -> None:
+        self._every_us = every_us
+        self._bins = BinMeter()
+        self._work = WorkRates()
+        self._arrivals = Arrivals()
+        self._opening = OpeningMeter()
+        self._last_us: int | None = None
+        self._version: int | None = None
+        self._changed_us: int | None = None
+        # Clock readings that were in the future, and when each was first seen to be.
+        self._ahead: dict[int, int] = {}
+
+    def wants(self, clock_us: int) -> bool:
+        """Return whether a step with this clock reading should be measured."""
+        return self._last_us is None or not 0 <= clock_us - self._last_us < self._every_us
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was measured to plan by."""
+        return self._bins.is_known
+
+    @property
+    def opened_bins(self) -> int:
+        """How many bins workers have opened since measuring began."""
+        return self._opening.bins
+
+    def note(self, plan: StepPlan, adopted: Adopted, *, more: bool) -> None:
+        """Note an adopted step.
+
+        Args:
+            plan: the plan of the step.
+            adopted: its results.
+            more: whether more input was waiting than it took.
+        """
+        for task in adopted.tasks:
+            if task.opened is not None:
+                self._opening.note(task.opened)
+        if self._version != plan.layout_version:
+            self._changed_us = None if self._version is None else plan.clock_us
+            self._version = plan.layout_version
+        if plan.replays:
+            return
+        read = sum(adopted.read_rows.values())
+        worked = sum(counts.records for counts in adopted.counts.values())
+        self._arrivals.note(plan.clock_us, read, worked, more=more)
+        if plan.measured:
+            self._last_us = plan.clock_us
+            found = [load for task in adopted.tasks for load in task.loads]
+            self._bins.note(plan.layout, plan.clock_us, found)
+            self._work.note(plan.layout.workers, plan.clock_us, adopted.tasks)
+
+    def measured(self, head: Head, layout: Layout, steps: Latency) -> Measured:
+        """Return what plans are based on.
+
+        Args:
+            head: the pipeline as of its newest step.
+            layout: the layout whose bins are planned.
+            steps: how long steps take.
+        """
+        load = self._bins.load(layout) if self._bins.is_known else None
+        return _measured(head, sizes_of_bins(head, layout), steps, self._opening.rates, load)
+
+    def measurements(self, head: Head, now_us: int, places: int = 0) -> Measurements:
+        """Return what policies are based on, as of the newest step.
+
+        Args:
+            head: the pipeline as of the newest step.
+            now_us: the time by the driver's clock.
+            places: how many workers can work at once; 0 if unknown.
+        """
+        layout = Layout.from_wire(head.layout)
+        sizes = sizes_of_bins(head, layout)
+        load = self._bins.load(layout)
+        load = Load.of(layout, sizes=sizes, records=load.records, cpu_us=load.cpu_us)
+        workers = layout.workers
+        rates = (
+            self._work.true_rates(workers) if self._bins.steps >= LEAST_STEPS else np.zeros(workers)
+        )
+        steps_per_s = self._arrivals.steps_per_second(now_us)
+        state = np.bincount(layout.owners, load.sizes, minlength=workers)
+        return Measurements(
+            now_us=now_us,
+            changed_us=self._last_change(head, now_us),
+            layout=layout,
+            load=load,
+            state_bytes=state.astype(np.int64),
+            records_per_s=self._work.records(workers) * steps_per_s,
+            busy_us=self._work.busy_us(workers),
+            true_rates=rates,
+            arrivals_per_s=self._arrivals.per_second(now_us),
+            backlog=0,
+            amplification=self._arrivals.amplification,
+            saturated=self._arrivals.saturated,
+            known=self.is_known,
+            places=places,
+        )
+
+    def _last_change(self, head: Head, now_us: int) -> int | None:
+        """Return when the layout last changed or a migration last ended.
+
+        A reading in the future was wrong. It counts as the moment when that was first seen.
+        """
+        times = [one.ended.clock_us for one in head.migrations if one.ended is not None]
+        times += [] if self._changed_us is None else [self._changed_us]
+        self._ahead = {at: min(self._ahead.get(at, now_us), now_us) for at in times if at > now_us}
+        return max((self._ahead.get(at, at) for at in times), default=None)
+
+    def published(self, head: Head, seen: Measurements, steps: Latency) -> Published:
+        """Return the measurements as data, for observers outside the process."""
+        return Published(
+            step=head.step,
+            epoch=head.epoch,
+            now_us=seen.now_us,
+            changed_us=seen.changed_us,
+            layout=head.layout,
+            known=seen.known,
+            sizes=seen.load.sizes.astype(np.int64).tolist() if seen.load.sizes.any() else None,
+            records=seen.load.records.round(2).tolist(),
+            busy_us=seen.load.cpu_us.round(2).tolist(),
+            state_bytes=seen.state_bytes.tolist(),
+            records_per_s=seen.records_per_s.round(2).tolist(),
+            worker_busy_us=seen.busy_us.round(2).tolist(),
+            true_rates=seen.true_rates.round(2).tolist(),
+            arrivals_per_s=seen.arrivals_per_s,
+            backlog=seen.backlog,
+            amplification=seen.amplification,
+            saturated=seen.saturated,
+            places=seen.places,
+            steps=steps,
+            opening=self._opening.rates,
+        )

@@ -1,0 +1,1 @@
+"""Migrations, from the command that asks for one to its last step."""

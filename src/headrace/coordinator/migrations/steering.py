@@ -1,0 +1,333 @@
+"""Decisions on commands about the layout: the new layout state, or why a command is refused. Pure.
+
+A goal is queued at once, and planned when its turn comes. If nothing is under way, that is in the
+same note. So a plan always starts from the layout in force, whatever happened to the migrations
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.load.measured import Measured
+from headrace.coordinator.load.meter import Meter
+from headrace.coordinator.migrations.drained_hosts import must_leave
+from headrace.coordinator.migrations.goals import plan_goal
+from headrace.coordinator.migrations.layout_state import LayoutState, course_of, layout_at
+from headrace.coordinator.migrations.lifecycle import after_step, begin, refused, steered
+from headrace.coordinator.migrations.step_times import RecentStepTimes, StepStats
+from headrace.coordinator.settings import Settings
+from headrace.errors import HeadraceError
+from headrace.keyspace.updates import Update
+from headrace.ledger.commands import Answer, Asked, Command
+from headrace.ledger.head import Head
+from headrace.ledger.measurements import Published
+from headrace.ledger.migrations import RecordedMigration, under_way
+from headrace.migration.measurements import Measurements
+from headrace.pipeline.source import Limit, Offer
+from headrace.protocol.plan import StepPlan
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """The most that can be asked of a layout.
+
+    Attributes:
+        workers: the most workers.
+        ahead: how many steps ahead an update may be published, at most.
+    """
+
+    workers: int = Settings().most_workers
+    ahead: int = Settings().update_within_steps
+
+    @classmethod
+    def of(cls, settings: Settings) -> Bounds:
+        """Return the bounds of a run."""
+        return cls(settings.most_workers, settings.update_within_steps)
+
+    def problem(self, course: LayoutState, update: Update) -> str:
+        """Return why an update is out of bounds; "" if it is not."""
+        if update.workers > self.workers:
+            return _too_many(update.workers, self)
+        if update.step > course.step + self.ahead:
+            return (
+                f"step {update.step:,} is more than Settings.update_within_steps={self.ahead:,} "
+                f"after step {course.step:,}"
+            )
+        return ""
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """The outcome of a command.
+
+    Attributes:
+        course: the layout state after it.
+        answer: the answer to it.
+    """
+
+    course: LayoutState
+    answer: Answer
+
+
+class MigrationController:
+    """Decides commands about the layout, and remembers what steps report for planning.
+
+    Args:
+        meter: adds up what steps report.
+        bounds: the most that can be asked of the layout.
+    """
+
+    def __init__(self, meter: Meter | None = None, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
+        self.meter = meter or Meter()
+        self._times = RecentStepTimes()
+        self._more = False
+        self._commit_us = 0  # from the end of the newest attempt to the commit of its step
+
+    def offered(self, offers: Mapping[str, Offer], most: Mapping[str, Limit]) -> None:
+        """Note what a step takes, and whether more input is waiting than it may take."""
+        self._more = any(
+            name in most and (offer.rows >= most[name].rows or offer.bytes >= most[name].bytes)
+            for name, offer in offers.items()
+            if not offer.empty
+        )
+
+    def measured(self, plan: StepPlan) -> StepPlan:
+        """Return the plan, marked for measuring if it is time for that."""
+        if plan.replays or not self.meter.wants(plan.clock_us):
+            return plan
+        return msgspec.structs.replace(plan, measured=True)
+
+    def adopted(self, plan: StepPlan, result: Adopted) -> None:
+        """Note the loads that an adopted step reports."""
+        self.meter.note(plan, result, more=self._more)
+
+    def committed(self, after_us: int) -> None:
+        """Note how long after its attempt a step was committed.
+
+        This counts towards the next step.
+        """
+        self._commit_us = after_us
+
+    def after_step(self, head: Head, clock_us: int, told: StepStats) -> dict[str, Any]:
+        """Return the fields on migrations for the manifest of a step that was computed.
+
+        Args:
+            head: the head that it was planned on.
+            clock_us: its clock reading.
+            told: statistics of the step.
+        """
+        took_us = told.took_us + self._commit_us
+        told = msgspec.structs.replace(told, took_us=took_us, more=self._more and told.usual)
+        return after_step(course_of(head, clock_us), told, self._times).told(head)
+
+    def decide(self, head: Head, asked: Asked, now_us: int) -> Decided:
+        """Return the outcome of a command that came while the pipeline runs."""
+        course = course_of(head, now_us)
+        return decide(course, asked, self._times, self._measured(head, course), self._bounds)
+
+    def next_turn(self, head: Head, now_us: int) -> LayoutState:
+        """Return the layout state after the first queued migration is planned."""
+        course = course_of(head, now_us)
+        return _next_turn(course, self._times, self._measured(head, course), self._bounds)
+
+    def _measured(self, head: Head, course: LayoutState) -> Measured:
+        return self.meter.measured(head, course.layout, self._times.before)
+
+    def published(self, head: Head, seen: Measurements) -> Published:
+        """Return the measurements as data."""
+        return self.meter.published(head, seen, self._times.before)
+
+
+def has_turn(head: Head) -> bool:
+    """Return whether a queued migration can start."""
+    waiting = any(one.state == "queued" and not one.paused for one in head.migrations)
+    return waiting and under_way(head.migrations) is None
+
+
+def wants_steps(head: Head) -> bool:
+    """Return whether steps are wanted even without input."""
+    current = under_way(head.migrations)
+    return (current is not None and current.wants_steps) or must_leave(head)
+
+
+def without_excess(course: LayoutState, bounds: Bounds) -> tuple[LayoutState, list[str]]:
+    """Return the layout state without updates that are out of bounds, and why each was withdrawn.
+
+    Any process with write access to the storage can write a manifest with such updates. Rounds of
+    migrations stay, because they were planned within the bounds of the run that planned them.
+    """
+    why = []
+    for update in course.now.updates:
+        problem = bounds.problem(course, update)
+        if problem and not course.is_a_round(update):
+            course = course.withdrawing(update)
+            why.append(f"the update of step {update.step:,} is withdrawn: {problem}")
+    return course, why
+
+
+def decide(
+    course: LayoutState, asked: Asked, times: RecentStepTimes, measured: Measured | None,
+    bounds: Bounds | None = None,
+) -> Decided:  # fmt: skip
+    """Return the outcome of a command about the layout.
+
+    Args:
+        course: the layout state, as of the manifest that will answer.
+        asked: the command.
+        times: recent step times.
+        measured: what plans are based on; None before the pipeline runs, when goals are queued.
+        bounds: the most that can be asked of the layout.
+    """
+    bounds = bounds or Bounds()
+    command = asked.command
+    assert command is not None
+    if command.kind == "update" and measured is None:
+        result: LayoutState | str = "the pipeline was not running"
+    else:
+        result = _obeyed(course, asked.number, command, bounds)
+    id_ = command.migration
+    why = ""
+    if isinstance(result, LayoutState) and command.goal is not None:
+        id_ = course.next_id
+        if measured is not None:
+            result = _with_turn(result, id_, times, measured)
+        if isinstance(result, LayoutState):
+            why = _told(result.migrations[id_])
+    if isinstance(result, str):
+        answer = Answer(asked.number, command.text, False, course.step, result)
+        return Decided(course, answer)
+    step = course.step if command.update is None else command.update.step
+    return Decided(result, Answer(asked.number, command.text, True, step, why, id_))
+
+
+def _obeyed(
+    course: LayoutState, number: int, command: Command, bounds: Bounds
+) -> LayoutState | str:
+    if command.kind == "update":
+        return _published(course, command, bounds)
+    if command.kind == "withdraw_update":
+        return _withdrawn(course, command.at_step)
+    if command.kind != "migrate":
+        return steered(course, command.kind, command.migration)
+    if command.goal is None:
+        return "it names no goal"
+    if command.goal.workers > bounds.workers:
+        return _too_many(command.goal.workers, bounds)
+    busy = next((one for one in course.migrations.values() if not one.is_over), None)
+    if busy is not None and command.if_busy == "refuse":
+        return f"migration {busy.id} is {busy.state}"
+    goal = command.goal
+    migration = RecordedMigration(
+        id=course.next_id,
+        what=str(goal),
+        by=command.by or f"command {number}",
+        strategy=_strategy(command),
+        goal=goal,
+        gap=goal.strategy.gap,
+        prepare=goal.prepare,
+        since=course.step,
+    )
+    return course.knowing(migration)
+
+
+def _too_many(workers: int, bounds: Bounds) -> str:
+    return f"{workers:,} workers are more than Settings.most_workers={bounds.workers:,}"
+
+
+def _strategy(command: Command) -> str:
+    goal = command.goal
+    assert goal is not None
+    if goal.objective_us:
+        return f"steps within {goal.objective_us / 1e3:g} ms"
+    name = type(goal.strategy).__name__
+    words = {"AllAtOnce": "all at once", "Fluid": "fluid", "Batched": "batched"}[name]
+    bins = getattr(goal.strategy, "bins", None)
+    return words if bins is None else f"{words}, {bins} bins a round"
+
+
+def _published(course: LayoutState, command: Command, bounds: Bounds) -> LayoutState | str:
+    """Return the layout state with a configuration update for the step it names.
+
+    If it is refused, return why.
+    """
+    update = command.update
+    if update is None:
+        return "it has no update"
+    if update.step <= course.step:
+        return (
+            f"step {update.step} is planned already; the next one that is not is {course.step + 1}"
+        )
+    problem = bounds.problem(course, update)
+    if problem:
+        return problem
+    try:
+        return course.publishing(update)
+    except HeadraceError as error:
+        return error.what
+
+
+def _withdrawn(course: LayoutState, step: int) -> LayoutState | str:
+    """Return the layout state without an update for a later step, or why the update stays."""
+    found = [update for update in course.now.updates if update.step == step]
+    if not found:
+        steps = ", ".join(str(update.step) for update in course.now.updates)
+        return f"no update is published for step {step}; there are: {steps or 'none'}"
+    for update in found:
+        if course.is_a_round(update):
+            current = course.under_way
+            assert current is not None
+            return f"it is a round of migration {current.id}: abort that"
+        course = course.withdrawing(update)
+    try:
+        layout_at(course.now)
+    except HeadraceError as error:
+        return f"a later update rests on it, which must be withdrawn before: {error.what}"
+    return course
+
+
+def _told(migration: RecordedMigration) -> str:
+    """Return a remark on a migration that was just asked for."""
+    text = f"migration {migration.id}"
+    if migration.state == "queued":
+        return f"{text}, queued"
+    if migration.why:
+        return f"{text}: {migration.why}"
+    found = migration.estimate
+    return text if found is None else f"{text}: {found.bins} bins in {found.rounds} rounds"
+
+
+def _with_turn(
+    course: LayoutState, id_: int, times: RecentStepTimes, measured: Measured
+) -> LayoutState | str:
+    """Return the layout state with a new goal, planned if its turn has come.
+
+    If no way leads to the goal, return why.
+    """
+    if course.under_way is not None or any(one.id != id_ for one in course.queued):
+        return course
+    goal = course.migrations[id_].goal
+    assert goal is not None
+    try:
+        planned = plan_goal(course.layout, goal, measured)
+    except HeadraceError as error:
+        return f"{error.what}; {error.remedy}" if error.remedy else error.what
+    return begin(course, id_, planned, times)
+
+
+def _next_turn(
+    course: LayoutState, times: RecentStepTimes, measured: Measured, bounds: Bounds
+) -> LayoutState:
+    id_ = next(one.id for one in course.queued if not one.paused)
+    goal = course.migrations[id_].goal
+    assert goal is not None
+    if goal.workers > bounds.workers:
+        return refused(course, id_, _too_many(goal.workers, bounds))
+    try:
+        planned = plan_goal(course.layout, goal, measured)
+    except HeadraceError as error:
+        return refused(course, id_, error.what)
+    return begin(course, id_, planned, times)

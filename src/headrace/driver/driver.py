@@ -1,0 +1,867 @@
+"""The driver: carries out the coordinator's instructions in one thread, and reports back as events.
+
+All effects are here or in the objects that are passed in: the store, the runner, the sources and
+sinks, the clock, the nonces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Literal
+
+import msgspec
+
+from headrace.coordinator.changes.changes import ChangePlan, ControlState, check_behind, without
+from headrace.coordinator.changes.replayable import check_replayable
+from headrace.coordinator.inputs import check_injectors_are_there
+from headrace.coordinator.load.meter import Meter
+from headrace.coordinator.machine import CHANGED, Coordinator
+from headrace.coordinator.messages import (
+    AwaitClaim,
+    Awaited,
+    AwaitSinks,
+    BackfillOffered,
+    Clean,
+    Commanded,
+    Commit,
+    DeliverBeforeCommit,
+    DeliveredBeforeCommit,
+    Event,
+    Instruction,
+    IntentLoaded,
+    LedgerOpened,
+    LoadIntent,
+    LookForPins,
+    ManifestCommitted,
+    Offered,
+    OutputsStaged,
+    OutputsWritten,
+    PinsFound,
+    Poll,
+    PollBackfill,
+    PrepareReplay,
+    Release,
+    ReplayPrepared,
+    Run,
+    StageOutputs,
+    Stop,
+    StopAsked,
+    Sweep,
+    Wait,
+    Woken,
+    WriteOutputs,
+)
+from headrace.coordinator.migrations.lifecycle import workers_to_come
+from headrace.coordinator.migrations.steering import Bounds, MigrationController
+from headrace.coordinator.pipeline_facts import shape_of
+from headrace.coordinator.reopening import check_names, input_goes_on
+from headrace.coordinator.settings import Settings
+from headrace.driver.attempts import WARM_EVERY_S, StepAttempts
+from headrace.driver.change import Change
+from headrace.driver.heartbeat import LoopProgress
+from headrace.driver.leadership_proof import Proof
+from headrace.driver.outputs import StepOutput, checkpoint, stage
+from headrace.driver.phase_timer import Lap, Stopwatch
+from headrace.driver.policy_loop import Controller
+from headrace.driver.requests import Current, Requests, plan_of
+from headrace.driver.sink_delivery import Deliveries, UnderWay
+from headrace.driver.source_polling import SourcePoller
+from headrace.errors import (
+    Cancelled,
+    Damaged,
+    Fenced,
+    HeadraceError,
+    NotFound,
+    PipelineError,
+    SourceChanged,
+    StorageError,
+    ensure,
+)
+from headrace.errors.user_code import blamed
+from headrace.ledger.commands import CommandLog
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import Beats
+from headrace.ledger.ledger import Ledger, OpenedLedger
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.pins import Pins
+from headrace.pipeline import Pipeline
+from headrace.pipeline.sink import Sink
+from headrace.pipeline.source import Offer
+from headrace.policies import How, Policy
+from headrace.protocol.plan import StepPlan
+from headrace.protocol.step_summary import Listener, StepSummary
+from headrace.runners.base import Runner
+from headrace.runners.ending import cancelled
+from headrace.runners.fingerprint import fingerprint
+from headrace.storage.base import Store
+from headrace.storage.garbage import tried_again
+from headrace.storage.probe import check_creates
+
+log = logging.getLogger("headrace")
+
+#: The phase in which the time of an instruction is counted.
+_PHASES: dict[type[Instruction], str] = {
+    LoadIntent: "poll",
+    PrepareReplay: "poll",
+    Poll: "poll",
+    DeliverBeforeCommit: "hand out",
+    WriteOutputs: "hand out",
+    StageOutputs: "hand out",
+    PollBackfill: "poll",
+    Release: "release",
+    AwaitSinks: "outbox",
+    AwaitClaim: "hand over",
+    Clean: "clean",
+    Sweep: "sweep",
+    LookForPins: "clean",
+}
+
+
+#: Microseconds between two looks for the next driver's claim, during a handover.
+_CLAIM_LOOK_US = 2_000
+
+#: Microseconds between two looks for a newer driver, while this one waits for input.
+_LEADS_LOOK_US = 1_000_000
+
+#: Default number of bins. More bins cost next to nothing.
+DEFAULT_BINS = 256
+
+
+#: What a driver starts from, if not from a given head: the newest head, or an empty storage.
+Fresh = Literal["newest", "new"]
+
+
+class Clock:
+    """The time of day. Tests pass a clock that they move."""
+
+    def now_us(self) -> int:
+        """Return microseconds since 1970 UTC."""
+        return time.time_ns() // 1_000
+
+    def wait_until(self, until_us: int, woken: threading.Event) -> None:
+        """Wait until a time, or until another thread sets ``woken``."""
+        woken.wait(max(0.0, (until_us - self.now_us()) / 1e6))
+
+
+def _cancelled_at(error: Cancelled) -> str:
+    """Return the reason for the end of a run that was cancelled."""
+    return f"cancelled at {error.place}" if error.place else "cancelled"
+
+
+def _head_of(on: Head | Fresh) -> Head | None:
+    return on if isinstance(on, Head) else None
+
+
+def _without_end(offer: Offer | None) -> Offer | None:
+    """Return an offer as if more could follow it."""
+    return None if offer is None else msgspec.structs.replace(offer, final=False)
+
+
+def _closed(sink: Sink) -> None:
+    """Close a sink."""
+    with blamed(f"sink {type(sink).__name__}, as it is closed", "see what it writes to"):
+        sink.close()
+
+
+def _nothing() -> None:
+    """Do nothing in place of a warm-up."""
+
+
+class Driver:
+    """One run of a pipeline, from claiming its epoch to stopping.
+
+    Args:
+        pipeline: what to run.
+        store: its storage.
+        runner: where tasks run.
+        workers: number of workers; None for as many as the storage says, or as the runner has
+            places for a new pipeline. Changing it at a restart rescales offline, and moves as
+            little state as possible.
+        bins: number of bins; None for as many as the storage says, or :data:`DEFAULT_BINS`.
+        settings: pace and upkeep.
+        clock, nonce: sources of time and randomness.
+        drain: whether to stop when all input has ended.
+        policy, how, policy_dry_run: the policy, if there is one; see :mod:`headrace.policies`.
+        check_predecessor: see :mod:`headrace.ledger.ledger`.
+        stopwatch: measures where time goes; by default by the monotonic clock.
+        fingerprint_of: returns the fingerprint of a pipeline's code.
+        reopen: injectors to read on if their input had ended.
+        remove_injectors: injectors that are gone on purpose, although computations that read them
+            remain.
+
+    Attributes:
+        pulse: progress of the loop, for the heartbeat and the watchdog.
+        declares_ends: whether the end of an injector's input counts as its end. May be set from any
+            thread.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, store: Store, runner: Runner, *, workers: int | None = None,
+        bins: int | None = None, settings: Settings | None = None, clock: Clock | None = None,
+        nonce: Callable[[], str] | None = None, drain: bool = False,
+        check_predecessor: bool = True, stopwatch: Stopwatch | None = None,
+        policy: Policy | None = None, how: How | None = None, policy_dry_run: bool = False,
+        fingerprint_of: Callable[[Pipeline], str] = fingerprint,
+        reopen: Collection[str] = (), remove_injectors: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        pipeline.check_complete()
+        check_names(reopen, pipeline.injectors)
+        check_replayable(pipeline, settings or Settings())
+        self.drawing = pipeline  # the whole graph, including what is removed by command
+        self.pipeline = pipeline
+        self.store = store
+        self.runner = runner
+        self.clock = clock or Clock()
+        self.ledger = Ledger(store, check_predecessor=check_predecessor)
+        self._pins = Pins(store)
+        self.listeners: list[Listener] = []
+        self.pulse = LoopProgress()
+        self.woken = threading.Event()
+        self.cancel_asked_s: float | None = None  # when cancel() was called first
+        self._given_up = False
+        self._look_us = 0
+        self._settings = settings or Settings()
+        self._nonce = nonce or (lambda: uuid.uuid4().hex)
+        self._drain = drain
+        self.declares_ends = True
+        if workers is not None and not 1 <= workers <= self._settings.most_workers:
+            raise PipelineError(
+                f"{workers:,} is no number of workers",
+                remedy=f"use 1 to {self._settings.most_workers:,}, or allow more by "
+                "Settings(most_workers=…)",
+            )
+        self._reopen = frozenset(reopen)  # emptied by the claim
+        self._removed_injectors = frozenset(remove_injectors)
+        self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
+        self._layout_asked = (workers or 0, bins or 0)
+        self._fingerprint_of = fingerprint_of
+        self._fingerprint: tuple[Pipeline, str] | None = None
+        # the whole graph, and the computations that run
+        self._started: tuple[Pipeline, frozenset[str]] | None = None
+        # sinks that the new topology does not have; closed at its claim
+        self._let_go: list[Sink] = []
+        self._todo: deque[Instruction] = deque()
+        self._asked: deque[StopAsked] = deque()
+        self._told: list[StopAsked] = []  # the requests that a coordinator has handled
+        self._stopwatch = stopwatch or Stopwatch()
+        self._proof = Proof(self.ledger, lambda: self.coordinator.head)
+        self._deliveries = self._new_deliveries(pipeline)
+        self._intake = SourcePoller(store)
+        self._tries = StepAttempts(runner, self.ledger, self._intake, self._stopwatch)
+        self.requests = Requests(
+            CommandLog(store), self._intake, runner, self._settings, Beats(store)
+        )
+        self._steering = MigrationController(
+            Meter(self._settings.measure_us), Bounds.of(self._settings)
+        )
+        self.controller = Controller(
+            policy, how or How(), dry_run=policy_dry_run, store=store,
+            places=runner.default_workers, nonce=self._nonce,
+        )  # fmt: skip
+        self._draw(pipeline, ControlState(frozenset()))
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def run(self, on: Head | Fresh = "newest") -> str:
+        """Run until the coordinator stops. Return why it stopped.
+
+        Args:
+            on: see :meth:`open`.
+
+        Raises:
+            HeadraceError: what went wrong. Every committed step is intact.
+        """
+        self.open(on)
+        while True:
+            stop = self.turn()
+            if stop is not None:
+                return stop.why
+
+    def open(self, on: Head | Fresh = "newest") -> None:
+        """Read the storage, and get ready for the first :meth:`turn`, which claims the epoch.
+
+        Args:
+            on: the only head that the claim may follow; ``"new"`` for a storage that holds nothing.
+                By default the newest head, whichever driver committed it.
+
+        Raises:
+            HeadraceError: if the pipeline cannot run on this storage.
+        """
+        head = self._begin(on)
+        self._intake.open()
+        if head is not None:
+            self._check_ends(head)
+
+    def _check_ends(self, head: Head) -> None:
+        """Check that input that had ended has no more, unless it is to be read.
+
+        Raises:
+            InputGoesOn: if it has more.
+        """
+        shape = self.coordinator.shape
+        starts = shape.starts(head)
+        ended = [name for name in starts if name in head.ended and name not in self._reopen]
+        more = self._intake.more({name: starts[name] for name in ended})
+        if more:
+            raise input_goes_on(head, shape.readers, more)
+
+    def prepare(self, on: Head | Fresh = "newest", rehearse: Callable[[], None] = _nothing) -> None:
+        """Do what takes time before :meth:`open`, while another driver leads. Claims nothing.
+
+        Args:
+            on: the head to prepare for; see :meth:`open`.
+            rehearse: a warm-up that the runner calls once in each of its processes.
+
+        Raises:
+            HeadraceError: if the pipeline cannot run on what is stored.
+        """
+        self._begin(on)
+        self._todo.clear()
+        self.runner.warm_up(rehearse)
+
+    def keep_ready(self) -> None:
+        """Keep warm what :meth:`prepare` has got ready."""
+        self._tries.keep_warm()
+
+    def _begin(self, on: Head | Fresh) -> Head | None:
+        """Read the storage, build the topology that it leaves, and get the runner ready for it."""
+        self.ledger.check_owner(self.drawing.name)
+        if self._started is None:
+            check_creates(self.store, self._nonce())
+        opened = self._open(on)
+        if opened.head is not None:
+            shape = self.coordinator.shape
+            check_injectors_are_there(
+                opened.head, shape.identity, forgotten=shape.forgotten,
+                given_up=self._removed_injectors,
+            )  # fmt: skip
+        self._todo = deque(self._tell(opened))
+        self.runner.avoid(opened.drained_hosts or ())
+        workers = self.coordinator.begins_with.workers
+        if self._started is None:
+            self.runner.start(self.pipeline, self.store, workers)
+        elif self._started != self._drawn:
+            self.runner.prepare(self.pipeline)()
+        self._started = self._drawn
+        return opened.head
+
+    def step_back(self) -> None:
+        """Give up leadership: close the sources, and drop a change that was not committed.
+
+        Called after another driver has taken over. The runner stays ready. Sinks stay open, because
+        this driver delivers to them again if it leads again.
+        """
+        self.pulse.lost()
+        before = self.requests.overtaken()
+        if before is not None:
+            self.drawing, self.pipeline = before.drawing, before.pipeline
+            self._let_go = []
+        self._deliveries.close()
+        self._intake.rest()
+        self._deliveries = self._new_deliveries(self.drawing)
+        self._todo.clear()
+
+    @property
+    def upcoming(self) -> Instruction:
+        """The instruction that the next :meth:`turn` carries out, unless a stop comes first."""
+        ensure(bool(self._todo), "the coordinator asked for nothing")
+        return self._todo[0]
+
+    def turn(self) -> Stop | None:
+        """Carry out one instruction. Return it if it says that the run is over.
+
+        Raises:
+            HeadraceError: what went wrong. Every committed step is intact.
+        """
+        while self._asked:
+            self._told.append(self._asked.popleft())
+            self._todo.extend(self._tell(self._told[-1]))
+        if self._given_up:
+            raise Fenced("this driver was given up, and does nothing more")
+        if self.cancel_asked_s is not None:
+            return Stop(_cancelled_at(cancelled(None)))
+        instruction = self.upcoming
+        self.pulse.begins(type(instruction))
+        self._todo.popleft()
+        if isinstance(instruction, Stop):
+            if instruction.error is not None:
+                self._check_leads(instruction.error)
+                raise instruction.error
+            if instruction.why != CHANGED:
+                return instruction
+            self._todo = deque(self._tell(self._redraw()))
+            return None
+        try:
+            event = self._do(instruction)
+        except Cancelled as error:
+            return Stop(_cancelled_at(error))
+        except SourceChanged as error:
+            self._check_leads(error)
+            raise
+        self._tell_released()
+        if event is not None:
+            self._todo.extend(self._tell(event))
+        return None
+
+    def _check_leads(self, error: HeadraceError) -> None:
+        """Check whether something is missing because another driver has gone on and cleaned up.
+
+        Raises:
+            Fenced: if so.
+        """
+        if isinstance(error, Damaged | NotFound | SourceChanged):
+            self.ledger.check_newest(self._head)
+
+    def _tell(self, event: Event) -> list[Instruction]:
+        with self._stopwatch.phase("plan"):
+            return self.coordinator.handle(event)
+
+    def _tell_released(self) -> None:
+        """Report acknowledged deliveries to the coordinator. Raise what a sink raised."""
+        self._deliveries.news.clear()
+        for released in self._deliveries.released():
+            self.coordinator.handle(released)
+
+    def _do(self, instruction: Instruction) -> Event | None:
+        match instruction:
+            case Commit():
+                return self._commit(instruction)
+            case Wait():
+                self._wait(instruction.until_us)
+                return None
+            case Run():
+                return self._tries.run(instruction, self._head)
+        with self._stopwatch.phase(_PHASES[type(instruction)]):
+            return self._carry_out(instruction)
+
+    def _carry_out(self, instruction: Instruction) -> Event | None:
+        match instruction:
+            case Poll():
+                return self._between_steps() or self._poll(instruction)
+            case PollBackfill():
+                return self._between_steps() or self._poll_again(instruction)
+            case LoadIntent():
+                return self._recall(instruction)
+            case PrepareReplay():
+                return self._regain(instruction)
+            case DeliverBeforeCommit():
+                return self._hand_out(instruction)
+            case WriteOutputs() | StageOutputs():
+                return self._write(instruction)
+            case Release():
+                self._release(instruction)
+            case AwaitSinks():
+                return self._await_sinks()
+            case AwaitClaim():
+                return self._await_claim(instruction.within_us)
+            case Clean():
+                self.ledger.clean(
+                    instruction.names,
+                    range(instruction.manifests_from, instruction.manifests_to),
+                    range(instruction.intents_from, instruction.intents_to),
+                )
+                self.pulse.not_deleted = self.ledger.garbage.left
+            case Sweep():
+                self.ledger.sweep(self._head)
+                self.pulse.not_deleted = self.ledger.garbage.left
+            case LookForPins():
+                return self._look_for_pins()
+        return None
+
+    @property
+    def _head(self) -> Head:
+        head = self.coordinator.head
+        assert head is not None
+        return head
+
+    # -- requests from other threads ----------------------------------------------------------
+
+    def ask_to_stop(self, *, drain: bool = False, catch_up: bool = False) -> None:
+        """Ask for a stop, by default after the running step. Safe from any thread.
+
+        Args:
+            drain: stop when all input has ended.
+            catch_up: stop when all that the sources have now was read.
+        """
+        self._asked.append(StopAsked(drain, catch_up))
+        self.woken.set()
+        self._deliveries.news.set()
+
+    def cancel(self) -> None:
+        """Ask for an end now. Safe from any thread.
+
+        The running step is discarded, and no further delivery starts. The watchdog ends an attempt
+        that is running; see :mod:`headrace.driver.watchdog`.
+        """
+        if self.cancel_asked_s is None:
+            self.cancel_asked_s = self.pulse.clock()
+        self._deliveries.abandon()
+        self.woken.set()
+        self._deliveries.news.set()
+
+    def give_up(self) -> None:
+        """Give up the driver's thread, which is stuck: nothing that it still does has an effect.
+
+        Safe from any thread.
+        """
+        self._given_up = self.pulse.given_up = True
+        self._deliveries.abandon()
+
+    def look_for_stop_now(self) -> None:
+        """Cancel if another process has sent a command to stop at once. Safe from any thread."""
+        head = self.coordinator.head
+        if head is None or self.pulse.epoch is None:
+            return
+        with contextlib.suppress(StorageError):  # the next look will do
+            if self.requests.is_to_stop_now(head):
+                self.cancel()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the run."""
+        return self._settings
+
+    @property
+    def running_plan(self) -> StepPlan | None:
+        """The plan of the newest attempt; None before the first."""
+        return self._tries.plan
+
+    @property
+    def asked_source(self) -> str:
+        """The injector whose source was asked last."""
+        return self._intake.asked
+
+    @property
+    def deliveries_under_way(self) -> list[UnderWay]:
+        """The deliveries that sinks are working on."""
+        return self._deliveries.under_way
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether an immediate stop was asked for that no coordinator has handled yet."""
+        return self.cancel_asked_s is not None or any(asked.at_once for asked in self._asked)
+
+    def ask_to_change(self, change: Change) -> None:
+        """Ask for a topology change between two steps.
+
+        Safe from any thread; see :meth:`Change.wait`.
+        """
+        self.requests.ask(change)
+        self.woken.set()
+
+    def look_for_commands(self) -> None:
+        """Look for commands before the next step, however recent the last look was.
+
+        Safe from any thread.
+        """
+        self.requests.look_at_once()
+        self.woken.set()
+
+    def plan_change(self, change: Change) -> ChangePlan:
+        """Return the plan of a change, as of the newest step. Safe from any thread.
+
+        Raises:
+            HeadraceError: if the change would be refused.
+        """
+        return plan_of(change, self.coordinator.head, self.pipeline)
+
+    def close(self) -> None:
+        """Close runner, sources and sinks. Refuse the changes that are still waiting."""
+        self.requests.close()
+        self._deliveries.close()
+        self._tries.close()
+        with contextlib.ExitStack() as stack:  # all are closed even if closing one fails
+            for sink in [*self._let_go, *(node.sink for node in self.drawing.sinks.values())]:
+                stack.callback(_closed, sink)
+            stack.callback(self._intake.close)
+            stack.callback(self.runner.close)
+
+    # -- instructions -------------------------------------------------------------------------
+
+    def _commit(self, instruction: Commit) -> ManifestCommitted:
+        lap, adopted = self._stopwatch.lap(), instruction.adopted
+        if instruction.hands_over:
+            self._intake.rest()
+        begun = time.perf_counter()
+        with self._stopwatch.phase("commit"):
+            head = self.ledger.commit(instruction.head, self._timed(instruction, lap))
+        now = time.perf_counter()
+        to_come = workers_to_come(head)
+        if to_come:
+            self._tries.make_ready(to_come)
+        if instruction.manifest.drained_hosts is not None:
+            self.runner.avoid(head.drained_hosts)
+        if adopted is None:
+            if instruction.manifest.claim:
+                self._reopen = frozenset()
+                self.requests.begun(head)
+                self.pulse.claimed(head.epoch)
+                self._close_sinks()
+            return ManifestCommitted(head, instruction.manifest)
+        tried = self._tries.newest
+        phases = {**adopted.phases, **lap.of_step(), "commit": now - begun}
+        summary = StepSummary(
+            head.step, sum(adopted.read_rows.values()), now - tried.started, phases,
+            tried.plan.exchange, adopted.soft_state, head, sum(adopted.skipped.values()),
+        )  # fmt: skip
+        with self._stopwatch.phase("tell"):
+            self._intake.committed(instruction.manifest)
+            for listener in self.listeners:
+                listener(summary)
+        after_us = round((now - self._tries.ended) * 1e6)
+        return ManifestCommitted(head, instruction.manifest, after_us)
+
+    def _timed(self, instruction: Commit, lap: Lap) -> Manifest:
+        """Return the manifest with the time and the places of its step.
+
+        They are added here so that the coordinator cannot depend on them.
+        """
+        adopted = instruction.adopted
+        if adopted is None:
+            return instruction.manifest
+        exchange = self._tries.newest.plan.exchange
+        timing = lap.timing(adopted, exchange, side_by_side=self.runner.concurrent)
+        places = self.runner.places
+        moved = None if places == self._head.places else places
+        return msgspec.structs.replace(instruction.manifest, timing=timing, places=moved)
+
+    def _look_for_pins(self) -> PinsFound:
+        try:
+            return PinsFound(tried_again(lambda: self._pins.lowest(self.clock.now_us())))
+        except StorageError as error:
+            # Any step may be pinned, so nothing is deleted until the next look.
+            log.warning("could not look who reads, so nothing is cleaned away: %s", error.what)
+            return PinsFound(self._head.boundary)
+
+    def _poll(self, instruction: Poll) -> Offered:
+        offers = self._intake.offers(instruction)
+        if not self.declares_ends:
+            offers = {name: _without_end(offer) for name, offer in offers.items()}
+        return Offered(offers, self.clock.now_us())
+
+    def _poll_again(self, instruction: PollBackfill) -> BackfillOffered:
+        return BackfillOffered(self._intake.offers_again(instruction), self.clock.now_us())
+
+    def _recall(self, instruction: LoadIntent) -> IntentLoaded:
+        intent = self.ledger.intent(instruction.order)
+        if intent is None:
+            return IntentLoaded(None)
+        ready = self._intake.recovers(intent, instruction.positions)
+        same = not intent.code or not intent.is_of_other_code(self._code)
+        return IntentLoaded(intent, ready, self.clock.now_us(), same)
+
+    def _regain(self, instruction: PrepareReplay) -> ReplayPrepared:
+        ready = self._intake.recovers(instruction.intent, instruction.positions)
+        return ReplayPrepared(ready, self.clock.now_us())
+
+    def _wait(self, until_us: int) -> None:
+        self._stopwatch.forget("poll", "plan")  # they found nothing to do, so they count as waiting
+        self._tries.keep_warm()
+        self._look_who_leads()
+        # A clock that goes back must not make the wait longer than the longest one, ``poll_us``.
+        until_us = min(until_us, self.clock.now_us() + self._settings.poll_us)
+        self.clock.wait_until(until_us, self.woken)
+        self.woken.clear()
+
+    def _look_who_leads(self) -> None:
+        """Look now and then whether another driver has gone on, while this one waits for input.
+
+        No commit would fail here. If the other driver reads the input that this one waits for, and
+        cleans it away, nothing else would ever show it.
+
+        Raises:
+            Fenced: if another driver has gone on.
+        """
+        now_us = self.clock.now_us()
+        # A time far in the future was set while the clock was wrong.
+        if not 0 < self._look_us - now_us <= _LEADS_LOOK_US:
+            self._look_us = now_us + _LEADS_LOOK_US
+            with contextlib.suppress(StorageError):  # the next look will do
+                self.ledger.check_newest(self._head)
+
+    def _await_claim(self, within_us: int) -> Awaited:
+        """Wait for the next driver's claim.
+
+        If none comes, or a stop is asked for, open the sources.
+        """
+        until = self.clock.now_us() + within_us
+        while not self._is_followed():
+            now_us = self.clock.now_us()
+            until = min(until, now_us + within_us)  # in case the clock has gone back
+            if now_us >= until or self._asked or self.cancel_asked_s is not None:
+                self._intake.open()
+                return Awaited(False)
+            self.clock.wait_until(min(until, now_us + _CLAIM_LOOK_US), self.woken)
+        return Awaited(True)
+
+    def _is_followed(self) -> bool:
+        try:
+            return self.ledger.is_followed(self._head)
+        except StorageError:  # the next look will do
+            return False
+
+    @property
+    def _code(self) -> str:
+        """The fingerprint of the code that runs."""
+        if self._fingerprint is None or self._fingerprint[0] is not self.pipeline:
+            self._fingerprint = self.pipeline, self._fingerprint_of(self.pipeline)
+        return self._fingerprint[1]
+
+    # -- topology -----------------------------------------------------------------------------
+
+    def _draw(
+        self, pipeline: Pipeline, standing: ControlState, beginning: list[str] | None = None
+    ) -> None:
+        """Switch to a topology: to its sources, and to a new coordinator for it."""
+        self.pipeline = pipeline
+        self._streams = pipeline.streams()
+        self._intake.draw(pipeline)
+        shape = shape_of(
+            pipeline, self.drawing, standing, beginning=beginning or [],
+            starts=self._intake.starts(),
+            layout=pipeline.groups.layout(*self._shared).to_wire(),
+            asked=self._layout_asked, store=self.store.location,
+            wide_exchange=self.runner.wide_exchange(),
+            code=self._code if any(node.weak for node in pipeline.sinks.values()) else "",
+            reopened=self._reopen,
+        )  # fmt: skip
+        self.coordinator = Coordinator(
+            shape, self._settings, self._nonce, drain=self._drain, steering=self._steering
+        )
+        for asked in self._told:
+            self.coordinator.handle(asked)
+
+    def _open(self, on: Head | Fresh) -> LedgerOpened:
+        """Read the ledger and the commands from before this run. Apply what they remove."""
+        there = OpenedLedger(None) if on == "new" else self.ledger.open_stretch(_head_of(on))
+        head = there.head
+        opening = self.requests.opening(head, self.drawing, self.clock.now_us())
+        standing = opening.standing
+        if standing.removed or standing.forgotten or self._started is not None:
+            self._draw(without(self.drawing, standing.removed), standing)
+        check_behind(self.pipeline, None if head is None else head.catch_up)
+        return LedgerOpened(
+            head, self.clock.now_us(), opening.answers, standing.paused, opening.course,
+            sorted(standing.drained_hosts), there.checkpoint, there.light, standing.halt,
+        )  # fmt: skip
+
+    def _between_steps(self) -> Event | None:
+        """Look for a change from a thread of this process, or for a command in the storage."""
+        now_us = self.clock.now_us()
+        if self.controller.turn(self._head, self._steering, now_us):
+            self.requests.look_at_once()
+        event = self.requests.next(Current(self._head, self.pipeline, self.drawing, now_us))
+        if isinstance(event, Commanded) and event.kind in ("drain", "catch_up"):
+            # Noted for later coordinators, too.
+            asked = StopAsked(drain=event.kind == "drain", catch_up=event.kind == "catch_up")
+            if event.answer.applied:
+                self._told.append(asked)
+                self.declares_ends |= asked.drain
+        return event
+
+    def _redraw(self) -> LedgerOpened:
+        """Switch to the topology that is ready.
+
+        Return the event with which its coordinator starts.
+        """
+        ready, head = self.requests.ready, self._head
+        assert ready is not None
+        before = self.drawing
+        ready.switch()
+        if ready.change is not None:
+            self.drawing = ready.pipeline
+            self._deliveries.close()  # nothing is under way
+            self._deliveries = self._new_deliveries(self.drawing)
+        beginning = [] if ready.change is None else ready.change.plan.beginning
+        self._draw(ready.pipeline, ready.standing, beginning)
+        self._started = self._drawn
+        self._intake.let_go()
+        kept = {id(node.sink) for node in self.drawing.sinks.values()}
+        sinks = [node.sink for node in before.sinks.values()]
+        self._let_go = [sink for sink in sinks if id(sink) not in kept]
+        return LedgerOpened(head, self.clock.now_us(), ready.answers(head.step + 1))
+
+    @property
+    def _drawn(self) -> tuple[Pipeline, frozenset[str]]:
+        """The topology for which the runner must be ready."""
+        return self.drawing, frozenset(self.pipeline.nodes)
+
+    # -- sinks --------------------------------------------------------------------------------
+
+    def _new_deliveries(self, pipeline: Pipeline) -> Deliveries:
+        timeout_us = self._settings.sink_timeout_us
+        return Deliveries(
+            pipeline, self.store, self._stopwatch, self._proof,
+            concurrent=self.runner.concurrent,
+            timeout_s=timeout_us / 1e6 if timeout_us else None,
+        )  # fmt: skip
+
+    def _hand_out(self, instruction: DeliverBeforeCommit) -> DeliveredBeforeCommit:
+        """Give a step to its weak sinks. Wait for those that must acknowledge before the commit."""
+        adopted = instruction.adopted
+        productions = StepOutput(
+            instruction.step, instruction.origin, adopted.outputs, adopted.inline_outputs,
+            adopted.unstaged, committed=False,
+        )  # fmt: skip
+        until = self.clock.now_us() + instruction.patience_us
+        self._deliveries.give(instruction.sinks, productions)
+        while True:
+            self._tell_released()
+            late = self.coordinator.lagging(instruction.await_)
+            until = min(until, self.clock.now_us() + instruction.patience_us)
+            over = self.cancel_asked_s is not None or self.clock.now_us() >= until
+            if not late or over:
+                return DeliveredBeforeCommit(late)
+            self.clock.wait_until(until, self._deliveries.news)
+
+    def _write(self, instruction: WriteOutputs | StageOutputs) -> OutputsWritten | OutputsStaged:
+        """Write results that are in no file yet."""
+        if isinstance(instruction, WriteOutputs):
+            streams = [self._streams[name] for name in instruction.streams]
+            adopted = instruction.adopted
+            return OutputsWritten(checkpoint(instruction.plan, adopted, streams, self.store))
+        staged = {
+            step: [*result.files, *stage(instruction.plan, step, result, self._streams, self.store)]
+            for step, result in instruction.results.items()
+        }
+        return OutputsStaged(staged)
+
+    def _release(self, instruction: Release) -> None:
+        """Deliver the output of a committed step.
+
+        If tasks run elsewhere, the next attempt runs meanwhile.
+        """
+        head, step, adopted = self._head, instruction.step, instruction.adopted
+        ensure(bool(adopted or head.unreleased[step]), f"the results of step {step} are nowhere")
+        productions = StepOutput(step, head.origin_of(step), head.unreleased[step])
+        if adopted is not None:
+            files = adopted.outputs if instruction.again else productions.files
+            productions = msgspec.structs.replace(
+                productions, files=files, inline=adopted.inline_outputs, unstaged=adopted.unstaged
+            )
+        self._deliveries.give(instruction.sinks, productions)
+
+    def _close_sinks(self) -> None:
+        """Close the sinks that only the previous topology had.
+
+        Sinks that a command removed stay open, because they may be restored.
+        """
+        sinks, self._let_go = self._let_go, []
+        for sink in sinks:
+            _closed(sink)
+
+    def _await_sinks(self) -> Woken:
+        while True:
+            self._tell_released()
+            stops = self._asked or self.cancel_asked_s is not None
+            if stops or not self.coordinator.waits:
+                return Woken()
+            left_s = self._deliveries.next_timeout_s()
+            self._deliveries.news.wait(max(0.0, min(WARM_EVERY_S, left_s)))
+            self._tries.keep_warm()

@@ -1,0 +1,211 @@
+"""The heartbeat: a thread that shows other processes that this driver is alive.
+
+A heartbeat is written only if three things hold: the process is scheduled, its storage accepts a
+file, and the driver's loop makes progress. If one of them fails, the driver falls silent, and a
+standby takes its place.
+
+The loop counts as stuck if an instruction takes longer than :attr:`Lease.hang_s`. Some instructions
+may take as long as they need: attempts, waiting for sinks and for input, asking sources, and
+whatever works through the storage (such as a sweep of very many names). They end in other ways.
+Tasks, sinks and sources have timeouts (:mod:`headrace.driver.watchdog`), and a storage that does
+not answer accepts no heartbeat either. A driver that was given up counts as stuck, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+
+from headrace.coordinator.messages import (
+    AwaitClaim,
+    AwaitSinks,
+    Clean,
+    DeliverBeforeCommit,
+    Instruction,
+    LoadIntent,
+    LookForPins,
+    Poll,
+    PollBackfill,
+    PrepareReplay,
+    Release,
+    Run,
+    StageOutputs,
+    Sweep,
+    Wait,
+    WriteOutputs,
+)
+from headrace.errors import StorageError
+from headrace.ledger.heartbeats import Beat, Beats, Lease, Role
+
+log = logging.getLogger("headrace")
+
+#: Instructions that may take as long as they need.
+LONG: frozenset[type[Instruction]] = frozenset(
+    {
+        *(Run, AwaitSinks, Wait, AwaitClaim),
+        *(Poll, PollBackfill, LoadIntent, PrepareReplay),
+        *(Sweep, Clean, LookForPins, StageOutputs, WriteOutputs, DeliverBeforeCommit, Release),
+    }
+)
+
+
+class LoopProgress:
+    """Which instruction the driver's loop carries out, and since when.
+
+    The loop writes it, and other threads read it.
+
+    Args:
+        clock: seconds that only go up.
+
+    Attributes:
+        epoch: the epoch in which the driver leads; None before its claim is committed.
+        claimed_s: when the claim was committed, by the clock.
+        given_up: whether the loop was given up.
+        not_deleted: number of names that are not needed and could not be deleted.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.epoch: int | None = None
+        self.claimed_s = 0.0
+        self.not_deleted = 0
+        self.given_up = False
+        self._at: tuple[type[Instruction] | None, float] = None, clock()
+
+    @property
+    def at(self) -> tuple[type[Instruction] | None, float]:
+        """The kind of the current instruction (None before the first), and when it started."""
+        return self._at
+
+    def begins(self, what: type[Instruction]) -> None:
+        """Note that the loop starts an instruction of a kind."""
+        self._at = what, self.clock()
+
+    def claimed(self, epoch: int) -> None:
+        """Note that a claim is committed."""
+        self.epoch, self.claimed_s = epoch, self.clock()
+
+    def lost(self) -> None:
+        """Note that another driver leads."""
+        self.epoch = None
+
+    def goes_on(self, hang_s: float) -> bool:
+        """Return whether the loop makes progress. Before the driver leads, it always does."""
+        what, since = self._at
+        if self.given_up:
+            return False
+        return self.epoch is None or what in LONG or self.clock() - since < hang_s
+
+
+class Heartbeat:
+    """Writes heartbeats while the driver's loop makes progress, in a thread of its own.
+
+    Used in a ``with`` statement.
+
+    Args:
+        beats: where they are written.
+        pulse: the progress of the driver's loop.
+        lease: how often they are written.
+        now_us: the time of day, for people.
+
+    Attributes:
+        token: a random name for this process.
+        where: its host and process id, for people.
+    """
+
+    def __init__(
+        self, beats: Beats, pulse: LoopProgress, lease: Lease, now_us: Callable[[], int]
+    ) -> None:
+        self.token = uuid.uuid4().hex[:16]
+        self._beats = beats
+        self._pulse = pulse
+        self._lease = lease
+        self._now_us = now_us
+        self.where = f"{socket.gethostname()}:{os.getpid()}"
+        self._resting: Role | None = None
+        # ((role, epoch), time of day when it took that role)
+        self._since: tuple[tuple[Role, int], int] | None = None
+        self._counter = 0
+        self._ended: str | None = None
+        self._cleared: int | None = None
+        self._closing = threading.Event()
+        self._beating = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="headrace-heart", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.leave()
+
+    def leave(self) -> None:
+        """Stop the heartbeat. Later calls do nothing.
+
+        If the driver leads and its end is known, a last heartbeat gives the reason. Otherwise its
+        heartbeats are deleted.
+        """
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._thread.join()
+        try:
+            if self._ended is None or self._pulse.epoch is None:
+                if self._counter:
+                    self._beats.take_back(self.token)
+            else:
+                self._beat()
+        except StorageError as failed:
+            log.warning("could not tell others that this driver has ended: %s", failed.what)
+
+    def rests_as(self, role: Role) -> None:
+        """Set the role to show while the driver does not lead.
+
+        Before this call it shows nothing.
+        """
+        self._resting = role
+        self._try_to_beat()
+
+    def ends(self, why: str) -> None:
+        """Set the reason that the last heartbeat gives for the end."""
+        self._ended = why
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._lease.period_s):
+            if self._pulse.goes_on(self._lease.hang_s):
+                self._try_to_beat()
+
+    def _try_to_beat(self) -> None:
+        try:
+            with self._beating:
+                self._beat()
+        except StorageError as error:
+            log.warning("could not show others that this driver lives: %s", error.what)
+
+    def _beat(self) -> None:
+        epoch = self._pulse.epoch
+        role = self._resting if epoch is None else "leads" if self._ended is None else "ended"
+        if role is None:
+            return
+        now_us = self._now_us()
+        what = role, epoch or 0
+        if self._since is None or self._since[0] != what:
+            self._since = what, now_us
+        beat = Beat(
+            self.token, self._counter, role, epoch or 0, self.where, self._since[1], now_us,
+            round(self._lease.period_s * 1e6), self._ended or "", self._pulse.not_deleted,
+        )  # fmt: skip
+        self._counter += 1
+        self._beats.show(beat)
+        if epoch is not None and epoch != self._cleared:
+            self._beats.clear(self.token)  # left behind by killed drivers
+            self._cleared = epoch

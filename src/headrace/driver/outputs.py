@@ -1,0 +1,181 @@
+"""The output of a step on its way to sinks: from reports and staged files to tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.coordinator.adoption import Adopted
+from headrace.coordinator.results import Result
+from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ordering import order_by_hash
+from headrace.ledger.records import Origin
+from headrace.pipeline import Stream
+from headrace.protocol.plan import StepPlan
+from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
+from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
+from headrace.storage.base import Store
+from headrace.tasks.routing import stream_schema
+from headrace.tasks.writing import OUTPUT
+
+#: Largest output file in bytes. A text column of an Arrow batch can hold 2 GiB.
+_FILE_BYTES = 1 << 30
+
+
+class StepOutput(msgspec.Struct, frozen=True):
+    """The output of a step, and where it is.
+
+    Attributes:
+        step: the step.
+        origin: the id and the input positions that sinks are given.
+        files: staged output files.
+        inline: copies of staged outputs, by stream. They count only if they stand for all files.
+        unstaged: outputs that are in no file, by stream.
+        committed: whether the step is committed.
+    """
+
+    step: int
+    origin: Origin
+    files: list[FileRef]
+    inline: dict[str, list[bytes]] = {}
+    unstaged: dict[str, list[bytes]] = {}
+    committed: bool = True
+
+    def table(self, stream: Stream, store: Store) -> pa.Table | None:
+        """Return the records on a stream, in an order that is the same for any layout.
+
+        None if there are none.
+        """
+        made = OutputLocation(self.files, self.inline, self.unstaged)
+        rows = made.rows(stream, store)
+        return None if rows is None else public_rows(rows, stream)
+
+
+class OutputLocation(NamedTuple):
+    """Where output is: in files, in copies that stand for all of the files, and in no file."""
+
+    files: list[FileRef]
+    inline: dict[str, list[bytes]]
+    unstaged: dict[str, list[bytes]]
+
+    @property
+    def streams(self) -> list[str]:
+        """The streams that may have output."""
+        return sorted({*self.unstaged, *(name for file in self.files for name in file.owners)})
+
+    def rows(self, stream: Stream, store: Store) -> pa.Table | None:
+        """Return the output on a stream as it is staged, by the hash of its keys."""
+        schema, name = stream_schema(stream), stream.name
+        holding = [file for file in self.files if name in file.owners]
+        inline = self.inline.get(name, [])
+        tables = [_table(data, schema) for data in self.unstaged.get(name, [])]
+        if len(inline) == len(holding):
+            tables += [_table(data, schema) for data in inline]
+        else:
+            readers = [RunReader(store.read, file) for file in holding]
+            found = [reader.rows(name, OUTPUT, 0, 2**64 - 1) for reader in readers]
+            tables += [table for table in found if table is not None]
+        return in_hash_order(pa.concat_tables(tables)) if tables else None
+
+
+def checkpoint(plan: StepPlan, adopted: Adopted, streams: list[Stream], store: Store) -> FileRef:
+    """Write the unstaged output on some streams as an output file of the step. Return the file."""
+    (file,) = _written(plan, "driver", OutputLocation([], {}, adopted.unstaged), streams, store)
+    return file  # unstaged output is small, so there is one file
+
+
+def stage(
+    plan: StepPlan, step: int, result: Result, streams: Mapping[str, Stream], store: Store
+) -> list[FileRef]:
+    """Write the output of an earlier step that is in no named file, as files of a checkpoint.
+
+    Args:
+        plan: the checkpoint's plan. Its manifest will name the files.
+        step: the earlier step.
+        result: its output.
+        streams: the streams by name.
+        store: where to write.
+    """
+    adopted = result.adopted
+    made = OutputLocation([], {}, adopted.unstaged)
+    if result.again:
+        made = OutputLocation(adopted.outputs, adopted.inline_outputs, adopted.unstaged)
+    return _written(plan, f"driver{step}", made, [streams[name] for name in made.streams], store)
+
+
+def _written(
+    plan: StepPlan, attempt: str, made: OutputLocation, streams: list[Stream], store: Store
+) -> list[FileRef]:
+    """Write output as files of a plan's step, each small enough for Arrow batches."""
+    parts: list[list[RunPart]] = []
+    for stream in streams:
+        rows = made.rows(stream, store)
+        pieces = [] if rows is None else list(_pieces(rows))
+        parts += [[] for _ in pieces[len(parts) :]]
+        for of_file, piece in zip(parts, pieces, strict=False):
+            (batch,) = piece.combine_chunks().to_batches()
+            of_file.append(RunPart(stream.name, OUTPUT, batch))
+    files = []
+    for number, of_file in enumerate(parts or [[]]):
+        data, checksum = write_run(of_file, Layout.from_wire(plan.layout))
+        name = f"outputs/{plan.file_stem(0, 0, attempt if number == 0 else f'{attempt}.{number}')}"
+        store.write(name, data)
+        owners = [part.owner for part in of_file]
+        files.append(FileRef(name, len(data), checksum, plan.step, 0, 0, owners, plan.lineage))
+    return files
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows in pieces no larger than an output file may be. A single row is never divided."""
+    if rows.nbytes <= _FILE_BYTES or rows.num_rows < 2:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _pieces(rows.slice(0, half))
+    yield from _pieces(rows.slice(half))
+
+
+def in_hash_order(table: pa.Table) -> pa.Table:
+    """Return rows ordered by the hash of their keys. Rows of one key keep their order."""
+    hashes = table.column(HASH).to_numpy()
+    if not (hashes[1:] < hashes[:-1]).any():
+        return table
+    order = pa.array(order_by_hash(hashes))
+    if table.nbytes <= _FILE_BYTES:
+        return table.take(order)
+    # take() joins the chunks first, and the result may be larger than 32-bit offsets can address.
+    taken = table.cast(pa.schema([_widened(field) for field in table.schema])).take(order)
+    copies = (piece.take(np.arange(piece.num_rows)) for piece in _pieces(taken))
+    return pa.concat_tables(copy.cast(table.schema) for copy in copies)
+
+
+def _widened(field: pa.Field) -> pa.Field:
+    wider = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    return field.with_type(wider.get(field.type, field.type))
+
+
+def public_rows(table: pa.Table, stream: Stream) -> pa.Table:
+    """Return staged output as sinks see it; see :meth:`Stream.public_schema`."""
+    parts = len(stream.key_fields)
+    micros = table.column(TIMESTAMP_COLUMN).to_numpy()
+    shown = np.clip(micros, FIRST_DATE_US, LAST_DATE_US)  # the end of time has no date
+    times = pa.array(shown).cast(pa.timestamp("us", tz="UTC"))
+    keys = [table.column(f"__key{i}") for i in range(parts)]
+    values = table.select(range(2 + parts, table.num_columns))
+    if values.schema.names == stream.values.schema.names and values.schema.types == [
+        part.form.arrow for part in stream.values.parts
+    ]:
+        columns, names = stream.values.outward(values.columns), stream.public_schema().names
+    else:  # produced by an earlier version of the code, and shown as it left them
+        columns, names = values.columns, stream.public_names(values.column_names)
+    return pa.table([*keys, times, *columns], names=names)
+
+
+def _table(data: bytes, schema: pa.Schema) -> pa.Table:
+    batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+    return pa.Table.from_batches([batch], schema)

@@ -1,0 +1,369 @@
+"""Requests: what users ask of a running pipeline, and getting ready for another topology.
+
+Changes come from threads of the driver's process. Commands come from files in the storage. Before a
+switch to another topology, everything that can fail is done while the running one is left alone.
+The switch itself is the driver's task.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.coordinator.changes.changes import (
+    ChangePlan,
+    CommandsAtStart,
+    ControlState,
+    answer_to,
+    at_opening,
+    check_behind,
+    decide,
+    plan_change,
+    without,
+)
+from headrace.coordinator.changes.replayable import check_replayable
+from headrace.coordinator.identity import check_identity, merged_identity, removed_of
+from headrace.coordinator.messages import ChangeAsked, Commanded, LayoutCommand
+from headrace.coordinator.migrations.drained_hosts import remark
+from headrace.coordinator.migrations.layout_state import course_of
+from headrace.coordinator.migrations.steering import Bounds, has_turn, without_excess
+from headrace.coordinator.reopening import input_goes_on
+from headrace.coordinator.settings import Settings
+from headrace.driver.change import Change
+from headrace.driver.source_polling import SourcePoller
+from headrace.errors import ChangeRefused, HeadraceError, PipelineError, StorageError
+from headrace.ledger.commands import MOVING, Answer, Asked, Command, CommandLog
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import Beats
+from headrace.pipeline import Pipeline
+from headrace.runners.base import Runner
+
+log = logging.getLogger("headrace")
+
+#: Kinds of commands that wait until the replay is over, besides those about the layout.
+_AFTER_A_REPLAY = ("remove", "restore", "pause")
+#: Looks for commands take at most about one part in this many of the driver's time.
+_LOOKING_SHARE = 100
+#: Longest pause between two looks in seconds, even if the storage stood still during a look.
+_LONGEST_S = 2.0
+
+
+class Current(msgspec.Struct, frozen=True):
+    """What runs now.
+
+    Attributes:
+        head: the pipeline as of its newest step.
+        pipeline: the topology that runs.
+        drawing: the same, including what is removed by command.
+        now_us: the time of day.
+    """
+
+    head: Head
+    pipeline: Pipeline
+    drawing: Pipeline
+    now_us: int
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A topology that is ready to run, and the request for it.
+
+    Attributes:
+        pipeline, standing: the topology, and what of it does not run.
+        switch: switches the runner to it.
+        before: what runs until then.
+        begun: when the preparation started, by the monotonic clock.
+        change: the change of a thread; None for a command.
+        asked: the command; None for a change.
+    """
+
+    pipeline: Pipeline
+    standing: ControlState
+    switch: Callable[[], None]
+    before: Current
+    begun: float
+    change: Change | None = None
+    asked: Asked | None = None
+
+    def answers(self, step: int) -> list[Answer]:
+        """Return the answers for the claim with which the topology starts."""
+        return [] if self.asked is None else [answer_to(self.asked, self.standing, step)]
+
+
+class Requests:
+    """The requests that have not taken effect.
+
+    Args:
+        commands: where commands are found.
+        intake: opens the sources of a topology that is being prepared.
+        runner: prepares to run the topology.
+        settings: the settings of the run.
+        beats: show whether a process that asked for a handover is still there.
+
+    Attributes:
+        ready: the topology to switch to, from the event for the coordinator until the claim.
+    """
+
+    def __init__(
+        self,
+        commands: CommandLog,
+        intake: SourcePoller,
+        runner: Runner,
+        settings: Settings,
+        beats: Beats,
+    ) -> None:
+        self.ready: Ready | None = None
+        self._commands = commands
+        self._intake = intake
+        self._runner = runner
+        self._settings = settings
+        self._beats = beats
+        self._changes: deque[Change] = deque()
+        self._closed = False
+        self._look_again_s = 0.0
+        self._there_before = 0  # commands with a lower number were given before this run
+
+    def opening(self, head: Head | None, drawing: Pipeline, now_us: int) -> CommandsAtStart:
+        """Return the state after the commands from before this run. Warn of what is not run."""
+        identity = {} if head is None else head.identity
+        standing = ControlState(frozenset()) if head is None else _standing_of(head)
+        asked = self._commands.pending(0 if head is None else head.commands)
+        self._there_before = asked[-1].number + 1 if asked else 0
+        if head is not None and head.is_behind:
+            asked = list(itertools.takewhile(_may_come_first, asked))
+        step = 0 if head is None else head.step + 1
+        course = None if head is None else course_of(head, now_us)
+        bounds = Bounds.of(self._settings)
+        opening = at_opening(standing, identity, drawing, asked, step, course, bounds)
+        opening = _within(opening, bounds)
+        users = set(drawing.nodes) - set(drawing.checks)
+        for name in sorted(opening.standing.removed & users):
+            log.warning(
+                "computation %r is drawn, but it was removed: it stays removed "
+                "(headrace restore %s brings it back)", name, name,
+            )  # fmt: skip
+        if opening.standing.paused:
+            log.warning("the pipeline is paused (headrace resume lets it go on)")
+        return opening
+
+    def ask(self, change: Change) -> None:
+        """Ask for another topology. Safe from any thread. The change itself reports the outcome."""
+        self._changes.append(change)
+        if self._closed:
+            change.refused(None)
+
+    def next(self, current: Current) -> ChangeAsked | Commanded | LayoutCommand | None:
+        """Return the next event for the coordinator between two steps; None for nothing."""
+        while self._changes:
+            event = self._begin(self._changes.popleft(), current)
+            if event is not None:
+                return event
+        now = time.monotonic()
+        if now < self._look_again_s:
+            return _turn(current)
+        asked: Asked | None = None
+        try:
+            asked = self._commands.read(current.head.commands)
+        except StorageError as error:  # a later look will find the command
+            log.warning("could not look for a command: %s", error.what)
+        if asked is not None:
+            return self._obey(asked, current)  # the next look follows at once
+        done = time.monotonic()
+        self._look_again_s = done + min(_LOOKING_SHARE * (done - now), _LONGEST_S)
+        return _turn(current)
+
+    def is_to_stop_now(self, head: Head) -> bool:
+        """Return whether an unanswered command asks for a stop at once. Safe from any thread.
+
+        Raises:
+            StorageError: if the commands cannot be read.
+        """
+        asked = [one for one in self._commands.pending(head.commands) if one.command is not None]
+        return any(
+            one.command.kind == "stop" and one.command.now  # type: ignore[union-attr]
+            for one in asked
+            if one.number >= self._there_before
+        )
+
+    def look_at_once(self) -> None:
+        """Let :meth:`next` look for commands, however recent the last look was."""
+        self._look_again_s = float("-inf")
+
+    def begun(self, head: Head) -> None:
+        """Note that a claim is committed, so that what was ready has taken effect."""
+        ready, self.ready = self.ready, None
+        if ready is not None and ready.change is not None:
+            ready.change.applied(head.step, time.perf_counter() - ready.begun)
+
+    def overtaken(self) -> Current | None:
+        """Drop the requests of this process after another driver took over. Return what ran before.
+
+        Commands stay in the storage for the new leader. Changes of this process are refused,
+        whether they were started or not. Returns None if no topology was ready.
+        """
+        ready, self.ready = self.ready, None
+        if ready is not None and ready.change is not None:
+            self._changes.appendleft(ready.change)
+        while self._changes:
+            self._changes.popleft().refused(
+                ChangeRefused(
+                    "another driver has taken over before the change was in effect",
+                    remedy="ask for it again when this one leads",
+                )
+            )
+        return None if ready is None else ready.before
+
+    def close(self) -> None:
+        """Refuse all changes that wait, and all later ones."""
+        self._closed = True
+        begun = None if self.ready is None else self.ready.change
+        for change in [*([] if begun is None else [begun]), *self._changes]:
+            change.refused(None)
+
+    # -- getting ready ------------------------------------------------------------------------
+
+    def _begin(self, change: Change, current: Current) -> ChangeAsked | None:
+        """Get ready for another topology. Return None if it is refused and nothing changes."""
+        begun = time.perf_counter()
+        head = current.head
+        try:
+            plan = plan_of(change, head, current.pipeline)
+            change.check_still(plan)
+            gone = (set(removed_of(head)) | set(plan.removed)) - set(change.pipeline.nodes)
+            standing = ControlState(frozenset(gone), frozenset(plan.forgotten))
+            switch = self._prepare(change.pipeline, standing, head)
+        except Exception as error:
+            change.refused(error)
+            return None
+        change.plan = plan
+        self.ready = Ready(change.pipeline, standing, switch, current, begun, change=change)
+        return ChangeAsked()
+
+    def _obey(self, asked: Asked, current: Current) -> ChangeAsked | Commanded | LayoutCommand:
+        """Decide on a command. The coordinator records the outcome before it takes effect."""
+        if asked.command is not None and asked.command.kind in MOVING:
+            return LayoutCommand(asked, current.now_us)
+        begun = time.perf_counter()
+        head = current.head
+        before, places = _standing_of(head), self._runner.places
+        result = decide(
+            before, head.identity, current.drawing, asked, step=head.step + 1, places=places,
+            running=asked.number >= self._there_before,
+        )  # fmt: skip
+        kind = None if asked.command is None else asked.command.kind
+        if kind == "hand_over" and asked.command is not None:
+            return self._hand_over(asked, asked.command, result, head.step + 1)
+        if isinstance(result, ControlState) and kind in ("remove", "restore"):
+            try:
+                pipeline = without(current.drawing, result.removed)
+                switch = self._prepare(pipeline, result, head)
+            except Exception as error:  # opening a source may raise anything
+                result = error.what if isinstance(error, HeadraceError) else repr(error)
+            else:
+                self.ready = Ready(pipeline, result, switch, current, begun, asked=asked)
+                return ChangeAsked()
+        answer = answer_to(asked, result, head.step + 1)
+        if isinstance(result, ControlState) and kind in ("drain_hosts", "undrain_hosts"):
+            drained = sorted(result.drained_hosts)
+            why = remark(drained, places) if kind == "drain_hosts" else ""
+            return Commanded(msgspec.structs.replace(answer, why=why), kind, drained)
+        halt = result.halt if isinstance(result, ControlState) else None
+        return Commanded(answer, kind, halt=halt)
+
+    def _hand_over(
+        self, asked: Asked, command: Command, result: ControlState | str, step: int
+    ) -> Commanded:
+        """Answer a request for a handover. Refuse it if the process that asked is gone."""
+        try:
+            there = bool(command.to) and self._beats.is_there(command.to)
+        except StorageError as error:
+            there, result = False, error.what
+        if not there and isinstance(result, ControlState):
+            result = "who asked for it does not wait for it any more"
+        return Commanded(answer_to(asked, result, step), "hand_over", to=command.by)
+
+    def _prepare(
+        self, pipeline: Pipeline, standing: ControlState, head: Head
+    ) -> Callable[[], None]:
+        """Do everything about a switch that can fail. Return the function that switches the runner.
+
+        Raises:
+            HeadraceError: if the topology cannot run.
+        """
+        check_replayable(pipeline, self._settings)
+        check_identity(
+            head.identity, pipeline.identity(), removed=standing.removed,
+            forgotten=standing.forgotten,
+        )  # fmt: skip
+        with self._intake.opened_for(pipeline):
+            more = self._intake.more_in(pipeline, head.positions, head.ended)
+            if more:
+                readers = {name: pipeline.readers_of(name) for name in more}
+                raise input_goes_on(head, readers, more)
+            return self._runner.prepare(pipeline)
+
+
+def _within(opening: CommandsAtStart, bounds: Bounds) -> CommandsAtStart:
+    """Return the state without published updates that are beyond the bounds. Warn of each.
+
+    Raises:
+        PipelineError: if the layout in force has more workers than the pipeline may have.
+    """
+    if opening.course is None:
+        return opening
+    workers = opening.course.now.wire.workers
+    if workers > bounds.workers:
+        raise PipelineError(
+            f"the layout in storage has {workers:,} workers, and the pipeline can have "
+            f"{bounds.workers:,}",
+            remedy="run with Settings(most_workers=…), if that layout is meant; or go on from a copy "
+            "of an earlier checkpoint (headrace checkpoint copy)",
+        )
+    course, why = without_excess(opening.course, bounds)
+    for line in why:
+        log.warning("%s", line)
+    return msgspec.structs.replace(opening, course=course)
+
+
+def _standing_of(head: Head) -> ControlState:
+    return ControlState(
+        frozenset(removed_of(head)), paused=head.paused,
+        drained_hosts=frozenset(head.drained_hosts),
+    )  # fmt: skip
+
+
+def _may_come_first(asked: Asked) -> bool:
+    """Return whether a command changes neither topology nor layout.
+
+    Such a command may be applied before a replay.
+    """
+    return asked.command is None or asked.command.kind not in (*MOVING, *_AFTER_A_REPLAY)
+
+
+def _turn(current: Current) -> LayoutCommand | None:
+    """Return the event that starts the next queued migration, if it is its turn."""
+    return LayoutCommand(None, current.now_us) if has_turn(current.head) else None
+
+
+def plan_of(change: Change, head: Head | None, pipeline: Pipeline) -> ChangePlan:
+    """Return the plan of a change, as of the newest step.
+
+    Args:
+        change: the change.
+        head: the pipeline as of its newest step; None before its first.
+        pipeline: the topology that runs.
+
+    Raises:
+        HeadraceError: if the change would be refused.
+    """
+    stored = merged_identity({}, pipeline.identity()) if head is None else head.identity
+    plan = plan_change(
+        stored, pipeline, change.pipeline, forget=change.forget, begin=change.begin,
+        behind=[] if head is None else head.resting,
+    )  # fmt: skip
+    check_behind(change.pipeline, None if head is None else head.catch_up)
+    return plan

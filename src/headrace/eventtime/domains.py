@@ -1,0 +1,16 @@
+"""The two clocks by which timers fire and state expires: event time and wall time."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class TimeDomain(StrEnum):
+    """The clock by which a timer's time is measured."""
+
+    EVENT_TIME = "event_time"
+    WALL_TIME = "wall_time"
+
+
+EVENT_TIME = TimeDomain.EVENT_TIME
+WALL_TIME = TimeDomain.WALL_TIME

@@ -1,0 +1,534 @@
+"""Running a pipeline: ``with headrace.run(pipeline, storage=...) as job:``."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import Literal
+
+from headrace.control.control import Control
+from headrace.control.hosts import PlacesWorkers
+from headrace.coordinator.changes.changes import Begin
+from headrace.coordinator.settings import Settings, with_checkpoints, with_timeouts
+from headrace.driver.change import Change
+from headrace.driver.driver import Clock, Driver
+from headrace.driver.leadership import Leadership, TakeOver
+from headrace.driver.watchdog import Watchdog
+from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
+from headrace.errors.user_code import FromOutside, user_error
+from headrace.eventtime.timestamps import DurationLike
+from headrace.keyspace.groups import Groups
+from headrace.ledger.commands import Answer, Command
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import Lease
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.measurements import Decision, Published, newest_measurements
+from headrace.observe.why import Waits, why
+from headrace.pipeline import Pipeline
+from headrace.policies import How, Policy
+from headrace.protocol.step_summary import Listener
+from headrace.runners.base import Runner
+from headrace.storage import Store, open_store
+
+#: Seconds between two looks for an answer, if the driver of this process leads.
+_LOOK_EVERY_S = 0.005
+#: The same if another process leads, so that each look reads the storage.
+_LOOK_IN_STORAGE_EVERY_S = 0.1
+
+RunnerName = Literal["spark", "inline"]
+
+
+class Job(PlacesWorkers):
+    """A running pipeline, in a thread of its own. Leaving its ``with`` block stops it.
+
+    A stop takes effect after the running step. Committed steps are kept: the next :func:`run` on
+    the same storage goes on from there.
+    """
+
+    def __init__(self, driver: Driver, reign: Leadership | None = None) -> None:
+        self._driver = driver
+        self._reign = reign or Leadership(driver)
+        self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
+        # Set when the run is over. join() would not do: CPython 3.11 takes a thread for ended if a
+        # join() of it was interrupted.
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self._told: set[int] = set()  # ids of the threads in which the error was raised
+        self._why: str | None = None
+        self._watchdog = Watchdog(driver, self._give_up)
+
+    def _give_up(self, error: HeadraceError) -> None:
+        """End the job although the driver's thread is stuck. That thread is left behind."""
+        if self._over.is_set():
+            return
+        if isinstance(error, Cancelled):
+            self._why = f"cancelled at {error.place}" if error.place else "cancelled"
+        else:
+            self._error = error
+        self._reign.give_up("failed" if self._why is None else self._why)
+        self._over.set()
+
+    def _run(self) -> None:
+        why: str | None = None
+        failed: BaseException | None = None
+        try:
+            why = self._reign.run()
+        except BaseException as error:  # raised in the threads that wait
+            failed = _to_be_told(error)
+        finally:
+            self._watchdog.stop()
+            if not self._over.is_set():
+                self._why, self._error = why, failed
+            try:
+                self._driver.close()
+            except BaseException as error:
+                self._error = self._error or _to_be_told(error)
+            finally:
+                self._over.set()
+
+    def __enter__(self) -> Job:
+        self._thread.start()
+        self._watchdog.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._driver.ask_to_stop(drain=False)
+        self._over.wait()
+        if error is None and threading.get_ident() not in self._told:
+            self._raise()
+
+    @property
+    def head(self) -> Head | None:
+        """The pipeline as of its last committed step: watermarks, counts, positions.
+
+        None before the first commit.
+        """
+        return self._driver.coordinator.head
+
+    @property
+    def leads(self) -> bool:
+        """Whether this job leads the pipeline. A job that stands by does not."""
+        return self.running and self._driver.pulse.epoch is not None
+
+    @property
+    def ended(self) -> str | None:
+        """Why the job has ended; None while it runs or if it failed.
+
+        One of ``stopped``, ``drained``, ``caught up``, ``cancelled`` (with the place, if that is
+        known) and ``handed over to …``.
+        """
+        return self._why
+
+    @property
+    def take_over(self) -> TakeOver | None:
+        """How this job took over from another driver; None if it did not, or not yet."""
+        return self._reign.take_over
+
+    @property
+    def decision(self) -> Decision | None:
+        """The policy's last decision; None without a policy, or before its first."""
+        return self._driver.controller.decision
+
+    def why(self, name: str) -> list[Waits]:
+        """Return what holds back a watermark, since when, and what to do about it.
+
+        Args:
+            name: a computation, a stream or an injector.
+
+        Returns:
+            The stages from ``name`` to whatever holds its watermark; empty before the first step.
+
+        Raises:
+            PipelineError: if the pipeline has nothing of that name.
+        """
+        head = self.head
+        return [] if head is None else why(head, name, self._driver.clock.now_us())
+
+    def current(self) -> Head:
+        """Return the pipeline as of its newest step.
+
+        Raises:
+            ChangeRefused: if no step is committed yet.
+        """
+        head = self.head
+        if head is None:
+            raise ChangeRefused("the pipeline has not begun yet", remedy="wait for its first step")
+        return head
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of computations whose state moves together; also known before a first step."""
+        return self._driver.drawing.groups
+
+    def measurements(self) -> Published | None:
+        """Return the latest measurements of loads, rates and times; None before the first."""
+        return newest_measurements(self._driver.store)
+
+    def pass_time(self) -> bool:
+        """Sleep briefly. Return whether the job was running before that."""
+        running = self.running
+        time.sleep(_LOOK_EVERY_S)
+        return running
+
+    def answered(self, command: Command, within_s: float) -> Answer | None:
+        """Send a command. Return its answer, or None if none came in time.
+
+        Raises:
+            ChangeRefused: if the pipeline ends without having answered.
+        """
+        deadline = time.monotonic() + within_s
+        while self._newest() is None and self.running and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+        number = Control(self._driver.store).put(command)
+        self._driver.look_for_commands()
+        while True:
+            running = self.running
+            head = self._newest()
+            for answer in [] if head is None else head.answers:
+                if answer.number == number:
+                    return answer
+            if not running:
+                raise ChangeRefused(
+                    f"the pipeline ended before it was answered: {command.text}",
+                    remedy="start it again: it is answered then",
+                )
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_LOOK_EVERY_S if self.leads else _LOOK_IN_STORAGE_EVERY_S)
+
+    def _newest(self) -> Head | None:
+        """Return the pipeline as of its newest step, whichever driver leads; None before any."""
+        return self.head if self.leads else Ledger(self._driver.store).open()
+
+    @property
+    def running(self) -> bool:
+        """Whether the job has started and has not ended."""
+        return self._thread.ident is not None and not self._over.is_set()
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline that runs now; ``job.pipeline.copy()`` is the start of a change."""
+        return self._driver.pipeline
+
+    def change(
+        self,
+        pipeline: Pipeline,
+        *,
+        begin: Mapping[str, Begin] | None = None,
+        forget: Collection[str] = (),
+        dry_run: bool = False,
+    ) -> Change:
+        """Change the topology between two steps: add, remove or replace computations and sinks.
+
+        The running step ends and its outputs are released. From the next step on, the new topology
+        runs. Sources and sinks stay open if both topologies have the same objects. State of the
+        same name and type is kept. New states may be added.
+
+        Args:
+            pipeline: the pipeline that is to run: an edited ``job.pipeline.copy()``.
+            begin: where each added computation starts: ``"now"`` (the default), or at the
+                ``"beginning"`` of its streams.
+            forget: computations whose state is given up.
+            dry_run: only return the plan.
+
+        Returns:
+            The change: its plan, and :meth:`Change.wait`, which waits until it is in effect.
+
+        Raises:
+            HeadraceError: if it is clear at once that the change would be refused. Then, and if
+                :meth:`Change.wait` raises, the pipeline goes on as it was.
+
+        Cost: no step runs for about as long as restarting the driver alone takes: two commits, and
+            sending the code. Soft state is read again from storage as it is needed.
+        """
+        change = Change(pipeline.copy(), begin or {}, forget)
+        change.tell(self._driver.plan_change(change))
+        if not dry_run:
+            self._driver.ask_to_change(change)
+        return change
+
+    def catch_up(self, timeout: float | None = None) -> bool:
+        """Read what the sources have now, then end. The next run goes on from there.
+
+        All that the sources have at the start of the call is read, processed and delivered. Wall
+        timers that are due by then fire. Time does not end: watermarks stay where the records have
+        brought them, windows stay open, and the last line of a text file waits for its newline. So
+        a nightly job can end in this way every night. Spark's ``availableNow`` is the equivalent.
+
+        Each injector is asked until it has given all that it had at the start. Records that arrive
+        later may be left to the next run. A limit on skew gives way once nothing else is left to
+        read.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Returns:
+            Whether the job has ended; False after the timeout. :attr:`ended` distinguishes a stop.
+
+        Raises:
+            HeadraceError: what made the pipeline fail.
+        """
+        self._driver.ask_to_stop(catch_up=True)
+        return self._wait(timeout)
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until all input has ended and its results are committed and delivered.
+
+        The watermark goes to the end of time: all event timers fire, and all windows are produced.
+        A later run on the same storage asks the sources once whether they have more. If they do, it
+        raises :class:`headrace.errors.InputGoesOn`, unless ``reopen`` names the injector. To
+        continue with more input later, use :meth:`catch_up`.
+
+        Args:
+            timeout: seconds; None waits without limit.
+
+        Returns:
+            Whether the job has ended; False after the timeout.
+
+        Raises:
+            HeadraceError: what made the pipeline fail.
+        """
+        self._driver.declares_ends = True
+        self._driver.ask_to_stop(drain=True)
+        return self.wait(timeout)
+
+    def stop(self, timeout: float | None = None, *, at_step: int | None = None) -> bool:
+        """Stop after the running step, or after a given later one.
+
+        Args:
+            timeout: seconds to wait for the end; None waits without limit.
+            at_step: stop when exactly this step is committed. Steps without records count, too. The
+                request is durable: a driver that takes over earlier observes it. A stop without a
+                step cancels it, and so does :meth:`resume`.
+
+        Returns:
+            Whether the job has ended.
+
+        Raises:
+            ChangeRefused: if that step is committed already.
+            HeadraceError: what made the pipeline fail.
+        """
+        if at_step is not None:
+            self._ask(Command("stop", at_step=at_step))
+        elif self.head is not None and self.head.halt is not None and self.running:
+            self._ask(Command("stop"))  # cancels the scheduled stop or pause
+        else:
+            self._driver.ask_to_stop(drain=False)
+        return self._wait(timeout)
+
+    def cancel(self, timeout: float | None = None) -> bool:
+        """End now: end the tasks of the running step, and discard that step.
+
+        This is for a step that does not end by itself. :attr:`ended` then names the place, as far
+        as it is known: the computation and the key whose handler was running. Sinks receive what
+        they have not received of committed steps at the next start.
+
+        Python cannot wake a handler that waits in C when it runs inline, nor a sink that does so in
+        its thread. Such a call is left behind in its thread, and has no further effect on the
+        storage. On Spark, the task's process is ended.
+
+        Args:
+            timeout: seconds to wait for the end; None waits without limit.
+
+        Returns:
+            Whether the job has ended.
+
+        Raises:
+            HeadraceError: what made the pipeline fail.
+        """
+        self._driver.cancel()
+        return self._wait(timeout)
+
+    def pause(self, *, at_step: int | None = None) -> None:
+        """Run no more steps until :meth:`resume`, even after a restart.
+
+        Args:
+            at_step: pause when exactly this step is committed; by default after the running step.
+
+        Raises:
+            ChangeRefused: if that step is committed already.
+        """
+        self._ask(Command("pause", at_step=at_step or 0))
+
+    def resume(self) -> None:
+        """Let a paused pipeline go on. Cancels a stop or a pause that is scheduled."""
+        self._ask(Command("resume"))
+
+    def _ask(self, command: Command) -> None:
+        answer = self.answered(command, float("inf"))
+        if answer is not None and not answer.applied:
+            raise ChangeRefused(answer.why)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end. Return whether the job has ended.
+
+        From this call on, the end of an injector's input counts, and the watermark goes to the end
+        of time. Until :meth:`wait` or :meth:`drain` is called, a job that has read all its input
+        behaves as if more could come. So :meth:`catch_up` can be called at any time.
+
+        Args:
+            timeout: seconds; None waits without limit.
+
+        Raises:
+            HeadraceError: what made the pipeline fail.
+            PipelineError: if the job has not started.
+        """
+        if not self._driver.declares_ends:
+            self._driver.declares_ends = True
+            self._driver.woken.set()
+        return self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> bool:
+        if self._thread.ident is None:
+            raise PipelineError(
+                "the job has not begun", remedy="with hr.run(...) as job: job.wait()"
+            )
+        over = self._over.wait(timeout)
+        self._raise()
+        return over
+
+    def _raise(self) -> None:
+        """Raise what made the pipeline fail, in every thread that asks."""
+        error = self._error
+        if error is None or not self._over.is_set():
+            return
+        self._told.add(threading.get_ident())
+        if isinstance(error, HeadraceError) and not isinstance(error, InvariantBroken):
+            raise error.with_traceback(None)  # frames of the library would hide the user's lines
+        raise error
+
+
+def _to_be_told(error: BaseException) -> BaseException:
+    """Return an error as it is raised in the threads that wait for the job.
+
+    An exception such as ``SystemExit`` must not end those threads, too. So it is wrapped.
+    """
+    if isinstance(error, Exception | FromOutside):
+        return error
+    remedy = "what was given to hr.run (a listener, a policy, a clock) must not raise this"
+    told = user_error(error, "the thread of the job", remedy)
+    told.__cause__ = error
+    return told
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    storage: str | os.PathLike[str] | Store,
+    workers: int | None = None,
+    bins: int | None = None,
+    runner: RunnerName | Runner = "spark",
+    settings: Settings | None = None,
+    checkpoint_every: int | DurationLike | None = None,
+    clock: Clock | None = None,
+    listeners: list[Listener] | None = None,
+    policy: Policy | None = None,
+    policy_how: How | None = None,
+    policy_dry_run: bool = False,
+    standby: bool = False,
+    handover: bool = False,
+    handover_timeout: float | None = 60.0,
+    lease: Lease | None = None,
+    task_timeout: DurationLike | None = None,
+    sink_timeout: DurationLike | None = None,
+    reopen: Collection[str] = (),
+    remove_injectors: Collection[str] = (),
+) -> Job:
+    """Run a pipeline, or resume it from its storage.
+
+    A process that already runs the pipeline is fenced, unless this one waits for it (``standby``)
+    or asks it to hand over (``handover``).
+
+    Args:
+        pipeline: what to run.
+        storage: a directory that the driver and the executors share, or a location such as
+            ``s3://BUCKET/PREFIX``. It belongs to this pipeline.
+        workers: number of workers; by default as many as the storage says. A new pipeline has one
+            for each task slot (2 inline). Changing ``workers`` at a restart rescales offline, and
+            moves as little state as possible. The same number, or None, keeps the layout as
+            migrations have left it.
+        bins: number of bins (a power of two); by default as many as the storage says, or 256 for a
+            new pipeline. More bins cost next to nothing.
+        runner: ``spark`` uses the active session, or starts a local one. ``inline`` runs in this
+            process, for notebooks and tests.
+        settings: pace and upkeep. They change no results, with one exception: where a record may be
+            later than its watermark's rule allows, the size of a step can decide whether it is
+            late.
+        checkpoint_every: how often state is written to storage: after this many steps, or after
+            this much time (``"5s"``); by default at each step. Less often costs less while nothing
+            fails. A driver that takes over after a crash computes the steps since the last
+            checkpoint again, and compares them. Results and guarantees are the same. All
+            computations must declare that they are ``deterministic``.
+        clock: the time of day, for tests.
+        listeners: called with a summary after each step.
+        policy: migrates state by itself as loads change, for example
+            ``headrace.policies.Balance()``; none by default.
+        policy_how: how often the policy is asked, and how its decisions are carried out.
+        policy_dry_run: only report the decisions (:attr:`Job.decision`, ``headrace policy show``,
+            the log).
+        standby: get ready, and start only when no other process runs the pipeline any more: when
+            the leader was killed, hangs or has failed. If another standby takes over first, or this
+            job is fenced later, it stands by again. The job ends if the pipeline is stopped on
+            purpose, or its input has ended.
+        handover: get ready, ask the leader to end after its running step, and go on from there. If
+            this pipeline does not fit what is stored, it is refused before anything stops. If no
+            process leads, start once no heartbeat was seen for long enough.
+        handover_timeout: seconds to wait for the leader's answer; None waits without limit. If none
+            comes, the leader goes on.
+        lease: how often this process writes a heartbeat, and how long it waits for those of others.
+        task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour.
+            After that, the pipeline ends with the place where it was (``TaskTimeout``).
+        sink_timeout: how long a sink may take for one delivery; by default ten minutes. After that,
+            the pipeline ends (``SinkTimeout``).
+        reopen: injectors that are read on although their input had ended (see :meth:`Job.drain`);
+            injectors that have not ended are not affected. Timers that fired because of the end
+            stay fired, and windows that were produced stay as they are. Event time continues from
+            the latest of them, so earlier records are late. This happens once, when the run starts.
+        remove_injectors: injectors that are gone from the code on purpose, although computations
+            that read them remain. Without it, such a pipeline is refused, because an injector that
+            was only renamed would read everything again.
+
+    Returns:
+        A job, to be used in a ``with`` statement.
+
+    Raises:
+        HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods.
+    """
+    store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
+    settings = with_checkpoints(settings or Settings(), checkpoint_every)
+    settings = with_timeouts(settings, task_timeout, sink_timeout)
+    chosen = _runner(runner)
+    driver = Driver(
+        pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock,
+        policy=policy, how=policy_how, policy_dry_run=policy_dry_run,
+        reopen=_names(reopen), remove_injectors=_names(remove_injectors),
+    )  # fmt: skip
+    driver.listeners += listeners or []
+    driver.declares_ends = False  # until wait() or drain() is called
+    reign = Leadership(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
+    return Job(driver, reign)
+
+
+def _names(given: Collection[str]) -> Collection[str]:
+    """Return names of which a single one may be given as a text."""
+    return [given] if isinstance(given, str) else given
+
+
+def _runner(runner: RunnerName | Runner) -> Runner:
+    if isinstance(runner, Runner):
+        return runner
+    if runner == "inline":
+        from headrace.runners.inline import InlineRunner
+
+        return InlineRunner()
+    if runner == "spark":
+        from headrace.runners.spark.runner import SparkRunner
+
+        return SparkRunner()
+    raise PipelineError(f"{runner!r} is no runner", remedy='use "spark" or "inline"')

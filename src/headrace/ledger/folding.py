@@ -1,0 +1,365 @@
+"""Folding: how a manifest changes the head before it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from headrace.computation.per_worker import Held
+from headrace.eventtime.watermark import Frontiers, changed
+from headrace.ledger.head import RECENT_ANSWERS, Head
+from headrace.ledger.layouts import LayoutNow
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.migrations import migrations_after
+from headrace.ledger.records import Chain, Counts, Origin, ScheduledStop, Slice
+from headrace.ledger.retained import (
+    Mark,
+    lowered,
+    with_clock,
+    with_mark,
+    without_old,
+    without_old_marks,
+)
+from headrace.runfiles.format import FileRef
+
+T = TypeVar("T")
+
+
+def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
+    """Return the head after a manifest. Pure. It defines what manifests mean."""
+    head = _head_before(head, manifest)
+    after = msgspec.structs.replace(
+        head,
+        step=manifest.step,
+        epoch=manifest.epoch,
+        digest=digest,
+        boundary=max(head.boundary, manifest.boundary),
+        released=max(head.released, manifest.released),
+        checkpoint=head.checkpoint if manifest.light else manifest.step,
+        bases=[*(at for at in head.bases if at >= manifest.boundary), *_own_base(manifest)],
+        **_inputs_after(head, manifest),
+        **_watermarks_after(head, manifest),
+        **_clocks_after(head, manifest),
+        **_control_after(head, manifest),
+        **_computations_after(head, manifest),
+        **_deliveries_after(head, manifest),
+    )
+    return _files_after(head, after, manifest)
+
+
+def _head_before(head: Head | None, manifest: Manifest) -> Head:
+    """Return the head that a manifest changes.
+
+    This is the manifest's own base if it has one. The first manifest changes an empty head.
+    """
+    if manifest.base is not None:
+        return manifest.base
+    if head is not None:
+        return head
+    assert manifest.layout is not None
+    return Head(-1, 0, "", manifest.layout, manifest.identity or {})
+
+
+def _own_base(manifest: Manifest) -> list[int]:
+    return [] if manifest.base is None else [manifest.step]
+
+
+def _inputs_after(head: Head, manifest: Manifest) -> dict[str, Any]:
+    """Return how far the injectors have been read."""
+    divisions = {} if manifest.replays else manifest.divisions
+    final = {name for name, division in divisions.items() if division.final}
+    skipped = {name: division.skipped for name, division in divisions.items() if division.skipped}
+    catch_up = head.catch_up if manifest.catch_up is None else manifest.catch_up
+    return {
+        "positions": {**head.positions, **{name: d.end for name, d in divisions.items()}},
+        "starts": {**manifest.starts, **head.starts},
+        "ended": sorted({*head.ended, *final} - {*manifest.reopened}),
+        "caught_up": manifest.caught_up,
+        "highest": {**head.highest, **manifest.highest},
+        "frontiers": {**head.frontiers, **_frontiers_after(head, manifest)},
+        "skipped": {
+            **head.skipped,
+            **{name: head.skipped.get(name, 0) + count for name, count in skipped.items()},
+        },
+        "catch_up": catch_up if catch_up is not None and catch_up.names else None,
+    }
+
+
+def _watermarks_after(head: Head, manifest: Manifest) -> dict[str, Any]:
+    gone = manifest.forgotten
+    return {
+        "watermarks": _without({**head.watermarks, **manifest.watermarks}, gone),
+        "percentiles": _without({**head.percentiles, **manifest.percentiles}, gone),
+        "reached": _without({**head.reached, **manifest.reached}, gone),
+        "oldest": _without({**head.oldest, **manifest.oldest}, gone),
+        "moved": _without({**head.moved, **_moved(head, manifest)}, gone),
+    }
+
+
+def _clocks_after(head: Head, manifest: Manifest) -> dict[str, Any]:
+    clock_before = _before_bases(head.clock_before, manifest, head.clock_us)
+    next_wall_timer = manifest.next_wall_timer
+    if manifest.claim:
+        # A claim may know of timers that have not been looked at: those of a computation added
+        # again.
+        next_wall_timer = min(head.next_wall_timer, next_wall_timer)
+    return {
+        "next_wall_timer": next_wall_timer,
+        "clock_us": max(head.clock_us, manifest.clock_us),
+        "clock_now": manifest.clock_us or head.clock_now,
+        "clock_before": clock_before,
+        "clock_ahead": _ahead(head, clock_before, manifest),
+    }
+
+
+def _control_after(head: Head, manifest: Manifest) -> dict[str, Any]:
+    """Return what commands have changed, and which of them have been answered."""
+    return {
+        "asked": head.asked if manifest.asked is None else manifest.asked,
+        "migrations": list(migrations_after(head.migrations, manifest.migrations)),
+        "places": _or(manifest.places, head.places),
+        "drained_hosts": _or(manifest.drained_hosts, head.drained_hosts),
+        "commands": head.commands + len(manifest.answers),
+        "answers": [*head.answers, *manifest.answers][-RECENT_ANSWERS:],
+        "paused": _paused_after(head, manifest),
+        "halt": _halt_after(head, manifest),
+    }
+
+
+def _computations_after(head: Head, manifest: Manifest) -> dict[str, Any]:
+    gone = manifest.forgotten
+    return {
+        "identity": _retained_since(manifest.identity or head.identity, manifest.kept_from),
+        "counts": _without(_sum_counts(head.counts, manifest.counts), gone),
+        "per_worker": _without(_per_worker_after(head, manifest), gone),
+        "backlog": _without(_or(manifest.backlog, head.backlog), gone),
+    }
+
+
+def _deliveries_after(head: Head, manifest: Manifest) -> dict[str, Any]:
+    """Return what has been delivered and what is retained."""
+    retained, _ = without_old(head.retained, manifest.kept_from)
+    return {
+        "delivered": {**head.delivered, **manifest.delivered},
+        "waits_for": manifest.waits_for,
+        "done": head.done + (manifest.delivery >= 0),
+        "done_before": _before_bases(head.done_before, manifest, head.done),
+        "retained": [*retained, *manifest.retained],
+        "retained_clocks": _retained_clocks(head, manifest),
+        "retained_marks": _marks_after(head, manifest),
+    }
+
+
+def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
+    """Return the head with the files of state and outputs that are needed, and those that died."""
+    step = manifest.step
+    _, old = without_old(head.retained, manifest.kept_from)
+    dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
+    dead += [(file.name, step) for file in old]
+    unreleased, origins, delivered = _unreleased_after(head, manifest, after.released)
+    dead += [(file.name, step) for file in delivered]
+    slices, replaced = _slices_after(head, manifest)
+    runs = [*head.runs, *manifest.runs]
+    chains_since = _since(manifest) if manifest.claim else head.chains_since
+    after = msgspec.structs.replace(
+        after,
+        slices=slices,
+        unreleased=unreleased,
+        origins=origins,
+        chains=_chains_after(head, manifest, chains_since),
+        chains_since=chains_since,
+        runs=runs,
+    )
+    floor = after.slices_floor
+    after = _with_layout(after, _layout_after(head, manifest).since(floor))
+    dead += [(name, step) for name in _without_use(slices, runs, replaced, floor)]
+    return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
+
+
+def _unreleased_after(
+    head: Head, manifest: Manifest, released: int
+) -> tuple[dict[int, list[FileRef]], dict[int, Origin], list[FileRef]]:
+    """Return the staged files that some sink still needs, their origins, and those that died."""
+    unreleased, origins = dict(head.unreleased), dict(head.origins)
+    gone: list[FileRef] = []
+    if manifest.has_outputs:
+        unreleased[manifest.step], origins[manifest.step] = manifest.outputs, manifest.origin
+    for earlier, files in manifest.staged.items():
+        names = {file.name for file in files}
+        gone += [file for file in unreleased.get(earlier, []) if file.name not in names]
+        unreleased[earlier] = files
+    for step in [at for at in unreleased if at <= released]:
+        gone += unreleased.pop(step)
+        origins.pop(step, None)
+    return unreleased, origins, gone
+
+
+def _slices_after(head: Head, manifest: Manifest) -> tuple[dict[int, Slice], list[FileRef]]:
+    """Return the newest slices, and the files of the slice that the manifest replaces."""
+    if manifest.slice is None:
+        return dict(head.slices), []
+    before = head.slices.get(manifest.slice.number)
+    slices = {**head.slices, manifest.slice.number: manifest.slice}
+    return slices, [] if before is None else before.files
+
+
+def _chains_after(head: Head, manifest: Manifest, since: str) -> dict[str, Chain]:
+    """Return the chains of the tasks. All of them start again at a claim."""
+    chains = {} if manifest.claim else dict(head.chains)
+    for run in manifest.runs:
+        at = f"{run.layer}/{run.worker}"
+        chains[at] = (chains.get(at) or Chain.of_claim(since)).then(run)
+    return chains
+
+
+def _halt_after(head: Head, manifest: Manifest) -> ScheduledStop | None:
+    """Return the scheduled stop; None once a later step than the one it names is committed."""
+    halt = head.halt if manifest.halt is None else manifest.halt
+    over = halt is None or halt.kind == "none" or halt.step < manifest.step
+    return None if over else halt
+
+
+def _paused_after(head: Head, manifest: Manifest) -> bool:
+    halt = _halt_after(head, manifest)
+    if halt is not None and halt.kind == "pause" and halt.step == manifest.step:
+        return True
+    return head.paused if manifest.paused is None else manifest.paused
+
+
+def _before_bases(known: dict[int, int], manifest: Manifest, now: int) -> dict[int, int]:
+    """Return the values that something had before each retained base, after one more manifest."""
+    kept = {at: was for at, was in known.items() if at >= manifest.boundary}
+    return kept if manifest.base is None else {**kept, manifest.step: now}
+
+
+def _ahead(head: Head, readings: dict[int, int], manifest: Manifest) -> dict[int, int]:
+    """Return the bases whose reading lies in the future, with the reading that showed it first.
+
+    Args:
+        head: the head before.
+        readings: the highest reading before each retained base.
+        manifest: the newest manifest.
+    """
+    known, now = head.clock_ahead, manifest.clock_us
+    if not now:
+        return {base: since for base, since in known.items() if base in readings}
+    if manifest.base is not None and head.clock_now:
+        known = {**known, manifest.step: head.clock_now}
+    return {
+        base: min(known.get(base, now), now) for base, reading in readings.items() if reading > now
+    }
+
+
+def _per_worker_after(head: Head, manifest: Manifest) -> dict[str, dict[int, Held]]:
+    if not manifest.per_worker:
+        return head.per_worker
+    after = {name: dict(of) for name, of in head.per_worker.items()}
+    for change in manifest.per_worker:
+        of = after.setdefault(change.computation, {})
+        of.pop(change.worker, None)
+        if change.held.values:
+            of[change.worker] = change.held
+    return after
+
+
+def _layout_after(head: Head, manifest: Manifest) -> LayoutNow:
+    """Return the layout after a manifest. A published update takes effect at its step."""
+    before = head.layout_now
+    if manifest.layout is not None:
+        return before.begun_with(manifest.layout, manifest.step)
+    in_force = before.at(manifest.step)
+    return in_force.with_published(manifest.updates, manifest.withdrawn)
+
+
+def _with_layout(head: Head, now: LayoutNow) -> Head:
+    return msgspec.structs.replace(
+        head, layout=now.wire, lineage=now.lineage, layout_version=now.version,
+        relocated=now.relocated, updates=now.updates,
+    )  # fmt: skip
+
+
+def _frontiers_after(head: Head, manifest: Manifest) -> dict[str, Frontiers]:
+    return {
+        name: changed(head.frontiers_of(name), after) for name, after in manifest.frontiers.items()
+    }
+
+
+def _retained_since(identity: dict[str, Any], kept_from: dict[str, int]) -> dict[str, Any]:
+    """Return the identity after the oldest steps of some retained streams were dropped."""
+    if not kept_from:
+        return identity
+    since = {n: max(at, kept_from.get(n, 0)) for n, at in identity.get("retained", {}).items()}
+    return {**identity, "retained": since}
+
+
+def _retained_clocks(head: Head, manifest: Manifest) -> list[tuple[int, int]]:
+    """Return the recorded clock readings. Each base adds one, as long as streams are retained."""
+    if manifest.base is None or not head.identity.get("retained"):
+        return head.retained_clocks
+    clocks = with_clock(head.retained_clocks, manifest.step, manifest.clock_us)
+    oldest = min(head.identity["retained"].values())
+    return [at for n, at in enumerate(clocks) if at[0] >= oldest or n == len(clocks) - 1]
+
+
+def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
+    streams = head.identity.get("retained", {})
+    if not streams:
+        return head.retained_marks
+    marks = head.retained_marks
+    if manifest.claim:  # (a claim has watermarks only if an end is taken back)
+        marks = lowered(marks, {name: out for name, (_, out) in manifest.watermarks.items()})
+    if manifest.kept_from:
+        since = _retained_since(head.identity, manifest.kept_from)["retained"].values()
+        marks = without_old_marks(marks, min(since))
+    return with_mark(
+        marks, manifest.step, streams, watermarks=manifest.watermarks,
+        percentiles=manifest.percentiles,
+    )  # fmt: skip
+
+
+def _moved(head: Head, manifest: Manifest) -> dict[str, tuple[int, int]]:
+    """Return the watermarks that this step has moved, each with this step and its clock reading."""
+    moved = [
+        name
+        for name, after in manifest.frontiers.items()
+        if after.low > head.frontiers_of(name).low
+    ]
+    moved += [
+        name for name, (_, out) in manifest.watermarks.items() if out > head.watermark_of(name)[1]
+    ]
+    return dict.fromkeys(moved, (manifest.step, manifest.clock_us))
+
+
+def _without_use(
+    slices: dict[int, Slice], runs: list[FileRef], replaced: list[FileRef], floor: int
+) -> list[str]:
+    """Return the files that are needed neither for their changes nor for their slice.
+
+    Args:
+        slices: the newest slices.
+        runs: files whose changes were needed before.
+        replaced: files of the slice that was just replaced.
+        floor: changes up to this step are no longer needed.
+    """
+    merged = [run for run in runs if run.step <= floor]
+    steps = {run.step for run in merged}
+    holding = {file.name for part in slices.values() if part.as_of in steps for file in part.files}
+    done = [run.name for run in merged if run.name not in holding]
+    return done + [file.name for file in replaced if file.step <= floor and file.name not in done]
+
+
+def _or(changed: T | None, before: T) -> T:
+    return before if changed is None else changed
+
+
+def _without(by_name: dict[str, T], names: list[str]) -> dict[str, T]:
+    return {name: value for name, value in by_name.items() if name not in names}
+
+
+def _since(manifest: Manifest) -> str:
+    return f"{manifest.step}-{manifest.epoch}-{manifest.nonce}"
+
+
+def _sum_counts(before: dict[str, Counts], more: dict[str, Counts]) -> dict[str, Counts]:
+    return {**before, **{name: before.get(name, Counts()).plus(c) for name, c in more.items()}}

@@ -1,0 +1,244 @@
+"""Heartbeats: how a driver shows that it is alive, and when another driver decides that it is not.
+
+A running driver writes a small file at regular intervals, a *heartbeat*, and deletes the one
+before. Other drivers look at these files. If nothing has changed for long enough, they declare the
+driver dead. This is a guess and may be wrong.
+
+**Safety does not depend on it.** A driver that takes over claims an epoch, by a manifest that only
+one driver can create. A driver that was declared dead and is alive is fenced (see
+:mod:`headrace.ledger.ledger`). So heartbeats are soft: they may be late, lost, or seen late.
+
+Clocks of two machines are never compared. A watcher uses its own monotonic clock alone, and
+observes whether what it reads changes: the heartbeat's counter, or the newest manifest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound
+from headrace.ledger.envelope import Sealed
+from headrace.storage.base import Store
+from headrace.storage.bounds import Micros, StepNumber, Whole
+
+FOLDER = "drivers/"
+
+#: ``leads``: it has claimed the pipeline. ``waits``: it stands by. ``asks``: it asks for a
+#: handover. ``ended``: it led, and does so no longer.
+Role = Literal["leads", "waits", "asks", "ended"]
+#: Reasons for an end after which no driver takes over: the pipeline was stopped on purpose, or
+#: nothing is left to do.
+ENDS = frozenset({"stopped", "drained", "caught up", "cancelled"})
+
+#: How the reason begins when a driver's leadership ended by a handover.
+HANDED_OVER = "handed over"
+
+#: A driver is not declared dead before this many of its own periods have passed.
+_PERIODS = 3
+#: Of the time between two looks, at most 1/``_PART`` of the patience counts.
+_PART = 4
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """How a driver shows that it is alive, and how long a standby waits for a heartbeat.
+
+    Attributes:
+        period_s: seconds between two heartbeats. Each one creates a file and deletes one.
+        patience_s: a driver is declared dead after this many seconds without a heartbeat, but not
+            before three of its own periods. A shorter time makes take-overs faster, and needless
+            ones more frequent. A needless take-over costs a step.
+        hang_s: a driver whose loop is stuck for longer stops writing heartbeats. Attempts of steps,
+            sinks, sources, waiting and clean-up may take any time.
+    """
+
+    period_s: float = 0.5
+    patience_s: float = 3.0
+    hang_s: float = 60.0
+
+
+class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A heartbeat.
+
+    Attributes:
+        token: a random name of the process.
+        counter: increases with each heartbeat.
+        role: what the process does.
+        epoch: the epoch in which it leads or has led.
+        where: host and process, for people.
+        since_us, now_us: since when it has had that role, and when this heartbeat was written, by
+            its own clock. They are for people; nothing depends on them.
+        period_us: the time until the next heartbeat.
+        why: why it has ended.
+        not_deleted: how many unneeded files it could not delete.
+    """
+
+    token: str
+    counter: Whole
+    role: Role
+    epoch: StepNumber
+    where: str
+    since_us: Micros
+    now_us: Micros
+    period_us: Micros
+    why: str = ""
+    not_deleted: int = 0
+
+
+BEATS = Sealed("headrace-beat", Beat)
+
+
+def beat_name(token: str, counter: int) -> str:
+    """Return the name of a heartbeat."""
+    return f"{FOLDER}{token}-{counter:012d}"
+
+
+class Beats:
+    """The heartbeats of a pipeline's drivers, as one process sees them, including its own.
+
+    Args:
+        store: the pipeline's storage.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._shown: list[str] = []  # those of this process that may be there
+
+    def show(self, beat: Beat) -> None:
+        """Write a heartbeat, and delete the earlier ones of this process.
+
+        Raises:
+            StorageError: when it cannot be written. The next heartbeat tries again.
+        """
+        name = beat_name(beat.token, beat.counter)
+        before = [shown for shown in self._shown if shown != name]
+        self._shown = [*before, name]
+        with contextlib.suppress(AlreadyExists):  # the reply to this very call was lost
+            self._store.create(name, BEATS.encode(beat))
+        for shown in before:
+            self._store.delete(shown)
+            self._shown.remove(shown)
+
+    def all(self) -> list[Beat]:
+        """Return the newest heartbeat of each process, sorted by token.
+
+        A heartbeat that is damaged, or replaced during the look, is left out.
+        """
+        found: dict[str, Beat] = {}
+        for name in self._store.list(FOLDER):
+            try:
+                beat = BEATS.read(self._store, name)
+            except (NotFound, Damaged, NewerFormat, msgspec.ValidationError):
+                continue
+            before = found.get(beat.token)
+            if before is None or before.counter < beat.counter:
+                found[beat.token] = beat
+        return [found[token] for token in sorted(found)]
+
+    def is_there(self, token: str) -> bool:
+        """Return whether a process has a heartbeat in the storage."""
+        return bool(self._store.list(f"{FOLDER}{token}-"))
+
+    def take_back(self, token: str) -> None:
+        """Delete all heartbeats of a process."""
+        for name in self._store.list(f"{FOLDER}{token}-"):
+            self._store.delete(name)
+
+    def clear(self, token: str) -> None:
+        """Delete the heartbeats of all other processes. Those that are alive write new ones."""
+        for name in self._store.list(FOLDER):
+            if not name.startswith(f"{FOLDER}{token}-"):
+                self._store.delete(name)
+
+
+def leader_among(beats: Iterable[Beat], epoch: int) -> Beat | None:
+    """Return the heartbeat of the driver that leads, or has led, in this epoch or a later one.
+
+    None when there is no such heartbeat.
+    """
+    found = [beat for beat in beats if beat.role in ("leads", "ended") and beat.epoch >= epoch]
+    return max(found, key=lambda beat: (beat.epoch, beat.counter), default=None)
+
+
+class LeaderSeen(msgspec.Struct, frozen=True):
+    """What a watcher has read: the newest step, and the leader's heartbeat or None."""
+
+    step: int
+    leader: Beat | None
+
+
+#: ``lives``: wait. ``gone``: take over. ``ended``: it has ended, and no driver takes over.
+Verdict = Literal["lives", "gone", "ended"]
+
+
+class FailureDetector:
+    """Decides from what a watcher sees whether the leader is alive. Pure: it reads no clock.
+
+    The caller passes the times of each look, by one monotonic clock. The time without a heartbeat
+    counts from the *end* of the look that saw the last one to the *beginning* of the newest look.
+    Of each pause between two looks at most a quarter of the patience counts. So a watcher that was
+    paused, alone or together with the leader, does not declare the leader dead if it shows a
+    heartbeat after both resume.
+
+    Args:
+        patience_s: how long nothing must change.
+
+    Attributes:
+        silent_s: seconds without a heartbeat, counted in this way.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._seen = LeaderSeen(-2, None)
+        self._looked_s: float | None = None
+        self._lived: set[str] = set()
+        self.silent_s = 0.0
+
+    def saw(self, seen: LeaderSeen, began_s: float, ended_s: float) -> Verdict:
+        """Return the verdict after one more look.
+
+        Args:
+            seen: what the watcher saw.
+            began_s, ended_s: when the look began and ended.
+        """
+        leader = seen.leader
+        if self._is_sign(seen):
+            self.silent_s = 0.0
+        elif self._looked_s is not None:
+            most = self._patience_now / _PART
+            self.silent_s += max(0.0, min(began_s - self._looked_s, most))
+        self._looked_s = ended_s
+        newest = leader if _is_newer(leader, self._seen.leader) else self._seen.leader
+        self._seen = LeaderSeen(max(seen.step, self._seen.step), newest)
+        if leader is not None and leader.role == "leads":
+            self._lived.add(leader.token)
+        return self._verdict()
+
+    def _is_sign(self, seen: LeaderSeen) -> bool:
+        return seen.step > self._seen.step or _is_newer(seen.leader, self._seen.leader)
+
+    @property
+    def _patience_now(self) -> float:
+        leader = self._seen.leader
+        own = 0.0 if leader is None else _PERIODS * leader.period_us / 1e6
+        return max(self._patience_s, own)
+
+    def _verdict(self) -> Verdict:
+        leader = self._seen.leader
+        silent: Verdict = "gone" if self.silent_s >= self._patience_now else "lives"
+        if leader is None or leader.role != "ended" or leader.why.startswith(HANDED_OVER):
+            return silent
+        on_purpose = leader.why.partition(" ")[0] in ENDS and leader.token in self._lived
+        return "ended" if on_purpose else "gone"
+
+
+def _is_newer(beat: Beat | None, before: Beat | None) -> bool:
+    """Return whether a heartbeat is newer than another. A list may lag and show old ones."""
+    if beat is None or before is None:
+        return beat is not None
+    if beat.token != before.token:
+        return beat.epoch > before.epoch
+    return beat.counter > before.counter

@@ -1,0 +1,154 @@
+"""How a computation keys the streams that it reads: by columns, the producer's key, or a salt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from headrace.errors import PipelineError
+from headrace.keyspace.hashing import key_type_problem
+from headrace.pipeline.streams import Stream
+
+#: The key with which a consumer keeps the producer's key.
+KEY = "key"
+
+
+class Salt(msgspec.Struct, frozen=True):
+    """A part of a key that is computed from the record: a number in [0, ``parts``), evenly spread.
+
+    Use it for a key with more records than one worker can take. ``keys={hits: ("page", Salt(16))}``
+    divides each page's records among sixteen keys. Their results are then combined by page; see
+    :func:`headrace.ops.two_phase`. The number depends only on the record's event time and the
+    columns ``by``. So it is the same however often the record is read.
+
+    Args:
+        parts: the number of keys into which each key is divided.
+        by: columns that differ between records of one time.
+    """
+
+    parts: int
+    by: tuple[str, ...] = ()
+
+
+KeyPartSpec = str | Salt
+KeySpec = str | Sequence[KeyPartSpec]
+
+
+def check_keys(keys: object, reader: str) -> None:
+    """Check that keys are given for each stream.
+
+    Raises:
+        PipelineError: if they are not.
+    """
+    if not isinstance(keys, Mapping):
+        raise PipelineError(
+            f"computation {reader!r}: keys={keys!r} says of no stream what its key is",
+            remedy='give a dict of stream → column: keys={stream: "user"}',
+        )
+
+
+def key_of(
+    stream: Stream, spec: KeySpec, reader: str
+) -> tuple[tuple[KeyPartSpec, ...] | None, tuple[pa.Field, ...]]:
+    """Return the columns by which a reader keys a stream, and the parts of that key.
+
+    The columns are None if the stream keeps the producer's key.
+
+    Raises:
+        PipelineError: if the stream cannot be keyed in this way.
+    """
+    columns = _parts(spec, stream, reader)
+    schema = stream.values.schema
+    if columns == (KEY,) and KEY not in schema.names and stream.key_fields:
+        return None, stream.key_fields
+    fields = []
+    for column in columns:
+        if isinstance(column, Salt):
+            if not isinstance(column.parts, int) or column.parts < 1:
+                raise PipelineError(f"computation {reader!r}: a salt has at least one part")
+            for name in column.by:
+                _key_field(stream, name, reader)
+            fields.append(pa.field("salt", pa.int64(), nullable=False))
+        else:
+            fields.append(_key_field(stream, column, reader))
+    if not fields:
+        raise PipelineError(f"computation {reader!r}: the key of {stream.name!r} has no column")
+    return columns, tuple(fields)
+
+
+def _parts(spec: KeySpec, stream: Stream, reader: str) -> tuple[KeyPartSpec, ...]:
+    """Return the parts of a key as given, after a check that they are columns or salts."""
+    parts: tuple[object, ...] = ()
+    if isinstance(spec, str):
+        parts = (spec,)
+    elif isinstance(spec, Iterable):
+        parts = tuple(spec)
+    columns = tuple(part for part in parts if isinstance(part, str | Salt))
+    if columns == parts and isinstance(spec, Iterable):
+        return columns
+    raise PipelineError(
+        f"computation {reader!r}: the key of {stream.name!r} is {spec!r}, which names no columns",
+        remedy='name a column, or a tuple of them: keys={stream: "user"}; what is computed first becomes a '
+        "field of what a computation before this one emits",
+    )
+
+
+def _key_field(stream: Stream, column: str, reader: str) -> pa.Field:
+    """Return a column as part of a key.
+
+    Raises:
+        PipelineError: if the stream does not have the column, or it cannot be part of a key.
+    """
+    schema = stream.values.schema
+    if column not in schema.names:
+        raise PipelineError(
+            f"computation {reader!r} keys stream {stream.name!r} by {column!r}, "
+            "which it does not have",
+            remedy=f"its columns are: {', '.join(schema.names)}",
+        )
+    field = schema.field(column)
+    problem = key_type_problem(field.type)
+    if problem:
+        raise PipelineError(
+            f"computation {reader!r} keys stream {stream.name!r} by {column!r}: {problem}"
+        )
+    return pa.field(column, _stored_key_type(field.type), nullable=False)
+
+
+def _stored_key_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which keys of this type are stored, whatever their width outside."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_uint64(kind):
+        return kind
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC")
+    return kind
+
+
+def common_key(
+    keys: list[tuple[pa.Field, ...]], inputs: list[Stream], reader: str
+) -> tuple[pa.Field, ...]:
+    """Return the parts of the one key by which a computation reads all its inputs.
+
+    Raises:
+        PipelineError: if its inputs have keys of different types.
+    """
+    first = [field.type for field in keys[0]]
+    for fields, stream in zip(keys[1:], inputs[1:], strict=True):
+        if [field.type for field in fields] != first:
+            raise PipelineError(
+                f"computation {reader!r} has keys of different types: "
+                f"{[str(kind) for kind in first]} in {inputs[0].name!r}, "
+                f"{[str(field.type) for field in fields]} in {stream.name!r}",
+                remedy="a computation has one key type; convert the column of one stream",
+            )
+    return tuple(pa.field(f"key{i}", kind, nullable=False) for i, kind in enumerate(first))

@@ -1,0 +1,1 @@
+"""What driver and tasks exchange: plans, parcels between tasks, and reports."""

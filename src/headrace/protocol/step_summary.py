@@ -1,0 +1,37 @@
+"""The summary of a step that listeners receive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.ledger.head import Head
+
+
+class StepSummary(msgspec.Struct, frozen=True):
+    """What a step did, for progress, metrics and benchmarks.
+
+    Attributes:
+        step: its number.
+        records: records read, over all injectors.
+        seconds: from the start of its attempt to the end of its commit.
+        phases: seconds by phase. Phases of tasks are summed over the tasks.
+        exchange: how records travelled.
+        soft_state: how many tasks found their soft state in each condition: ``hit``, ``caught up``,
+            ``moved``, ``moved, caught up`` or ``cold``.
+        head: the pipeline after it.
+        skipped: records that sources could not read, over all injectors.
+    """
+
+    step: int
+    records: int
+    seconds: float
+    phases: dict[str, float]
+    exchange: str
+    soft_state: dict[str, int]
+    head: Head
+    skipped: int = 0
+
+
+Listener = Callable[[StepSummary], None]

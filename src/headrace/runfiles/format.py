@@ -1,0 +1,465 @@
+"""The format of *runs*: files with what a step changed on one worker, and the slice it wrote whole.
+
+A run is like Heron's blob: one file holds many bins, and each can be found by offset and length.
+Layout of the file::
+
+    block, block, ...        Arrow record batches, cut at bin boundaries
+    footer                   msgpack: for each section its schema, blocks and bins
+    length, checksum, magic  16 + 8 bytes
+
+A *section* belongs to one computation (its state) or one stream (its staged productions).
+
+The manifest names the file with its length and the footer's checksum. The footer holds the
+checksums of the blocks. So any part can be read alone, and is verified before it is used.
+
+Bins are identified by prefix, and readers ask for ranges of hashes. So a split or a merge of bins
+rewrites nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import NOT_DECODED, Damaged, NewerFormat, StateLost
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.layout import HASH_BITS, Layout
+from headrace.keyspace.ranges import MAX_HASH, Ranges
+from headrace.keyspace.stretches import positions
+from headrace.schema.reserved import HASH
+from headrace.storage.arrow_messages import Unreadable, read_batch, read_schema
+from headrace.storage.bounds import FileName, LayerNumber, StepNumber, Whole, WorkerNumber
+from headrace.storage.soft import is_soft
+
+#: Rows of a block: few enough to read a bin without the rest, and enough to be worth a read.
+BLOCK_ROWS = 16_384
+MAGIC = b"HRRUN001"
+FORMAT = 1
+#: Latest time that is noted for a timer. ``MAX_TIME`` stands for "no timer".
+LAST_TIMER = MAX_TIME - 1
+_TRAILER = struct.Struct("<QQ8s")
+#: Files up to this size, in bytes, are read whole. Across a network, reading this much takes about
+#: as long as a call.
+_SMALL_FILE = 1 << 20
+#: How many bytes at a file's end are read first. Usually they include the footer.
+_LAST = 128 << 10
+#: Up to this number of stretches, rows are sliced. More stretches are copied, each column once.
+_FEW_STRETCHES = 64
+
+
+class Block(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of rows that is read as one.
+
+    Attributes:
+        offset, length: its position in the file, in bytes.
+        checksum: the checksum of its bytes.
+        rows: the number of rows.
+        first, last: the lowest and the highest hash.
+    """
+
+    offset: Whole
+    length: Whole
+    checksum: int
+    rows: Whole
+    first: int
+    last: int
+
+
+class BinTable(msgspec.Struct, frozen=True, array_like=True):
+    """The lowest timers of each bin that a section touches, in parallel arrays of NumPy bytes.
+
+    For each time domain, the lowest timer that is set in the bin's rows. It is a lower bound, with
+    which a worker finds due bins without opening them.
+
+    Attributes:
+        starts, bits: the bins, by first hash and length of their prefix.
+        lowest_event, lowest_wall: their lowest timers; ``MAX_TIME`` for none.
+    """
+
+    starts: bytes
+    bits: bytes
+    lowest_event: bytes
+    lowest_wall: bytes
+
+
+class Section(msgspec.Struct, frozen=True, array_like=True):
+    """The footer's entry for one section.
+
+    Attributes:
+        owner: the computation or stream.
+        kind: the kind of section; see :mod:`headrace.runfiles.sections`.
+        schema: the Arrow schema of its rows.
+        blocks: its blocks, in order.
+        bins: the lowest timers of its bins.
+    """
+
+    owner: str
+    kind: str
+    schema: bytes
+    blocks: list[Block]
+    bins: BinTable | None  # None if no row can be due
+
+
+class Footer(msgspec.Struct, frozen=True, array_like=True):
+    """The table of contents of a run file."""
+
+    format: int
+    sections: list[Section]
+
+
+#: Created once, before threads are started. If several threads decode a type for the first time,
+#: msgspec 0.22 ends the process with a segmentation fault.
+_footers = msgspec.msgpack.Decoder(Footer)
+
+
+class FileRef(msgspec.Struct, frozen=True):
+    """A file that a manifest names.
+
+    Attributes:
+        name: its exact name in the store.
+        length: its length in bytes.
+        checksum: the checksum of its footer, as 16 hexadecimal digits. The footer vouches for the
+            rest.
+        step: the step whose changes it holds. Its slice is whole as of that step.
+        layer, worker: the layer and worker that wrote it.
+        owners: the computations whose state it holds.
+        layout: the lineage of the layout under which it was written; see ``LayoutNow``.
+    """
+
+    name: FileName
+    length: Whole
+    checksum: str
+    step: StepNumber
+    layer: LayerNumber
+    worker: WorkerNumber
+    owners: list[str]
+    layout: str
+
+
+class RunPart(msgspec.Struct):
+    """A section to be written: rows sorted by hash, and timers by row.
+
+    Attributes:
+        owner: the computation or stream.
+        kind: the kind of section.
+        batch: the rows.
+        timer_rows: the rows that set a timer, with its time.
+    """
+
+    owner: str
+    kind: str
+    batch: Any
+    timer_rows: Any = None  # (row indices, times, is_wall) of rows that set a timer
+
+
+def write_run(parts: list[RunPart], layout: Layout) -> tuple[bytes, str]:
+    """Return the bytes of a run file, and the checksum of its footer."""
+    chunks: list[bytes | pa.Buffer] = []
+    offset = 0
+    sections: list[Section] = []
+    for part in parts:
+        section, blocks = _section(part, layout, offset)
+        sections.append(section)
+        chunks.extend(blocks)
+        offset += sum(len(block) for block in blocks)
+    footer = msgspec.msgpack.encode(Footer(FORMAT, sections))
+    checksum = xxhash.xxh3_64_intdigest(footer)
+    chunks += [footer, _TRAILER.pack(len(footer), checksum, MAGIC)]
+    return b"".join(chunks), f"{checksum:016x}"
+
+
+def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[pa.Buffer]]:
+    batch: pa.RecordBatch = part.batch
+    hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
+    index = layout.bins_of(hashes)
+    edges = np.flatnonzero(np.diff(index, prepend=-1)).astype(np.uint32)
+    bins = None
+    if part.timer_rows is not None and len(part.timer_rows[0]):
+        bins = _bin_table(index, edges, part.timer_rows, layout)
+    blocks: list[Block] = []
+    buffers: list[pa.Buffer] = []
+    for first, last in _block_edges(edges, len(hashes)):
+        buffer = batch.slice(first, last - first).serialize()
+        blocks.append(
+            Block(
+                offset, len(buffer), xxhash.xxh3_64_intdigest(buffer), last - first,
+                int(hashes[first]), int(hashes[last - 1]),
+            )
+        )  # fmt: skip
+        offset += len(buffer)
+        buffers.append(buffer)
+    schema = batch.schema.serialize().to_pybytes()
+    return Section(part.owner, part.kind, schema, blocks, bins), buffers
+
+
+def _block_edges(bin_rows: npt.NDArray[np.uint32], rows: int) -> list[tuple[int, int]]:
+    """Cut rows into blocks at the first bin boundary after each ``BLOCK_ROWS`` rows."""
+    edges = [0]
+    while rows - edges[-1] > BLOCK_ROWS:
+        at = int(np.searchsorted(bin_rows, edges[-1] + BLOCK_ROWS))
+        edges.append(int(bin_rows[at]) if at < len(bin_rows) else rows)
+    if edges[-1] < rows:
+        edges.append(rows)
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _bin_table(
+    index: npt.NDArray[np.int64], first: npt.NDArray[np.uint32], timer_rows: Any, layout: Layout
+) -> BinTable:
+    touched = index[first]
+    lowest = np.full((2, len(first)), MAX_TIME, dtype=np.int64)
+    rows, times, is_wall = timer_rows
+    times = np.minimum(times, LAST_TIMER)
+    at = np.searchsorted(first, rows, side="right") - 1
+    np.minimum.at(lowest, (is_wall.astype(np.int64), at), times)
+    return BinTable(
+        layout.starts[touched].tobytes(), layout.bits[touched].tobytes(),
+        lowest[0].tobytes(), lowest[1].tobytes(),
+    )  # fmt: skip
+
+
+class LowestTimers(msgspec.Struct, frozen=True):
+    """The lowest timers of a section's bins, with the first and last hash of each bin."""
+
+    starts: Any
+    ends: Any
+    event: Any
+    wall: Any
+
+
+class RunReader:
+    """Reads parts of one run file, and verifies all it reads. The file is opened on first use.
+
+    Args:
+        read: ``(name, offset, length) -> bytes``, such as ``store.read``.
+        ref: the file, as the manifest names it.
+    """
+
+    def __init__(self, read: Callable[[str, int, int], bytes], ref: FileRef) -> None:
+        self._read = read
+        self.ref = ref
+        self._whole: bytes | None = None
+        self._opened: dict[tuple[str, str], Section] | None = None
+        self._schemas: dict[tuple[str, str], pa.Schema] = {}
+
+    @property
+    def _sections(self) -> dict[tuple[str, str], Section]:
+        # Not a cached_property: before Python 3.12 it holds one lock for all instances. Files would
+        # be opened one after another, and steps would wait for reading ahead.
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> dict[tuple[str, str], Section]:
+        if self.ref.length <= _SMALL_FILE:
+            self._whole = self._read(self.ref.name, 0, self.ref.length)
+            self._check(len(self._whole) == self.ref.length, "it is shorter than it was written")
+        return self._load_footer()
+
+    def open(self) -> None:
+        """Read the footer, or a small file whole.
+
+        Raises:
+            NotFound: if the file does not exist (any longer).
+            Damaged: if its content is not what was written.
+            StateLost: if a soft file is damaged.
+            NewerFormat: if a newer version of Headrace wrote it.
+        """
+        _ = self._sections
+
+    def _check(self, good: bool, what: str) -> None:
+        if not good and is_soft(self.ref.name):
+            raise StateLost(f"{self.ref.name} is damaged: {what}")
+        if not good:
+            raise Damaged(
+                f"{self.ref.name} is damaged: {what}",
+                place=f"step {self.ref.step}, worker {self.ref.worker}",
+                remedy="restore the file from a copy of the storage; nothing was computed with it",
+            )
+
+    def _bytes(self, offset: int, length: int) -> bytes:
+        if self._whole is not None:
+            return self._whole[offset : offset + length]
+        return self._read(self.ref.name, offset, length)
+
+    def _load_footer(self) -> dict[tuple[str, str], Section]:
+        end = self.ref.length - _TRAILER.size
+        self._check(end > 0, "it has no trailer")
+        last = self._bytes(max(0, self.ref.length - _LAST), min(self.ref.length, _LAST))
+        trailer = last[-_TRAILER.size :]
+        self._check(len(last) == min(self.ref.length, _LAST), "its trailer is cut off")
+        length, checksum, magic = _TRAILER.unpack(trailer)
+        self._check(magic == MAGIC and 0 < length <= end, "its trailer is not one")
+        begin = len(last) - _TRAILER.size - length
+        footer = self._bytes(end - length, length) if begin < 0 else last[begin : -_TRAILER.size]
+        good = xxhash.xxh3_64_intdigest(footer) == checksum
+        self._check(good and f"{checksum:016x}" == self.ref.checksum, "its footer has changed")
+        try:
+            decoded = _footers.decode(footer)
+        except NOT_DECODED:
+            self._check(False, "its footer is none")
+            raise
+        if decoded.format > FORMAT:
+            raise NewerFormat(
+                f"{self.ref.name} has format {decoded.format}; this version reads up to {FORMAT}",
+                place=self.ref.name,
+                remedy="run the version of Headrace that wrote it, or a newer one",
+            )
+        self._check(_fits(decoded, end - length), "its footer does not fit the file")
+        return {(section.owner, section.kind): section for section in decoded.sections}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its footer has been read."""
+        return self._opened is not None
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the whole file has been read."""
+        return self._whole is not None
+
+    @property
+    def opening_bytes(self) -> int:
+        """About how many bytes are read when it is opened."""
+        return min(self.ref.length, _SMALL_FILE)
+
+    def kinds_of(self, owner: str) -> list[str]:
+        """Return the kinds of sections that an owner has in this file."""
+        return [kind for name, kind in self._sections if name == owner]
+
+    @property
+    def sections(self) -> list[Section]:
+        """The footer's entries for all sections, in the order of the file."""
+        return list(self._sections.values())
+
+    def schema(self, owner: str, kind: str) -> pa.Schema | None:
+        """Return the columns of a section, or None if the file does not have it."""
+        section = self._sections.get((owner, kind))
+        return None if section is None else self._schema(section)
+
+    def block(self, section: Section, block: Block) -> pa.RecordBatch:
+        """Return the rows of one block of a section."""
+        return self._block(block, self._schema(section))
+
+    def section(self, owner: str, kind: str) -> Section | None:
+        """Return the footer's entry for a section, or None."""
+        return self._sections.get((owner, kind))
+
+    def rows(self, owner: str, kind: str, first: int, last: int) -> pa.Table | None:
+        """Return the rows whose hash is in [first, last], or None if there are none."""
+        return self.rows_in(owner, kind, Ranges.of([(first, last)]))
+
+    def rows_in(self, owner: str, kind: str, ranges: Ranges) -> pa.Table | None:
+        """Return the rows whose hash is in some ranges, or None if there are none.
+
+        Each block that a range touches is read once, whatever the number of ranges.
+        """
+        section = self._sections.get((owner, kind)) if len(ranges) else None
+        if section is None:
+            return None
+        schema = self._schema(section)
+        edges = np.array([(block.first, block.last) for block in section.blocks], dtype=np.uint64)
+        edges = edges.reshape(-1, 2)
+        touched = np.flatnonzero(ranges.overlapping(edges[:, 0], edges[:, 1])).tolist()
+        batches = [self._block(section.blocks[number], schema) for number in touched]
+        found = [part for batch in batches for part in inside(batch, ranges)]
+        return pa.Table.from_batches(found, schema) if found else None
+
+    def lowest_timers(self, owner: str, kind: str) -> LowestTimers | None:
+        """Return the lowest timers of each bin without reading a row. None if no row can be due."""
+        section = self._sections.get((owner, kind))
+        if section is None or section.bins is None:
+            return None
+        starts = np.frombuffer(section.bins.starts, dtype=np.uint64)
+        bits = np.frombuffer(section.bins.bits, dtype=np.uint8).astype(np.uint64)
+        width = np.where(bits == 0, np.uint64(0), np.uint64(1) << (np.uint64(64) - bits))
+        return LowestTimers(
+            starts=starts,
+            ends=starts + width - np.uint64(1),
+            event=np.frombuffer(section.bins.lowest_event, dtype=np.int64),
+            wall=np.frombuffer(section.bins.lowest_wall, dtype=np.int64),
+        )
+
+    def _schema(self, section: Section) -> pa.Schema:
+        at = (section.owner, section.kind)
+        if at not in self._schemas:
+            try:
+                self._schemas[at] = read_schema(section.schema)
+            except Unreadable as error:
+                self._check(False, f"the columns of {section.owner!r} are none: {error}")
+        return self._schemas[at]
+
+    def _block(self, block: Block, schema: pa.Schema) -> pa.RecordBatch:
+        data = self._bytes(block.offset, block.length)
+        good = len(data) == block.length and xxhash.xxh3_64_intdigest(data) == block.checksum
+        self._check(good, f"the block at byte {block.offset} has changed")
+        try:
+            # (what is on the host is this application's own)
+            batch = read_batch(data, schema, full=not is_soft(self.ref.name))
+        except Unreadable as error:
+            self._check(False, f"the block at byte {block.offset} is no Arrow data: {error}")
+            raise
+        good = batch.num_rows == block.rows and _has_hashes(batch)
+        self._check(good, f"the block at byte {block.offset} has other rows than its footer says")
+        return batch
+
+
+def _fits(footer: Footer, end: int) -> bool:
+    """Return whether blocks follow each other before the footer, and bin tables are complete."""
+    at = 0
+    for section in footer.sections:
+        for block in section.blocks:
+            if block.offset < at or block.length > end - block.offset:
+                return False
+            if not 0 <= block.first <= block.last <= MAX_HASH:
+                return False
+            at = block.offset + block.length
+        if section.bins is not None and not _is_whole(section.bins):
+            return False
+    return True
+
+
+def _is_whole(bins: BinTable) -> bool:
+    count = len(bins.bits)
+    columns = (bins.starts, bins.lowest_event, bins.lowest_wall)
+    deepest = max(bins.bits, default=0)
+    return deepest <= HASH_BITS and all(len(column) == 8 * count for column in columns)
+
+
+def _has_hashes(batch: pa.RecordBatch) -> bool:
+    """Return whether a batch has exactly one column of hashes, without nulls."""
+    at = batch.schema.get_all_field_indices(HASH)
+    if len(at) != 1:
+        return False
+    column = batch.column(at[0])
+    return column.type == pa.uint64() and not column.null_count
+
+
+def inside(rows: pa.RecordBatch, ranges: Ranges) -> list[pa.RecordBatch]:
+    """Return the rows whose hash is in some ranges, in their order. Other rows are not looked at.
+
+    Args:
+        rows: rows sorted by hash.
+        ranges: the hashes.
+    """
+    hashes = rows.column(HASH).to_numpy(zero_copy_only=False)
+    begins = np.searchsorted(hashes, ranges.firsts, side="left")
+    ends = np.searchsorted(hashes, ranges.lasts, side="right")
+    some = np.flatnonzero(ends > begins)
+    if not len(some):
+        return []
+    begins, ends = begins[some], ends[some]
+    apart = np.flatnonzero(begins[1:] != ends[:-1])
+    if len(apart) < _FEW_STRETCHES:
+        stretches = zip(
+            begins[[0, *(apart + 1)]].tolist(), ends[[*apart, -1]].tolist(), strict=True
+        )
+        return [rows.slice(begin, end - begin) for begin, end in stretches]
+    return [rows.take(pa.array(positions(begins, ends - begins)))]

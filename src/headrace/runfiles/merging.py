@@ -1,0 +1,379 @@
+"""The files of a worker's state, merged: slices that are whole as of a step, and later changes.
+
+Files are read lazily, and only for hashes of which nothing newer has all rows. Their rows are
+merged in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.hashing import hash_is_key, words_of
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ordering import order_by_hash
+from headrace.keyspace.ranges import Ranges
+from headrace.runfiles.format import Block, LowestTimers, RunReader
+from headrace.runfiles.sections import as_one, deleted, identity_of, is_whole, whole_section
+from headrace.schema.reserved import HASH
+
+#: Calls a function for each item, perhaps for several at once; see
+#: ``storage.reading.Reading.each``.
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+_SEQUENCE = "sequence"
+_NEVER = -1
+#: A step, and rows as of that step.
+Dated = tuple[int, pa.Table]
+
+
+class SlicePart(msgspec.Struct, frozen=True):
+    """A hash range and the files that hold all of its rows as of a step.
+
+    Attributes:
+        first, last: the range.
+        as_of: the step.
+        readers: the files; none if the range was empty.
+    """
+
+    first: int
+    last: int
+    as_of: int
+    readers: list[RunReader]
+
+
+class _Wanted(NamedTuple):
+    """The rows of a file that count; see :meth:`RunReader.rows_in`.
+
+    Attributes:
+        step: the step that they are of.
+        reader: the file.
+        kind: the section in the file.
+        ranges: the hashes of the rows.
+    """
+
+    step: int
+    reader: RunReader
+    kind: str
+    ranges: Ranges
+
+
+class StateSources:
+    """The files that hold one computation's state, newest last.
+
+    Args:
+        owner: the computation's name.
+        slices: disjoint hash ranges, ascending, each whole as of a step.
+        runs: files with the changes of single steps, in ascending order of steps.
+        extents: for each run, the hashes of which its rows count, or None for all. A run is only
+            opened for these.
+        each: reads several files. A bin is waited for as long as this takes.
+
+    Attributes:
+        each: as given.
+    """
+
+    def __init__(
+        self, owner: str, slices: Sequence[SlicePart], runs: Sequence[RunReader],
+        extents: Sequence[Ranges | None] | None = None, each: Each = map,
+    ) -> None:  # fmt: skip
+        self.each = each
+        self.owner = owner
+        self.slices = slices
+        self.runs = runs
+        self.extents = extents if extents is not None else [None] * len(runs)
+        self._covered = Ranges.of((part.first, part.last) for part in slices)
+        self._as_of = np.array([part.as_of for part in slices], dtype=np.int64)
+
+    def with_run(self, reader: RunReader) -> StateSources:
+        """Return these files with a newest run added, unless it is one of them."""
+        if any(run.ref.name == reader.ref.name for run in self.runs):
+            return self
+        runs, extents = [*self.runs, reader], [*self.extents, None]
+        return StateSources(self.owner, self.slices, runs, extents, self.each)
+
+    def with_runs(self, runs: Sequence[tuple[RunReader, Ranges | None]]) -> StateSources:
+        """Return these slices with other runs, each with the hashes of which its rows count."""
+        readers, extents = [run for run, _ in runs], [extent for _, extent in runs]
+        return StateSources(self.owner, self.slices, readers, extents, self.each)
+
+    def nbytes_in(self, ranges: Ranges) -> int:
+        """Return the total length of the files that may have rows of some hashes, in bytes."""
+        refs = {reader.ref.name: reader.ref.length for reader in self.readers_in(ranges)}
+        return sum(refs.values())
+
+    def readers_in(self, ranges: Ranges) -> Iterator[RunReader]:
+        """Yield the files that may have rows of some hashes. A file may occur more than once."""
+        yield from self.slices_in(ranges)
+        yield from self.runs_in(ranges)
+
+    def _open(self, ranges: Ranges) -> None:
+        """Open the files that may have rows of some hashes."""
+        self._open_all(self.readers_in(ranges))
+
+    def _open_all(self, readers: Iterable[RunReader]) -> None:
+        closed = {reader.ref.name: reader for reader in readers if not reader.is_open}
+        each = self.each if len(closed) > 1 else map
+        list(each(RunReader.open, closed.values()))
+
+    def slices_in(self, ranges: Ranges) -> Iterator[RunReader]:
+        """Yield the files of slices that may have rows of some hashes."""
+        overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
+        for number in np.flatnonzero(overlap).tolist():
+            yield from self.slices[number].readers
+
+    def runs_in(self, ranges: Ranges) -> Iterator[RunReader]:
+        """Yield the runs that may have rows of some hashes."""
+        know = _Overlaps(ranges)
+        for reader, extent in zip(self.runs, self.extents, strict=True):
+            if know.overlap(extent):
+                yield reader
+
+    def blocks_in(self, ranges: Ranges, sections: Iterable[str]) -> Iterator[Block]:
+        """Yield the blocks of some sections in the files that may have rows of some hashes."""
+        wanted = set(sections)
+        for reader, section, kind in self._sections(ranges):
+            found = reader.section(self.owner, kind) if section in wanted else None
+            yield from found.blocks if found is not None else ()
+
+    @property
+    def sections(self) -> list[str]:
+        """The sections of state in any of the files, including those that no code declares now."""
+        every = self._sections(Ranges.everything())
+        return sorted({kind for _, kind, _ in every if not is_whole(kind)})
+
+    def _sections(self, ranges: Ranges) -> Iterable[tuple[RunReader, str, str]]:
+        """Yield (file, section's name in state, its name in the file) for each relevant section."""
+        overlap = ranges.overlapping(self._covered.firsts, self._covered.lasts)
+        for number in np.flatnonzero(overlap).tolist():
+            for reader in self.slices[number].readers:
+                for kind in reader.kinds_of(self.owner):
+                    if is_whole(kind):
+                        yield reader, kind.removeprefix(whole_section("")), kind
+        for reader in self.runs_in(ranges):
+            for kind in reader.kinds_of(self.owner):
+                if not is_whole(kind):
+                    yield reader, kind, kind
+
+    def rows(self, section: str, ranges: Ranges, newer: Sequence[Dated] = ()) -> pa.Table | None:
+        """Return the live rows of some hashes, sorted by hash, or None if there are none.
+
+        Args:
+            section: the section of state.
+            ranges: the hashes.
+            newer: further changes, (step, rows), newer than all files.
+        """
+        return merge([*self._tables(section, ranges), *newer])
+
+    def changes(self, section: str, ranges: Ranges) -> pa.Table | None:
+        """Return the newest rows of some hashes, including deletions, sorted by hash, or None."""
+        dated = self._tables(section, ranges)
+        return newest(dated) if dated else None
+
+    def _tables(self, section: str, ranges: Ranges) -> list[Dated]:
+        """Return (step, rows) of each file, without rows that a newer slice has."""
+        return self.tables_of([section], ranges)[0]
+
+    def tables_of(self, sections: Sequence[str], ranges: Ranges) -> list[list[Dated]]:
+        """Return (step, rows) of each file, for several sections.
+
+        All files are read side by side.
+        """
+        wanted = [(at, of) for at, name in enumerate(sections) for of in self._wanted(name, ranges)]
+        # Open each file once, before sections are read side by side: each of them would open it.
+        self._open_all(of.reader for _, of in wanted)
+        at_hand = [of.reader.is_in_memory for _, of in wanted]
+        away = [of for (_, of), here in zip(wanted, at_hand, strict=True) if not here]
+        each = self.each if len(away) > 1 else map
+        read = iter(each(self._rows_of, away))
+        found: list[list[Dated]] = [[] for _ in sections]
+        for (at, of), here in zip(wanted, at_hand, strict=True):
+            table = self._rows_of(of) if here else next(read)
+            if table is not None:
+                found[at].append((of.step, table))
+        return found
+
+    def _rows_of(self, wanted: _Wanted) -> pa.Table | None:
+        return wanted.reader.rows_in(self.owner, wanted.kind, wanted.ranges)
+
+    def _wanted(self, section: str, ranges: Ranges) -> Iterable[_Wanted]:
+        """Yield which rows are to be read from which files. Opens no file."""
+        pieces = ranges.cut_at(np.concatenate([self._covered.firsts, self._covered.lasts + _ONE]))
+        part_of = np.searchsorted(self._covered.firsts, pieces.firsts, side="right") - 1
+        inside = self._covered.contain(pieces.firsts)
+        as_of = np.full(len(pieces), _NEVER, dtype=np.int64)
+        as_of[inside] = self._as_of[part_of[inside]]
+        whole = whole_section(section)
+        for number in np.unique(part_of[inside]).tolist():
+            part = self.slices[number]
+            wanted = pieces.where(inside & (part_of == number))
+            for reader in part.readers:
+                yield _Wanted(part.as_of, reader, whole, wanted)
+        order = np.sort(as_of)
+        older, wanted, know = 0, pieces, _Overlaps(pieces)
+        for reader, extent in zip(self.runs, self.extents, strict=True):
+            step = reader.ref.step
+            # The number of pieces to which this run adds something.
+            count = int(np.searchsorted(order, step))
+            if count != older:
+                older, wanted = count, pieces.where(as_of < step)
+                know = _Overlaps(wanted)
+            if count and know.overlap(extent):
+                yield _Wanted(step, reader, section, know.within(extent))
+
+    def lowest_timers(
+        self, layout: Layout, ranges: Ranges
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return lower bounds of each bin's timers (event, wall), from the footers alone.
+
+        Args:
+            layout: the bins.
+            ranges: the hashes of interest. Only files that may have rows of them are opened.
+        """
+        event = np.full(len(layout), MAX_TIME, dtype=np.int64)
+        wall = event.copy()
+        self._open(ranges)
+        for reader, _, kind in self._sections(ranges):
+            facts = reader.lowest_timers(self.owner, kind)
+            if facts is not None:
+                lower_by_facts({EVENT_TIME: event, WALL_TIME: wall}, layout, facts)
+        return event, wall
+
+
+def rows_of(
+    sources: StateSources, sections: Iterable[str], ranges: Ranges
+) -> list[tuple[str, pa.Table]]:
+    """Return the live rows of some hashes, by section; see :meth:`StateSources.rows`."""
+    names = list(sections)
+    found = zip(names, map(merge, sources.tables_of(names, ranges)), strict=True)
+    return [(section, table) for section, table in found if table is not None]
+
+
+class _Overlaps:
+    """Caches what extents have in common with some ranges.
+
+    Runs of one worker share their extents.
+    """
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+        self._overlap: dict[int, bool] = {}
+        self._common: dict[int, Ranges] = {}
+
+    def overlap(self, extent: Ranges | None) -> bool:
+        """Return whether an extent (None for all hashes) overlaps the ranges."""
+        if extent is None:
+            return True
+        at = id(extent)
+        if at not in self._overlap:
+            found = self._ranges.overlapping(extent.firsts, extent.lasts)
+            self._overlap[at] = bool(found.any())
+        return self._overlap[at]
+
+    def within(self, extent: Ranges | None) -> Ranges:
+        """Return the hashes of the ranges that are in an extent (None for all hashes)."""
+        if extent is None:
+            return self._ranges
+        at = id(extent)
+        if at not in self._common:
+            self._common[at] = self._ranges.within(extent)
+        return self._common[at]
+
+
+def lower_by_facts(
+    lowest: Mapping[TimeDomain, npt.NDArray[np.int64]], layout: Layout, facts: LowestTimers
+) -> None:
+    """Lower each bin's bounds, by domain, to the lowest timers in a file's footer.
+
+    The bins in the footer are those of the time when the file was written.
+    """
+    first, last = layout.bins_of(facts.starts), layout.bins_of(facts.ends)
+    for domain, times in ((EVENT_TIME, facts.event), (WALL_TIME, facts.wall)):
+        bounds = lowest[domain]
+        np.minimum.at(bounds, first, times)
+        for at in np.flatnonzero(last > first):  # bins that have been split since
+            part = bounds[first[at] : last[at] + 1]
+            np.minimum(part, times[at], out=part)
+
+
+_ONE = np.uint64(1)
+
+
+def merge(dated: Iterable[Dated]) -> pa.Table | None:
+    """Return the newest row of each identity, without deleted rows, sorted by hash.
+
+    Args:
+        dated: (step, rows), in any order.
+    """
+    parts = list(dated)
+    if not parts:
+        return None
+    table, superseded = _in_order(parts)
+    live = ~superseded & ~deleted(table)
+    if not live.all():
+        table = table.filter(pa.array(live))
+    return table if table.num_rows else None
+
+
+def newest(dated: Iterable[Dated]) -> pa.Table:
+    """Return the newest row of each identity, including deletions, sorted by hash.
+
+    Args:
+        dated: (step, rows), in any order; at least one.
+    """
+    table, superseded = _in_order(list(dated))
+    return table.filter(pa.array(~superseded)) if superseded.any() else table
+
+
+def _in_order(dated: list[Dated]) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """Return all rows sorted by hash, and which of them have a newer row of their identity."""
+    parts = sorted(dated, key=lambda part: part[0])
+    table = as_one([table for _, table in parts])
+    identity = identity_of(table.schema)
+    key = [name for name in identity if name != HASH]
+    told_apart = hash_is_key([table.schema.field(name).type for name in key])
+    sorted_ = _by_hash(table, key[0]) if told_apart else None
+    return sorted_ or _by_identity(table, parts, identity)
+
+
+def _by_hash(table: pa.Table, key: str) -> tuple[pa.Table, npt.NDArray[np.bool_]] | None:
+    """Sort rows by hash and step, and find those that have a newer row of their hash.
+
+    The rows must ascend by step.
+
+    Returns:
+        None if two keys share a hash. That may happen in a group, where hashes lack some bits.
+    """
+    hashes = table.column(HASH).to_numpy()
+    if (hashes[1:] < hashes[:-1]).any():
+        order = order_by_hash(hashes)
+        table, hashes = table.take(pa.array(order)), hashes[order]
+    same = hashes[1:] == hashes[:-1]
+    if same.any():
+        words = words_of(table.column(key).combine_chunks())
+        if (same & (words[1:] != words[:-1])).any():
+            return None
+    return table, np.append(same, False)
+
+
+def _by_identity(
+    table: pa.Table, parts: list[Dated], identity: list[str]
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """Sort rows by identity and step, and find those that have a newer row of their identity."""
+    steps = np.repeat([step for step, _ in parts], [rows.num_rows for _, rows in parts])
+    table = table.append_column(_SEQUENCE, pa.array(steps))
+    order = [(name, "ascending") for name in [*identity, _SEQUENCE]]
+    table = table.take(pc.sort_indices(table, sort_keys=order)).combine_chunks()
+    superseded = np.ones(max(table.num_rows - 1, 0), dtype=bool)
+    for name in identity:
+        column = table.column(name)
+        superseded &= pc.equal(column[:-1], column[1:]).to_numpy(zero_copy_only=False)
+    return table.drop_columns([_SEQUENCE]), np.append(superseded, False)

@@ -1,0 +1,1 @@
+"""The ids of records that were seen before."""

@@ -1,0 +1,1 @@
+"""State of per-record computations, whose handlers see one key at a time."""

@@ -1,0 +1,887 @@
+"""The soft state of a per-record computation on one worker: keys, their cells, and their timers.
+
+The work of a step is proportional to the keys and bins that it touches, not to those that exist.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.computation.declarations import hold_cell
+from headrace.errors import UserCodeError, ensure
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ordering import order_by_hash
+from headrace.keyspace.ranges import Ranges
+from headrace.pipeline import Node
+from headrace.runfiles.format import LAST_TIMER, RunPart
+from headrace.runfiles.sections import (
+    CELL,
+    CELLS,
+    EXPIRES,
+    EXPIRES_WALL,
+    SUB,
+    VALUE,
+    VERSION,
+    due_rows,
+)
+from headrace.schema import column_to_python
+from headrace.schema.codecs import StateCodec
+from headrace.schema.map_keys import MapKeyCodec
+from headrace.schema.reserved import HASH
+from headrace.state.bins import BinnedState
+from headrace.state.keyed.cells import KeyCells, Waiting
+from headrace.state.keyed.expiring import (
+    NEVER,
+    Clocks,
+    ExpiringContent,
+    ExpiringList,
+    ExpiringMap,
+    ExpiringValue,
+    Lifetime,
+)
+from headrace.state.keyed.handles import (
+    MISSING,
+    BoundFrozenValue,
+    BoundHoldingTimer,
+    BoundList,
+    BoundMap,
+    BoundOwningList,
+    BoundOwningMap,
+    BoundTimer,
+    BoundValue,
+    Cursor,
+)
+from headrace.state.relayout import changed_bins
+from headrace.state.upgrading import CellRows, ValueUpgrades
+
+#: A row of the section of cells: hash, key, slot, sub, value (None if deleted). Expiry times are
+#: kept separately, by the row's number.
+CellRow = tuple[int, Any, int, bytes, bytes | None]
+
+_ORDERED = (int, float, str, bytes, bool)
+#: Kinds of cells whose entries are a tag and a time.
+_DATED = ("timer", "hold")
+#: About how many bytes a key with its cells takes in memory, measured with small values.
+KEY_BYTES = 512
+
+
+class CellType:
+    """One declaration of a computation, and how its slot is stored."""
+
+    def __init__(self, slot: int, name: str, declared: Any, place: str) -> None:
+        self.slot = slot
+        self.name = name
+        self.version = declared.version
+        self.upgrades: ValueUpgrades | None = None
+        self.kind: str = declared.kind
+        self.domain: TimeDomain | None = getattr(declared, "domain", None)
+        self.default = getattr(declared, "default", None)
+        #: Whether its values can be changed in place.
+        self.owns = False
+        if self.kind not in _DATED:
+            self.codec = StateCodec(declared.type, declared.codec, place=f"{place}.{name}")
+            self.keep = self.codec.keep
+            self.owns = not self.codec.immutable
+            if declared.version > 1:
+                self.upgrades = ValueUpgrades(
+                    self.codec, declared.version, declared.upgrades,
+                    place=f"computation {place!r}, state {name!r}",
+                )  # fmt: skip
+        if self.kind == "map":
+            self.sub_codec = MapKeyCodec(declared.key_type, place=f"{place}.{name}")
+            natural = declared.key_type in _ORDERED
+            self.order: Callable[[Any], Any] | None = None if natural else self.sub_codec.encode
+        self.ttl_us: int | None = getattr(declared, "ttl_us", None)
+        self.ttl_domain: TimeDomain | None = None
+        self.expiring: ExpiringContent | None = None
+        if self.ttl_us is not None:
+            self.ttl_domain = declared.ttl_domain
+            self.expiring = self._expiring()
+        #: Whether it has times in addition to values: a timer, a hold, or a time to live.
+        self.is_special = self.kind in _DATED or self.expiring is not None
+
+    def _expiring(self) -> ExpiringContent:
+        if self.kind == "map":
+            return ExpiringContent("map", self.codec, self.sub_codec.keep, self.sub_codec.decode)
+        return ExpiringContent(
+            self.kind,
+            self.codec,
+            lambda at: (_index(at), at),
+            lambda sub: int.from_bytes(sub, "big"),
+        )
+
+    def has(self, content: Any) -> bool:
+        """Return whether a slot has content."""
+        if self.kind == "value":
+            return content is not MISSING
+        return content is not None and len(content) > 0
+
+    @property
+    def empty(self) -> Any:
+        """The content of the slot of a key that has none."""
+        return MISSING if self.kind == "value" else None
+
+    def handle(self, cursor: Cursor, clocks: Clocks) -> Any:
+        """Return the handle through which user code sees the slot."""
+        if self.ttl_us is not None and self.ttl_domain is not None:
+            lifetime = Lifetime(self.ttl_us, self.ttl_domain, clocks)
+            if self.kind == "value":
+                return ExpiringValue(cursor, self.slot, self.codec, lifetime, self.default)
+            if self.kind == "map":
+                return ExpiringMap(cursor, self.slot, self.codec, lifetime, self.order)
+            return ExpiringList(cursor, self.slot, self.codec, lifetime)
+        if self.kind == "value":
+            of = BoundFrozenValue if self.codec.immutable else BoundValue
+            return of(cursor, self.slot, self.codec, self.default)
+        if self.kind == "map":
+            of_map = BoundMap if self.codec.immutable else BoundOwningMap
+            return of_map(cursor, self.slot, self.codec, self.order)
+        if self.kind == "list":
+            of_list = BoundList if self.codec.immutable else BoundOwningList
+            return of_list(cursor, self.slot, self.codec)
+        return BoundTimer(cursor, self.slot)
+
+    def changed_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
+        """Return (sub, value) for what was touched in a map or list. A value of None means deleted.
+
+        The slot then holds the values as they were encoded; see ``StateCodec.keep``.
+        """
+        if self.kind == "list":
+            return self._list_rows(content or [], touched)
+        return self._map_rows(content or {}, touched)
+
+    def whole_rows(self, content: Any) -> list[tuple[bytes, bytes]]:
+        """Return (sub, value) for all content of a slot, as it was last kept."""
+        if content is self.empty or (self.kind != "value" and not content):
+            return []
+        if self.kind in _DATED:
+            return [(tag.encode(), _time(time)) for tag, time in content.items()]
+        encode = self.codec.encode_kept
+        if self.kind == "value":
+            return [(b"", encode(content))]
+        if self.kind == "list":
+            return [(_index(position), encode(value)) for position, value in enumerate(content)]
+        return [(self.sub_codec.encode_kept(k), encode(value)) for k, value in content.items()]
+
+    def _map_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
+        rows: list[tuple[bytes, bytes | None]] = []
+        for key in touched:
+            sub, kept_key = self.sub_codec.keep(key)
+            if key not in content:
+                rows.append((sub, None))
+                continue
+            encoded, kept = self.codec.keep(content.pop(key))
+            content[kept_key] = kept
+            rows.append((sub, encoded))
+        return sorted(rows, key=lambda row: row[0])
+
+    def _list_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
+        rows: list[tuple[bytes, bytes | None]] = []
+        for position in touched.among(len(content)):
+            encoded, content[position] = self.codec.keep(content[position])
+            rows.append((_index(position), encoded))
+        return rows + [(_index(at), None) for at in range(len(content), touched.stored)]
+
+    def plain(self, content: Any) -> Any:
+        """Return the content of a slot without expiry times."""
+        return content if self.expiring is None else self.expiring.plain(content)
+
+    def load(self, slots: list[Any], sub: bytes, value: bytes, until: int = NEVER) -> None:
+        """Put a stored row into its slot. Rows of a list must come in ascending order."""
+        if self.expiring is not None:
+            self.expiring.load(slots, self.slot, sub, value, until)
+            return
+        if self.kind == "value":
+            slots[self.slot] = self.codec.decode(value)
+            return
+        content = slots[self.slot]
+        if content is None:
+            content = slots[self.slot] = [] if self.kind == "list" else {}
+        if self.kind == "map":
+            content[self.sub_codec.decode(sub)] = self.codec.decode(value)
+        elif self.kind == "list":
+            ensure(len(content) == int.from_bytes(sub, "big"), "a list in storage has a gap")
+            content.append(self.codec.decode(value))
+        else:
+            content[sub.decode()] = int.from_bytes(value, "little", signed=True)
+
+
+def _keys_of(node: Node, table: pa.Table) -> list[Any]:
+    parts = [
+        column_to_python(table.column(field.name).combine_chunks()) for field in node.key_fields
+    ]
+    return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+
+def _index(position: int) -> bytes:
+    return position.to_bytes(8, "big")
+
+
+def _time(micros: int) -> bytes:
+    return micros.to_bytes(8, "little", signed=True)
+
+
+class TimerQueue:
+    """Keys with pending timers of one domain, or with holds, ordered by their lowest timers.
+
+    A key waits under one time, which is never after its lowest timer. A timer that is set to a
+    later time leaves the queue alone. When the key's time comes, the key is looked at, and waits
+    on. So a timer that every record postpones costs nothing, and the queue is about as long as the
+    number of keys.
+
+    Args:
+        place: the queue's position in ``KeyCells.queued``.
+        slots: the slots of its timers.
+    """
+
+    def __init__(self, place: int, slots: list[int]) -> None:
+        self._place = place
+        self._slots = slots
+        self._heap: list[Waiting] = []
+        self._pushed = 0
+        self._keys = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, time: int, cells: KeyCells) -> None:
+        """Add a key under a timer's time, unless it waits under an earlier one."""
+        queued = cells.queued
+        if queued is None:
+            queued = cells.queued = [None] * _QUEUES
+        before = queued[self._place]
+        if before is None:
+            self._keys += 1
+        elif time >= before[0]:
+            return
+        self._pushed += 1
+        queued[self._place] = entry = (time, self._pushed, cells)
+        heapq.heappush(self._heap, entry)
+        self.tidy()
+
+    def push_lowest(self, cells: KeyCells) -> None:
+        """Add a key under its lowest timer, if it has one."""
+        time = self._lowest_of(cells)
+        if time is not None:
+            self.push(time, cells)
+
+    def lowest_of(self, cells: KeyCells) -> int | None:
+        """Return the lowest pending time of a key, or None."""
+        return self._lowest_of(cells)
+
+    def _lowest_of(self, cells: KeyCells) -> int | None:
+        tags = [tags for slot in self._slots if (tags := cells.slots[slot])]
+        return min([min(times.values()) for times in tags], default=None)
+
+    def _is_stale(self, entry: Waiting) -> bool:
+        queued = entry[2].queued
+        return queued is None or queued[self._place] is not entry
+
+    def forget(self, cells: KeyCells) -> None:
+        """Stop waiting for a key. :meth:`drop_stale` removes its entry."""
+        if cells.queued is not None and cells.queued[self._place] is not None:
+            cells.queued[self._place] = None
+            self._keys -= 1
+
+    def lowest(self) -> int:
+        """Return the lowest pending time, or ``MAX_TIME``."""
+        while self._heap:
+            entry = self._heap[0]
+            if self._is_stale(entry):
+                heapq.heappop(self._heap)
+                continue
+            cells = entry[2]
+            if self._lowest_of(cells) == entry[0]:
+                return entry[0]
+            self.forget(cells)
+            self.push_lowest(cells)
+        return MAX_TIME
+
+    def bound(self) -> int:
+        """Return a lower bound of the pending times, at once.
+
+        Using :meth:`lowest` in each step instead would make timers that are postponed cost
+        something.
+        """
+        return self._heap[0][0] if self._heap else MAX_TIME
+
+    def tidy(self) -> None:
+        """Remove stale entries if most entries are stale."""
+        if len(self._heap) > 2 * self._keys + _FEWEST_STALE:
+            self.drop_stale()
+
+    def drop_stale(self) -> None:
+        """Remove stale entries, which also frees the keys that they refer to."""
+        self._heap = [entry for entry in self._heap if not self._is_stale(entry)]
+        heapq.heapify(self._heap)
+
+    def due_keys(self, until: int) -> list[KeyCells]:
+        """Return the keys with timers up to a time, each once. They no longer wait."""
+        due: list[KeyCells] = []
+        while self._heap and self._heap[0][0] <= until:
+            entry = heapq.heappop(self._heap)
+            if self._is_stale(entry):
+                continue
+            cells = entry[2]
+            self.forget(cells)
+            time = self._lowest_of(cells)
+            if time is not None and time <= until:
+                due.append(cells)
+            elif time is not None:
+                self.push(time, cells)
+        return due
+
+
+class ExpiryQueue(TimerQueue):
+    """Keys with state that expires in one time domain, ordered by their first expiry times.
+
+    Args:
+        place: the queue's position in ``KeyCells.queued``.
+        cells: the states with a time to live in that domain.
+    """
+
+    def __init__(self, place: int, cells: list[CellType]) -> None:
+        super().__init__(place, [cell.slot for cell in cells])
+        self._contents = [(cell.slot, cell.expiring) for cell in cells if cell.expiring is not None]
+
+    def _lowest_of(self, cells: KeyCells) -> int | None:
+        found = [content.lowest(cells.slots[slot]) for slot, content in self._contents]
+        lowest = min(found, default=NEVER)
+        return None if lowest == NEVER else lowest
+
+
+#: The number of queues: timers and expiring state in each domain, and holds.
+_QUEUES = 2 * len(TimeDomain) + 1
+#: Up to this number of stale entries, a queue is not searched for them.
+_FEWEST_STALE = 1_024
+
+
+class KeyedState(BinnedState):
+    """The keys of one per-record computation on one worker.
+
+    Args:
+        node: the computation in its pipeline.
+        layout: bins and owners. :meth:`relayout` follows live changes.
+    """
+
+    def __init__(self, node: Node, layout: Layout) -> None:
+        super().__init__(node, layout)
+        self.cursor = Cursor()
+        declared = node.shape.cells
+        self.cells = [
+            CellType(i, name, item, node.name) for i, (name, item) in enumerate(declared.items())
+        ]
+        self._slots = {cell.name: cell.slot for cell in self.cells}
+        self._clocks = Clocks()
+        self.handles = {c.name: self._handle(c) for c in self.cells if c.kind != "hold"}
+        self.queues = {
+            domain: TimerQueue(place, [c.slot for c in self.cells if c.domain is domain])
+            for place, domain in enumerate(TimeDomain)
+        }
+        self.holds = TimerQueue(len(self.queues), [c.slot for c in self.cells if c.kind == "hold"])
+        self._expiring = {
+            domain: [cell for cell in self.cells if cell.ttl_domain is domain]
+            for domain in TimeDomain
+        }
+        self.expiry = {
+            domain: ExpiryQueue(place, self._expiring[domain])
+            for place, domain in enumerate(TimeDomain, len(self.queues) + 1)
+            if self._expiring[domain]
+        }
+        self._all_queues = [*self.queues.values(), self.holds, *self.expiry.values()]
+        self._empty = [cell.empty for cell in self.cells]
+        self._schema = state_schema(node)
+        self._versions = pa.array([cell.version for cell in self.cells], pa.uint16())
+        upgrades = {cell.name: cell.upgrades for cell in self.cells if cell.upgrades is not None}
+        # Nothing here refers back to this object. A process that drops it frees it by reference
+        # counting, since the garbage collector does not see it.
+        self._stored = CellRows(upgrades, lambda row: f", key {_keys_of(node, row)[0]!r}")
+        self._bins: dict[int, dict[Any, KeyCells]] = {}  # by the bin's first hash
+        self._cached = 0  # the number of keys in _bins
+        self._delta: list[CellRow] = []
+        self._until: dict[int, int] = {}  # expiry times of rows of the delta, by their numbers
+        self._has_expired = False
+
+    def _handle(self, cell: CellType) -> Any:
+        holds = self._slots.get(hold_cell(cell.name))
+        if holds is not None:
+            return BoundHoldingTimer(self.cursor, cell.slot, holds)
+        return cell.handle(self.cursor, self._clocks)
+
+    # -- bins ---------------------------------------------------------------------------------
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """One section, which holds all cells."""
+        return (CELLS,)
+
+    def cached_bytes(self) -> int:
+        """Return about how much memory the keys take, in bytes."""
+        return self._cached * KEY_BYTES
+
+    def bytes_of_bins(self) -> npt.NDArray[np.int64]:
+        """Return about how much memory the keys of each bin take, in bytes."""
+        sizes = np.zeros(len(self.layout), dtype=np.int64)
+        lengths = np.array([len(keys) for keys in self._bins.values()], dtype=np.int64)
+        starts = np.array(list(self._bins), dtype=np.uint64)
+        sizes[self.layout.bins_of(starts)] = lengths * KEY_BYTES
+        return sizes
+
+    def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
+        """Evict the keys of some bins. Return the lowest pending time in each bin of the layout."""
+        lowest = self.lose(bins)
+        for queue in self._all_queues:
+            queue.drop_stale()
+        return lowest
+
+    def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
+        """Evict the keys of some bins like :meth:`drop`, at the cost of the keys that leave.
+
+        Queues forget these keys when they come to them, or when most of their entries are stale.
+        """
+        lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
+        timers = [cell for cell in self.cells if cell.kind in _DATED]
+        for at, bin_ in self._bins_among(bins):
+            keys = self._bins.pop(bin_)
+            self._cached -= len(keys)
+            for cells in keys.values():
+                for domain, waiting in self.expiry.items():
+                    first = waiting.lowest_of(cells)
+                    if first is not None:
+                        lowest[domain][at] = min(int(lowest[domain][at]), LAST_TIMER, first)
+                for cell in timers:
+                    times = cells.slots[cell.slot]
+                    if times:
+                        of = lowest[cell.domain or EVENT_TIME]
+                        of[at] = min(int(of[at]), LAST_TIMER, *times.values())
+                for queue in self._all_queues:
+                    queue.forget(cells)
+                cells.slots = []  # entries of queues may refer to the cells for some time
+        for queue in self._all_queues:
+            queue.tidy()
+        return lowest
+
+    def _bins_among(self, bins: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+        """Return (position, first hash) of those of some bins that have keys in memory."""
+        found = np.flatnonzero(bins)
+        starts = self.layout.starts[found].tolist()
+        return [pair for pair in zip(found.tolist(), starts, strict=True) if pair[1] in self._bins]
+
+    def regroup(self, before: Layout) -> None:
+        """Move the keys of bins that were split or merged to their new bins."""
+        for bin_ in before.starts[changed_bins(before, self.layout)].tolist():
+            keys = self._bins.pop(bin_, None)
+            if not keys:
+                continue
+            hashes = np.array([cells.hash for cells in keys.values()], dtype=np.uint64)
+            starts = self.layout.starts_of(hashes).tolist()
+            for start, (key, cells) in zip(starts, keys.items(), strict=True):
+                self._bins.setdefault(start, {})[key] = cells
+
+    def lowest_loaded(self, domain: TimeDomain) -> int:
+        """Return the lowest pending time of the keys in memory. In event time, a lower bound of it.
+
+        A hold counts as pending in event time.
+        """
+        queue = self.queues[domain]
+        if domain is WALL_TIME:
+            expiry = self.expiry.get(domain)
+            return queue.lowest() if expiry is None else min(queue.lowest(), expiry.lowest())
+        return min(queue.bound(), self.lowest_hold())
+
+    def lowest_hold(self) -> int:
+        """Return the lowest hold, or ``MAX_TIME``.
+
+        Exact once all bins that are due have been loaded.
+        """
+        return self.holds.lowest()
+
+    def lowest_due(self) -> int:
+        """Return the lowest pending event timer or post of the keys in memory."""
+        return min(
+            [self.queues[EVENT_TIME].lowest(), *(post.lowest() for post in self.posts.values())]
+        )
+
+    def as_declared(self, section: str, table: pa.Table) -> pa.Table:
+        """Return stored rows with values of older versions upgraded."""
+        return self._stored.as_declared(table)
+
+    def absorb(self, section: str, table: pa.Table) -> None:
+        """Apply rows to the state in memory: a loaded bin's content, or a missed step's changes."""
+        by_name = {cell.name: cell for cell in self.cells}
+        hashes = table.column(HASH).to_numpy()
+        bins = self.layout.starts_of(hashes).tolist()
+        keys = _keys_of(self.node, table)
+        columns = [table.column(name).to_pylist() for name in (CELL, SUB, VALUE)]
+        hash_list = hashes.tolist()
+        changed: set[tuple[KeyCells, int]] = set()
+        if self.expiry:
+            self._absorb_expiring(table, bins, keys, columns)
+        for hash_, bin_, key, name, sub, value in zip(hash_list, bins, keys, *columns, strict=True):
+            cell = by_name.get(name)
+            if cell is None or cell.expiring is not None:
+                continue  # not declared any longer, and kept in storage; or expiring, see above
+            cells = self.find(bin_, key, hash_)
+            if value is None:
+                _remove(cell, cells, sub)
+            elif cell.kind == "list":
+                _put_element(cell, cells, sub, value)
+            else:
+                cell.load(cells.slots, sub, value)
+            if cell.kind in _DATED and value is not None:
+                changed.add((cells, cell.slot))
+        for cells, slot in changed:
+            self._queue(slot).push_lowest(cells)
+
+    def _absorb_expiring(
+        self, table: pa.Table, bins: list[int], keys: list[Any], columns: list[list[Any]]
+    ) -> None:
+        """Apply rows of states with a time to live to the state in memory."""
+        by_name = {cell.name: cell for cells in self._expiring.values() for cell in cells}
+        never: list[Any] = [None] * table.num_rows
+        untils = {
+            domain: table.column(name).to_pylist() if name in table.column_names else never
+            for domain, name in _EXPIRES.items()
+        }
+        hashes = table.column(HASH).to_pylist()
+        changed: set[KeyCells] = set()
+        for row, (name, sub, value) in enumerate(zip(*columns, strict=True)):
+            cell = by_name.get(name)
+            if cell is None or cell.expiring is None or cell.ttl_domain is None:
+                continue
+            cells = self.find(bins[row], keys[row], hashes[row])
+            if value is None:
+                cell.expiring.remove(cells.slots, cell.slot, sub)
+                continue
+            until = untils[cell.ttl_domain][row]
+            cell.load(cells.slots, sub, value, NEVER if until is None else until)
+            changed.add(cells)
+        for cells in changed:
+            for queue in self.expiry.values():
+                queue.push_lowest(cells)
+
+    def _queue(self, slot: int) -> TimerQueue:
+        domain = self.cells[slot].domain
+        return self.holds if domain is None else self.queues[domain]
+
+    # -- a step -------------------------------------------------------------------------------
+
+    def set_clocks(self, until: Mapping[TimeDomain, int]) -> None:
+        """Set the clocks of this step, by domain."""
+        self._clocks.now_us = until[WALL_TIME]
+        for cell in self.cells:
+            if cell.domain is not None:
+                self.handles[cell.name].due_until = until[cell.domain]
+
+    def hold_from(self, time: int, cause: Callable[[], int]) -> None:
+        """Set the output watermark, before which no hold can begin.
+
+        Args:
+            time: the output watermark of the previous step.
+            cause: returns the event time of the record or timer that a handler was called for.
+        """
+        self._clocks.cause = cause
+        for name in self.node.shape.holding:
+            self.handles[name].earliest, self.handles[name].cause = time, cause
+
+    def release(self, timer: str, tag: str) -> int | None:
+        """Remove the hold of a timer of the key at hand, and return it, or None for no hold."""
+        handle = self.handles[timer]
+        return handle.release(tag) if isinstance(handle, BoundHoldingTimer) else None
+
+    def wait_on(self, cells: KeyCells) -> None:
+        """Queue a key that was due for the timers that it has left."""
+        for queue in self._all_queues:
+            queue.push_lowest(cells)
+
+    def find(self, bin_: int, key: Any, hash_: int) -> KeyCells:
+        """Return the cells of a key in a loaded bin, given the bin's first hash.
+
+        A new key starts empty.
+        """
+        keys = self._bins.get(bin_)
+        if keys is None:
+            keys = self._bins[bin_] = {}
+        cells = keys.get(key)
+        if cells is None:
+            cells = keys[key] = KeyCells(hash_, key, self._empty.copy())
+            self._cached += 1
+        return cells
+
+    def stand_on(self, cells: KeyCells) -> None:
+        """Move the handles to a key."""
+        self.cursor.slots = cells.slots
+        self.cursor.touched = {}
+
+    def leave(self, cells: KeyCells) -> None:
+        """Note what was touched of the key at hand, to be written with the step.
+
+        Raises:
+            UserCodeError: if a value is not of its declared type.
+        """
+        slots, hash_, key = cells.slots, cells.hash, cells.key
+        delta = self._delta
+        for slot, touched in self.cursor.touched.items():
+            cell = self.cells[slot]
+            content = slots[slot]
+            if cell.is_special:
+                if cell.expiring is None:
+                    self._leave_timer(cells, slot, touched)
+                else:
+                    self._leave_expiring(cells, cell, touched)
+                continue
+            try:
+                if cell.kind == "value":
+                    encoded = None
+                    if content is not MISSING:
+                        encoded, slots[slot] = cell.keep(content)
+                    delta.append((hash_, key, slot, b"", encoded))
+                    continue
+                rows = cell.changed_rows(content, touched)
+            except TypeError as error:
+                raise self._cannot_keep(cell, key, error) from error
+            for sub, value in rows:
+                delta.append((hash_, key, slot, sub, value))
+        if self.cursor.puts:
+            self.cursor.puts.clear()  # values in memory were decoded again, so nothing shares them
+
+    def _cannot_keep(self, cell: CellType, key: Any, error: TypeError) -> UserCodeError:
+        return UserCodeError(
+            f"state {cell.name!r} was given a value that it cannot keep: {error}",
+            place=f"computation {self.node.name!r}, key {key!r}",
+            remedy=f"set values of the declared type of {cell.name!r}",
+        )
+
+    def _leave_expiring(self, cells: KeyCells, cell: CellType, touched: Any) -> None:
+        assert cell.expiring is not None and cell.ttl_domain is not None
+        try:
+            rows = cell.expiring.changed(cells.slots, cell.slot, touched)
+        except TypeError as error:
+            raise self._cannot_keep(cell, cells.key, error) from error
+        lowest = NEVER
+        for sub, value, until in rows:
+            if until != NEVER:
+                self._until[len(self._delta)] = until
+                lowest = min(lowest, until)
+            self._delta.append((cells.hash, cells.key, cell.slot, sub, value))
+        if lowest != NEVER:
+            self.expiry[cell.ttl_domain].push(lowest, cells)
+
+    def expire(self, domain: TimeDomain, until: int) -> None:
+        """Delete entries that expire up to a time. Costs these, and the keys that have some."""
+        queue = self.expiry.get(domain)
+        if queue is None:
+            return
+        for cells in queue.due_keys(until):
+            for cell in self._expiring[domain]:
+                assert cell.expiring is not None
+                for sub in cell.expiring.take_expired(cells.slots, cell.slot, until):
+                    self._delta.append((cells.hash, cells.key, cell.slot, sub, None))
+                    self._has_expired = True
+            queue.push_lowest(cells)
+            if not any(self.cells[n].has(content) for n, content in enumerate(cells.slots)):
+                self._drop_key(cells)
+
+    def _drop_key(self, cells: KeyCells) -> None:
+        """Forget a key that has no content left."""
+        (bin_,) = self.layout.starts_of(np.array([cells.hash], dtype=np.uint64)).tolist()
+        if self._bins.get(bin_, {}).pop(cells.key, None) is not None:
+            self._cached -= 1
+        for queue in self._all_queues:
+            queue.forget(cells)
+
+    def _leave_timer(self, cells: KeyCells, slot: int, touched: set[str]) -> None:
+        content = cells.slots[slot] or {}
+        queue = self._queue(slot)
+        for tag in touched if len(touched) == 1 else sorted(touched):
+            time = content.get(tag)
+            row = (tag.encode(), None) if time is None else (tag.encode(), _time(time))
+            self._delta.append((cells.hash, cells.key, slot, *row))
+            if time is not None:
+                queue.push(time, cells)
+
+    def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
+        """Return the content of the keys in memory in some ranges of hashes."""
+        keys = sorted(self._keys_in(ranges), key=lambda cells: cells.hash)
+        rows: list[CellRow] = [
+            (cells.hash, cells.key, cell.slot, sub, value)
+            for cells in keys
+            for cell in self.cells
+            if cell.expiring is None
+            for sub, value in cell.whole_rows(cells.slots[cell.slot])
+        ]
+        if not self.expiry:
+            return {CELLS: pa.Table.from_batches([self._batch(rows, {})])} if rows else {}
+        expiring = [
+            (cells.hash, cells.key, cell.slot, *row)
+            for cells in keys
+            for cell in self.cells
+            if cell.expiring is not None
+            for row in cell.expiring.whole(cells.slots[cell.slot])
+        ]
+        numbered = enumerate(expiring, len(rows))
+        until = {number: row[5] for number, row in numbered if row[5] != NEVER}
+        rows += [row[:5] for row in expiring]
+        if not rows:
+            return {}
+        table = pa.Table.from_batches([self._batch(rows, until)])
+        order = order_by_hash(table.column(HASH).to_numpy())
+        return {CELLS: table.take(pa.array(order)).combine_chunks()}
+
+    def _keys_in(self, ranges: Ranges) -> Iterator[KeyCells]:
+        for first, last in ranges.pairs():
+            edges = np.array([first, last], dtype=np.uint64)
+            low, high = self.layout.bins_of(edges).tolist()
+            for bin_ in self.layout.starts[low : high + 1].tolist():
+                for cells in self._bins.get(bin_, {}).values():
+                    if first <= cells.hash <= last:
+                        yield cells
+
+    def check_touched(self) -> None:
+        """Check that what the handler at hand has touched can be stored.
+
+        Raises:
+            TypeError: if it cannot.
+        """
+        for slot, touched in self.cursor.touched.items():
+            cell, content = self.cells[slot], self.cursor.slots[slot]
+            if cell.expiring is not None:
+                cell.expiring.check(content, touched)
+                continue
+            if cell.kind == "value":
+                values = [] if content is MISSING else [content]
+            elif cell.kind == "list":
+                values = [content[at] for at in touched.among(len(content or []))]
+            elif cell.kind == "map":
+                values = [content[key] for key in touched if key in (content or {})]
+                for key in touched:
+                    cell.sub_codec.encode(key)
+            else:
+                continue
+            for value in values:
+                cell.codec.encode(value)
+
+    def changed_parts(self) -> list[RunPart]:
+        """Return what the step changed, to be written. Then forget that it changed."""
+        delta, self._delta = self._delta, []
+        until, self._until = self._until, {}
+        if not delta:
+            return []
+        if self._has_expired:
+            delta, until = _newest(delta, until)
+            self._has_expired = False
+        batch = self._batch(delta, until)
+        due = self._due(delta) if not until else due_rows(batch, self.node.shape.dated_cells)
+        return [RunPart(self.node.name, CELLS, batch, due)]
+
+    def _due(self, rows: list[CellRow]) -> Any:
+        """Return (row indices, times, is_wall) of the rows that set a timer."""
+        dated = self.node.shape.dated_cells
+        domains = {cell.slot: dated[cell.name] for cell in self.cells if cell.kind in _DATED}
+        if not domains:
+            return None
+        found = [
+            (number, row[4], domains[row[2]] == TimeDomain.WALL_TIME)
+            for number, row in enumerate(rows)
+            if row[2] in domains and row[4] is not None
+        ]
+        if not found:
+            return None
+        numbers, values, walls = zip(*found, strict=True)
+        return np.array(numbers), np.frombuffer(b"".join(values), dtype="<i8"), np.array(walls)
+
+    def _batch(self, rows: Sequence[CellRow], until: Mapping[int, int]) -> pa.RecordBatch:
+        hashes, keys, slots, subs, values = zip(*rows, strict=True)
+        names = pa.array([cell.name for cell in self.cells], pa.string())
+        parts = [keys] if len(self.node.key_fields) == 1 else list(zip(*keys, strict=True))
+        version = [self._versions.take(pa.array(slots))] if VERSION in self._schema.names else []
+        expires = [
+            pa.array(
+                [until.get(n) if self.cells[slot].ttl_domain is domain else None
+                 for n, slot in enumerate(slots)],
+                pa.int64(),
+            )
+            for domain in self.expiry
+        ]  # fmt: skip
+        return pa.record_batch(
+            [
+                pa.array(hashes, pa.uint64()),
+                *(
+                    pa.array(part, field.type)
+                    for part, field in zip(parts, self.node.key_fields, strict=True)
+                ),
+                names.take(pa.array(slots, pa.int64())),
+                pa.array(subs, pa.binary()),
+                pa.array(values, pa.binary()),
+                *version,
+                *expires,
+            ],
+            schema=self._schema,
+        )
+
+
+def state_schema(node: Node) -> pa.Schema:
+    """Return the columns of a computation's state in a run file."""
+    versioned = any(item.version > 1 for item in node.shape.cells.values())
+    return pa.schema(
+        [
+            pa.field(HASH, pa.uint64(), nullable=False),
+            *node.key_fields,
+            pa.field(CELL, pa.string(), nullable=False),
+            pa.field(SUB, pa.binary(), nullable=False),
+            pa.field(VALUE, pa.binary()),
+            *([pa.field(VERSION, pa.uint16())] if versioned else []),
+            *(pa.field(_EXPIRES[domain], pa.int64()) for domain in _ttl_domains(node)),
+        ]
+    )
+
+
+#: Names of the columns of expiry times.
+_EXPIRES = {EVENT_TIME: EXPIRES, WALL_TIME: EXPIRES_WALL}
+
+
+def _ttl_domains(node: Node) -> list[TimeDomain]:
+    """Return the domains in which a computation has state with a time to live."""
+    states = node.shape.states.values()
+    found = {item.ttl_domain for item in states if getattr(item, "ttl_us", None) is not None}
+    return [domain for domain in TimeDomain if domain in found]
+
+
+def _newest(delta: list[CellRow], until: Mapping[int, int]) -> tuple[list[CellRow], dict[int, int]]:
+    """Return the newest of the rows with one identity, by hash. Used when entries have expired."""
+    last = {row[:4]: number for number, row in enumerate(delta)}
+    stays = sorted(last.values(), key=lambda number: (delta[number][0], number))
+    numbers = {before: now for now, before in enumerate(stays)}
+    moved = {numbers[number]: time for number, time in until.items() if number in numbers}
+    return [delta[number] for number in stays], moved
+
+
+def _remove(cell: CellType, cells: KeyCells, sub: bytes) -> None:
+    content = cells.slots[cell.slot]
+    if cell.kind == "value":
+        cells.slots[cell.slot] = MISSING
+    elif content is None:
+        return
+    elif cell.kind == "list":
+        del content[int.from_bytes(sub, "big") :]
+    elif cell.kind == "map":
+        content.pop(cell.sub_codec.decode(sub), None)
+    else:
+        content.pop(sub.decode(), None)
+
+
+def _put_element(cell: CellType, cells: KeyCells, sub: bytes, value: bytes) -> None:
+    elements = cells.slots[cell.slot]
+    position = int.from_bytes(sub, "big")
+    if elements is not None and position < len(elements):
+        elements[position] = cell.codec.decode(value)
+    else:
+        cell.load(cells.slots, sub, value)

@@ -1,0 +1,1 @@
+"""State of columnar computations: tables with rows of many keys, and an index over them."""

@@ -1,0 +1,65 @@
+"""Slots in ascending order of some value: pushed many at a time, found by range. Vectorised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.keyspace.stretches import positions
+from headrace.state.tables.index import Slots
+
+Values = npt.NDArray[Any]
+
+
+class SortedRuns:
+    """Pairs (value, slot) in a few sorted stretches, each at least twice as long as the next.
+
+    So a push costs the number of new pairs, times a logarithm.
+
+    Args:
+        dtype: the type of the values.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self.stretches: list[tuple[Values, Slots]] = []
+
+    def __len__(self) -> int:
+        return sum(len(values) for values, _ in self.stretches)
+
+    def push(self, values: Values, slots: Slots) -> None:
+        """Add pairs, in any order."""
+        if not len(values):
+            return
+        while self.stretches and len(self.stretches[-1][0]) < 2 * len(values):
+            more_values, more_slots = self.stretches.pop()
+            values, slots = np.append(more_values, values), np.append(more_slots, slots)
+        if (values[1:] < values[:-1]).any():
+            order = np.argsort(values, kind="stable")
+            values, slots = values[order], slots[order]
+        else:
+            values, slots = values.copy(), slots.copy()
+        self.stretches.append((values, slots))
+
+    def between(self, firsts: Values, lasts: Values) -> Slots:
+        """Return the slots of all pairs with first <= value <= last for one of some ranges."""
+        found = [np.empty(0, dtype=np.int32)]
+        for values, slots in self.stretches:
+            lows = np.searchsorted(values, firsts, side="left")
+            highs = np.searchsorted(values, lasts, side="right")
+            found.append(slots[positions(lows, highs - lows)])
+        return np.concatenate(found)
+
+    def pop(self, until: Any) -> Slots:
+        """Remove all pairs up to a value. Return their slots."""
+        found = [np.empty(0, dtype=np.int32)]
+        left: list[tuple[Values, Slots]] = []
+        for values, slots in self.stretches:
+            end = int(np.searchsorted(values, self._dtype.type(until), side="right"))
+            found.append(slots[:end])
+            if end < len(values):
+                left.append((values[end:], slots[end:]))
+        self.stretches = left
+        return np.concatenate(found)

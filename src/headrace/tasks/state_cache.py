@@ -1,0 +1,480 @@
+"""Soft state: what a process remembers of workers' state between steps.
+
+A process has an entry for each (layer, worker) that it runs. An entry stands for a *chain of
+adopted files*, by digest, and for a version of the layout. The plan of the next step names the
+chain and the layout that the task must have:
+
+- If they are the same, the entry is used as it is.
+- If the layout has changed live, the entry follows the change.
+- If the entry is a few links of the chain behind, the files of the missed steps are applied.
+- Otherwise the entry is dropped, and bins are loaded from storage when they are needed.
+
+Soft state may be dropped at any time. This costs time and never changes a result.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.checkpoints.state_files import StateReaders
+from headrace.computation.columnar import ColumnarComputation
+from headrace.computation.computation import Computation
+from headrace.computation.record_ids import RecordIds
+from headrace.errors import NotFound, ensure
+from headrace.keyspace.layout import Layout
+from headrace.keyspace.ranges import Ranges
+from headrace.ledger.head import Head
+from headrace.ledger.records import slice_range
+from headrace.pipeline import Node, Pipeline
+from headrace.protocol.plan import ChainPlan, SlicePlan, StepPlan
+from headrace.runfiles.format import RunPart, RunReader
+from headrace.runfiles.sections import due_rows, whole_section
+from headrace.schema.reserved import HASH
+from headrace.state.ids.ids import IdState
+from headrace.state.keyed.keyed import KeyedState
+from headrace.state.relayout import refined
+from headrace.state.tables.table_set import TableSet
+from headrace.storage.base import Store
+from headrace.storage.reading import InTurn, Reading
+from headrace.tasks.committed_files import CommittedFiles, Heads
+from headrace.tasks.deduplication import IdCheck
+from headrace.tasks.prefetch.arriving import Arrival, gathered
+from headrace.tasks.prefetch.kept import Sections
+from headrace.tasks.prefetch.requests import Ahead, Wanted
+from headrace.tasks.run_columnar import BatchVisitor
+from headrace.tasks.run_keyed import Visitor
+from headrace.tasks.run_ordered import TimelineVisitor
+
+#: A storage's entries are dropped when it was not used for this long. Spark keeps idle Python
+#: processes for the same time.
+_IDLE_S = 60.0
+
+
+class WorkerState:
+    """What a process remembers of one (layer, worker).
+
+    Attributes:
+        digest: digest of the chain of adopted files that it stands for.
+        layer, worker: whose state it is.
+        layout, version: its bins and owners, and the number of live changes that led to them.
+        visitors: the objects that run the computations and hold their state, by name.
+        owned: for each bin of the layout whether the worker owns it.
+        ahead: what was read ahead for hashes that the worker will own.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, layout: Layout, layer: int, worker: int, digest: str,
+        version: int = 0,
+    ) -> None:  # fmt: skip
+        self.digest = digest
+        self.layer = layer
+        self.worker = worker
+        self.version = version
+        self.ahead = Ahead()
+        self._coming = Ranges.of([])
+        self._committed: CommittedFiles | None = None
+        self._go_by(layout)
+        self.visitors = {
+            node.name: visitor_of(node, layout, worker) for node in pipeline.nodes_of(layer)
+        }
+
+    def _go_by(self, layout: Layout) -> None:
+        self.layout = layout
+        self.owned: npt.NDArray[np.bool_] = layout.owners == self.worker
+        self._ranges = layout.ranges_of(self.worker)
+
+    def attach(self, readers: StateReaders) -> None:
+        """Set the readers from which bins are loaded when they are needed."""
+        for name, visitor in self.visitors.items():
+            visitor.state.attach(partial(readers.sources, name), self.owned)
+
+    def moved_until(self, plan: StepPlan, layout: Layout) -> Ranges | None:
+        """Return the hashes that moved to or from this worker between its layout and a plan's.
+
+        Returns:
+            The hashes. None if they are not known, or do not explain the difference between the
+            layouts.
+        """
+        if plan.layout_version == self.version:
+            same = layout is self.layout or layout == self.layout
+            return Ranges.of([]) if same else None
+        changes = [change for change in plan.relocated if change.version > self.version]
+        needed = range(self.version + 1, plan.layout_version + 1)
+        if not needed or [change.version for change in changes] != list(needed):
+            return None
+        moves = [m for change in changes for m in change.moves if self.worker in m[2:]]
+        firsts, lasts = (np.array([m[at] for m in moves], dtype=np.uint64) for at in (0, 1))
+        moved = Ranges.of([]).plus(Ranges(firsts, lasts))
+        own = layout.ranges_of(self.worker)
+        differs = own.without(self._ranges).plus(self._ranges.without(own))
+        # An abandoned attempt may have had another change under the same number.
+        return None if len(differs.without(moved)) else moved
+
+    def relayout(
+        self, layout: Layout, version: int, moved: Ranges, committed: CommittedFiles
+    ) -> None:
+        """Follow live changes of the layout. Bins that are to be merged wait for :meth:`settle`.
+
+        Args:
+            layout: the new bins and owners.
+            version: the number of live changes that led to them.
+            moved: the hashes that came to this worker or left it in any of these changes.
+            committed: the files as of the step before.
+        """
+        before_merges = refined(self.layout, layout)
+        self._go_by(before_merges)
+        self.version = version
+        self._coming = self._prepared_bins(before_merges, moved, committed)
+        for name, visitor in self.visitors.items():
+            visitor.state.relayout(
+                before_merges, self.owned, moved, self._coming, partial(committed.sources, name)
+            )
+
+    def foresee(
+        self, plan: StepPlan, layout: Layout, committed: CommittedFiles, reading: Reading
+    ) -> None:
+        """Start gathering rows that were read ahead and that a plan's layout gives to this worker.
+
+        This is done before the task that takes them over arrives. It changes no state. If the
+        hashes that arrive are not known, it does nothing.
+
+        Args:
+            plan: the plan.
+            layout: its bins and owners.
+            committed: the files as of the step before, for use in another thread.
+            reading: how files are read.
+        """
+        self.ahead.collect()
+        prepared = self.ahead.prepared
+        if not len(prepared.ranges) or not committed.knows_tail(prepared):
+            return
+        moved = self.moved_until(plan, layout)
+        if moved is None:
+            return
+        bins = refined(self.layout, layout)
+        arrival = self._arrival(self._prepared_bins(bins, moved, committed), committed)
+        if arrival.ranges:
+            gather = partial(
+                gathered, arrival, self._sections, prepared.copy(), committed, bins, self.worker
+            )
+            self.ahead.arriving.begin(arrival, gather, reading)
+
+    def _prepared_bins(self, layout: Layout, moved: Ranges, committed: CommittedFiles) -> Ranges:
+        """Return the bins that arrive and were read ahead in full.
+
+        No bin is returned if the changes since the read-ahead cannot be had.
+        """
+        prepared = self.ahead.prepared
+        if not len(prepared.ranges) or committed.after(prepared) is None:
+            return Ranges.of([])
+        starts, ends = layout.starts, layout.ends
+        rest = Ranges.everything().without(prepared.ranges)
+        owned = layout.owners == self.worker
+        comes = owned & moved.overlapping(starts, ends) & ~rest.overlapping(starts, ends)
+        return layout.ranges_of_bins(np.flatnonzero(comes))
+
+    def _arrival(self, coming: Ranges, committed: CommittedFiles) -> Arrival:
+        own = {name: of.node.group.own(coming) for name, of in self.visitors.items()}
+        ranges = {name: found for name, found in own.items() if len(found)}
+        return Arrival(ranges, committed.names_of_layer())
+
+    def settle(self, layout: Layout, committed: CommittedFiles) -> None:
+        """Finish what :meth:`relayout` started, after the files of missed steps were applied.
+
+        Raises:
+            NotFound: files with changes since the read-ahead are gone.
+        """
+        if len(self._coming):
+            self._take_prepared(committed)
+        if self.layout is layout:
+            return
+        self._go_by(layout)
+        for name, visitor in self.visitors.items():
+            visitor.state.merge(layout, self.owned, partial(committed.sources, name))
+
+    def _take_prepared(self, committed: CommittedFiles) -> None:
+        arrival = self._arrival(self._coming, committed)
+        rows = self.ahead.arriving.take(arrival)
+        if rows is None:
+            rows = gathered(
+                arrival, self._sections, self.ahead.prepared, committed, self.layout, self.worker
+            )
+        for name, own in arrival.ranges.items():
+            self.visitors[name].state.take_over(own, rows[name])
+        self._coming = Ranges.of([])
+
+    def prepare(self, ranges: Ranges, budget_bytes: int, reading: Reading) -> bool:
+        """Read ahead all rows of hashes that this worker will own, concurrently with the steps.
+
+        Call this in any part of a step. Each call continues from what was read before. Hashes that
+        are no longer asked for are forgotten, so a call without ranges forgets everything. Asking
+        again for rows that are in memory costs nothing.
+
+        Args:
+            ranges: all the hashes that are wanted.
+            budget_bytes: about how many bytes may be read at a time; see :class:`Wanted`.
+            reading: how files are read.
+
+        Returns:
+            Whether everything is in memory, except a tail of changes that the next plan will name.
+        """
+        assert self._committed is not None
+        wanted = Wanted(
+            ranges.without(self._ranges), self._sections, self.layout, self.worker, budget_bytes
+        )
+        return self.ahead.ask(wanted, self._committed, self._committed.again, reading)
+
+    def head(self) -> Head:
+        """Return the head as of the newest committed step. The ledger is read for it."""
+        assert self._committed is not None
+        return self._committed.head()
+
+    def forget_prepared(self) -> None:
+        """Forget read-ahead rows of hashes that the worker owns by now."""
+        prepared = self.ahead.prepared
+        if len(prepared.ranges):
+            prepared.keep(prepared.ranges.without(self._ranges))
+
+    @property
+    def _sections(self) -> Sections:
+        return {name: visitor.state.stored_sections for name, visitor in self.visitors.items()}
+
+    def catch_up(self, reader: RunReader, after: str) -> None:
+        """Apply the file of a step that another process computed.
+
+        Args:
+            reader: reads the file.
+            after: digest of the chain up to and with it.
+        """
+        for visitor in self.visitors.values():
+            visitor.state.catch_up(reader)
+        self.digest = after
+
+    def begin_step(self, plan: StepPlan, committed: CommittedFiles) -> None:
+        """Start a step. If the state takes too much memory, evict bins."""
+        self._committed = committed
+        for name, visitor in self.visitors.items():
+            visitor.state.begin_step(
+                plan.cached_bytes, self.owned, partial(committed.sources, name)
+            )
+
+    def slice_parts(self, slice_: SlicePlan, step: int, changes: list[RunPart]) -> list[RunPart]:
+        """Return this worker's rows of a slice, as of a step, as sections to be written.
+
+        Args:
+            slice_: which slice.
+            step: the step. It has been computed.
+            changes: what it changed.
+        """
+        ranges = self._ranges.within(Ranges.of([slice_range(slice_.number, slice_.of)]))
+        parts = []
+        for visitor in self.visitors.values():
+            node = visitor.node
+            if node.name in slice_.undeclared:
+                found = self._whole_from_files(node, ranges, step, changes)
+            else:
+                found = visitor.state.whole(ranges)
+            for section, table in found.items():
+                if not table.num_rows:
+                    continue  # all of it was deleted
+                batches = table.combine_chunks().to_batches()
+                ensure(len(batches) == 1, "a slice is too large for one batch")
+                due = due_rows(batches[0], node.shape.dated_cells)
+                parts.append(RunPart(node.name, whole_section(section), batches[0], due))
+        if self.layer == 1 and slice_.carried:
+            assert self._committed is not None
+            parts += self._committed.carried_parts(slice_.carried, ranges)
+        return parts
+
+    def _whole_from_files(
+        self, node: Node, ranges: Ranges, step: int, changes: list[RunPart]
+    ) -> dict[str, pa.Table]:
+        """Return rows of a slice from files and the step's changes.
+
+        These include state that the code does not declare, which is not in memory.
+        """
+        assert self._committed is not None
+        changed = {part.kind: part.batch for part in changes if part.owner == node.name}
+        sources = self._committed.readers().sources(node.name)
+        found = {}
+        for section in sorted({*sources.sections, *changed}):
+            newer = []
+            if section in changed:
+                batch = changed[section]
+                inside = ranges.contain(batch.column(HASH).to_numpy())
+                newer = [(step, pa.Table.from_batches([batch.filter(pa.array(inside))]))]
+            table = sources.rows(section, ranges, newer)
+            if table is not None:
+                found[section] = self._as_declared(node, section, table)
+        return found
+
+    def _as_declared(self, node: Node, section: str, table: pa.Table) -> pa.Table:
+        """Return rows of a section as the code declares it; unchanged if the code does not."""
+        state = self.visitors[node.name].state
+        declared = section in state.stored_sections
+        return state.stored_as_declared(section, table) if declared else table
+
+
+def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisitor | IdCheck:
+    """Return the object that runs a computation on a worker and holds its state."""
+    own = copy.copy(node.computation)
+    if isinstance(own, RecordIds):
+        return IdCheck(node, own, IdState(node, own, layout, worker))
+    if isinstance(own, ColumnarComputation):
+        return BatchVisitor(node, own, TableSet(node, layout, worker))
+    assert isinstance(own, Computation)
+    kind = TimelineVisitor if node.posts or node.ordered else Visitor
+    return kind(node, own, KeyedState(node, layout))
+
+
+class SoftState:
+    """What one process remembers, of any number of pipelines.
+
+    Args:
+        reading: how files are read.
+
+    Attributes:
+        let_go: whether anything may have been dropped. Whoever reads this resets it.
+    """
+
+    def __init__(self, reading: Reading | None = None) -> None:
+        self.reading = reading or InTurn()
+        self.let_go = False
+        self._heads = Heads(self.reading)
+        self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
+        self._ahead: dict[tuple[str, str, int, int], Ahead] = {}  # survives a failed attempt
+        self._used_s: dict[str, float] = {}  # storage -> time of its last use
+
+    def take(
+        self, pipeline: Pipeline, code: str, plan: StepPlan, layout: Layout, layer: int, worker: int,
+        store: Store,
+    ) -> tuple[WorkerState, str]:  # fmt: skip
+        """Take the entry of a (layer, worker), brought up to the plan's chain and layout.
+
+        Until the caller gives it back, nothing is remembered for this worker. So a step that fails
+        leaves nothing half-changed.
+
+        Returns:
+            The entry, and how it was obtained: ``"hit"``, ``"caught up"``, ``"moved"``, ``"moved,
+            caught up"`` or ``"cold"``.
+        """
+        at = (plan.store, code, layer, worker)
+        chain = plan.chains[f"{layer}/{worker}"]
+        entry = self._entries.pop(at, None)
+        committed = CommittedFiles(store, layout, layer, worker, plan, chain, self._heads)
+        ahead = self._ahead.setdefault(at, Ahead())
+        ahead.collect()
+        how = ""
+        if entry is not None:
+            entry.ahead = ahead
+            how = _brought_up(entry, plan, layout, chain, committed)
+        if entry is None or not how:
+            how, entry = "cold", self._cold(pipeline, plan, layout, layer, worker, committed)
+            entry.ahead = ahead
+        if how == "hit":
+            entry.forget_prepared()
+        ahead.arriving.forget()
+        entry.begin_step(plan, committed)
+        return entry, how
+
+    def foresee(self, code: str, plan: StepPlan, layout: Layout, store: Store) -> None:
+        """Start gathering rows that a plan's layout gives to workers that this process remembers.
+
+        Call this as soon as the plan is known. Rows that are being gathered are not gathered twice.
+        """
+        # Another task of this process may give back an entry meanwhile.
+        for (of_store, of_code, layer, worker), entry in list(self._entries.items()):
+            if (of_store, of_code) != (plan.store, code) or entry.version == plan.layout_version:
+                continue
+            chain = plan.chains.get(f"{layer}/{worker}")
+            if chain is not None:
+                committed = CommittedFiles(store, layout, layer, worker, plan, chain, self._heads)
+                entry.foresee(plan, layout, committed, self.reading)
+
+    def give_back(
+        self, code: str, plan: StepPlan, layer: int, worker: int, entry: WorkerState
+    ) -> None:
+        """Remember an entry, which stands for another digest by now."""
+        self._entries[(plan.store, code, layer, worker)] = entry
+
+    def drop_older(self, store: str, code: str) -> None:
+        """Drop entries of other code on a storage: of another topology, or of an earlier run."""
+        self._drop(lambda of, its_code: of == store and its_code != code)
+
+    def use(self, store: str, now_s: float) -> None:
+        """Note that a storage is in use, and drop entries of storages that were idle for a while.
+
+        A run that ends does not notify each process. A run that comes back later reads its state
+        again.
+
+        Args:
+            store: the location of the storage.
+            now_s: seconds on a monotonic clock.
+        """
+        self._used_s[store] = now_s
+        idle = {of for of, used_s in self._used_s.items() if now_s - used_s > _IDLE_S}
+        if idle:
+            self._used_s = {of: at for of, at in self._used_s.items() if of not in idle}
+            self._drop(lambda of, _: of in idle)
+
+    def _drop(self, whether: Callable[[str, str], bool]) -> None:
+        for remembered in (self._entries, self._ahead):
+            for at in [at for at in remembered if whether(at[0], at[1])]:
+                del remembered[at]
+                self.let_go = True
+
+    def forget(self) -> None:
+        """Drop everything. This costs time in the next step and nothing else."""
+        self._entries.clear()
+        self._ahead.clear()
+        self._heads.forget()
+
+    def _cold(
+        self, pipeline: Pipeline, plan: StepPlan, layout: Layout, layer: int, worker: int,
+        committed: CommittedFiles,
+    ) -> WorkerState:  # fmt: skip
+        self.let_go = True  # the earlier entry, or one that was not given back
+        version = plan.layout_version
+        entry = WorkerState(pipeline, layout, layer, worker, committed.digest, version)
+        files = committed.files()
+        if files.runs or files.slices:
+            entry.attach(committed.readers())
+        return entry
+
+
+def _brought_up(
+    entry: WorkerState, plan: StepPlan, layout: Layout, chain: ChainPlan, committed: CommittedFiles
+) -> str:
+    """Bring an entry to the plan's layout and chain.
+
+    The layout comes first. So files of missed steps are applied only to bins that stayed all the
+    time.
+
+    Returns:
+        How it was done; empty if the entry cannot be brought up.
+    """
+    known = [before for before, _, _ in chain.recent] + [chain.digest]
+    moved = entry.moved_until(plan, layout)
+    if moved is None or entry.digest not in known:
+        return ""
+    links = chain.recent[known.index(entry.digest) :]
+    how = "hit"
+    try:
+        if entry.version != plan.layout_version:
+            how = "moved"
+            entry.relayout(layout, plan.layout_version, moved, committed)
+        for _, run, after in links:
+            entry.catch_up(RunReader(committed.store.read, run), after)
+        entry.settle(layout, committed)
+    except NotFound:
+        return ""  # superseded by slices, and cleaned up
+    caught_up = entry.digest == chain.digest
+    if not caught_up or not links:
+        return how if caught_up else ""
+    return "caught up" if how == "hit" else "moved, caught up"
