@@ -293,10 +293,9 @@ def test_what_the_users_code_raises_is_told_in_a_sentence_and_hidden_on_request(
     for hides in ((), ("--hide-values",)):
         arguments = ["run", str(file), "--storage", str(tmp_path / "st"), "--runner", "inline"]
         found = CliRunner().invoke(main, [*arguments, *hides])
-        typed = at != "file" or how in ("exit", "exits well", "group")
-        assert found.exit_code == (4 if typed else 1), found.output
+        assert found.exit_code == 4, found.output
         assert not any(char in found.output for char in "\x1b\x9b\u202e\x07\r")
-        assert ("[HR10" in found.output) == typed
+        assert "[HR10" in found.output
         if hides:
             assert "Secret" not in found.output
         elif how in ("text", "exit", "cause"):
