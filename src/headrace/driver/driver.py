@@ -202,6 +202,7 @@ class Driver:
 
     Attributes:
         pulse: progress of the loop, for the heartbeat and the watchdog.
+        committed: notified after each commit, for threads that wait for one.
         declares_ends: whether the end of an injector's input counts as its end. May be set from any
             thread.
     """
@@ -228,6 +229,7 @@ class Driver:
         self.listeners: list[Listener] = []
         self.pulse = LoopProgress()
         self.woken = threading.Event()
+        self.committed = threading.Condition()
         self.cancel_asked_s: float | None = None  # when cancel() was called first
         self._given_up = False
         self._look_us = 0
@@ -421,6 +423,9 @@ class Driver:
         self._tell_released()
         if event is not None:
             self._todo.extend(self._tell(event))
+        if isinstance(event, ManifestCommitted):
+            with self.committed:
+                self.committed.notify_all()
         return None
 
     def _check_leads(self, error: HeadraceError) -> None:
