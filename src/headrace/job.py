@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Literal
 
@@ -171,9 +171,10 @@ class Job(PlacesWorkers):
         return newest_measurements(self._driver.store)
 
     def pass_time(self) -> bool:
-        """Sleep briefly. Return whether the job was running before that."""
+        """Wait briefly, at most for the next commit. Return whether the job was running before."""
         running = self.running
-        time.sleep(_LOOK_EVERY_S)
+        with self._driver.committed:
+            self._driver.committed.wait(_LOOK_EVERY_S)
         return running
 
     def answered(self, command: Command, within_s: float) -> Answer | None:
@@ -183,24 +184,41 @@ class Job(PlacesWorkers):
             ChangeRefused: if the pipeline ends without having answered.
         """
         deadline = time.monotonic() + within_s
-        while self._newest() is None and self.running and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY_S)
+        self._wait_until(lambda: self._newest() is not None, deadline)
         number = Control(self._driver.store).put(command)
         self._driver.look_for_commands()
-        while True:
-            running = self.running
-            head = self._newest()
-            for answer in [] if head is None else head.answers:
-                if answer.number == number:
-                    return answer
-            if not running:
-                raise ChangeRefused(
-                    f"the pipeline ended before it was answered: {command.text}",
-                    remedy="start it again: it is answered then",
-                )
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(_LOOK_EVERY_S if self.leads else _LOOK_IN_STORAGE_EVERY_S)
+        answered = self._wait_until(lambda: self._answer_to(number) is not None, deadline)
+        answer = self._answer_to(number)
+        if answer is None and not answered and not self.running:
+            raise ChangeRefused(
+                f"the pipeline ended before it was answered: {command.text}",
+                remedy="start it again: it is answered then",
+            )
+        return answer
+
+    def _answer_to(self, number: int) -> Answer | None:
+        """Return the answer to a command; None if the newest manifest has none."""
+        head = self._newest()
+        answers = [] if head is None else head.answers
+        return next((answer for answer in answers if answer.number == number), None)
+
+    def _wait_until(self, is_so: Callable[[], bool], deadline: float) -> bool:
+        """Wait until something is so, the job has ended, or the deadline. Return whether it is so.
+
+        While this driver leads, it is looked for after each commit. While another does, only the
+        storage shows what it commits, and that is looked at now and then.
+        """
+        committed = self._driver.committed
+        while (left_s := deadline - time.monotonic()) > 0 and self.running:
+            if not self.leads:
+                if is_so():
+                    return True
+                self._over.wait(min(left_s, _LOOK_IN_STORAGE_EVERY_S))
+                continue
+            with committed:
+                if committed.wait_for(is_so, min(left_s, _LOOK_IN_STORAGE_EVERY_S)):
+                    return True
+        return is_so()
 
     def _newest(self) -> Head | None:
         """Return the pipeline as of its newest step, whichever driver leads; None before any."""

@@ -23,7 +23,7 @@ from headrace.runners.spark import task_entry
 from headrace.runners.spark.runner import SparkRunner
 from headrace.runners.spark.spool import HostSpool
 from headrace.storage import LocalStore, MemoryStore
-from headrace.tasks import task
+from headrace.tasks import apply_task
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.oracle.timelines import outcome
 from tests.step import test_timelines as timelines
@@ -376,6 +376,6 @@ def test_a_parcel_of_another_try_costs_this_one_and_nothing_else() -> None:
     """Spark may give again what it was told to forget; see ``shuffle_cleaner``."""
     plan = SimpleNamespace(epoch=1, step=7, try_=1, readers=1)
     parcels = [Parcel(ParcelHeader(0, 0, "a", epoch=1, step=7, try_=try_)) for try_ in (1, 0)]
-    task._check_complete(plan, 1, parcels[:1])  # type: ignore[arg-type]
+    apply_task._check_complete(plan, 1, parcels[:1])  # type: ignore[arg-type]
     with pytest.raises(ParcelLost, match="another try"):
-        task._check_complete(plan, 1, parcels[1:])  # type: ignore[arg-type]
+        apply_task._check_complete(plan, 1, parcels[1:])  # type: ignore[arg-type]

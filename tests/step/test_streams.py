@@ -17,7 +17,7 @@ from headrace.errors import PipelineError, UserCodeError
 from headrace.ledger.ledger import Ledger
 from headrace.runfiles.format import RunReader
 from headrace.storage import MemoryStore
-from headrace.tasks.task import OUTPUT
+from headrace.tasks.writing import OUTPUT
 from tests.support.pipelines import Collected, Elsewhere, run_inline
 
 

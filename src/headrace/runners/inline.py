@@ -18,7 +18,8 @@ from headrace.runners.ending import TaskWatch
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from headrace.tasks.state_cache import SoftState
-from headrace.tasks.task import TaskResult, Worker
+from headrace.tasks.task import TaskResult
+from headrace.tasks.worker import Worker
 
 
 class InlineRunner(Runner):

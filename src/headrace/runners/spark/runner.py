@@ -51,7 +51,8 @@ from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from headrace.storage.probe import FOLDER as PROBES
 from headrace.tasks.state_cache import SoftState
-from headrace.tasks.task import TaskResult, Worker
+from headrace.tasks.task import TaskResult
+from headrace.tasks.worker import Worker
 
 log = logging.getLogger("headrace.spark")
 
