@@ -26,6 +26,7 @@ from tests.ops.support import (
     run,
 )  # fmt: skip
 from tests.ops.test_aggregates import draw
+from tests.support.durations import us
 
 RECORDS = few_or_many(RECORD, 30)
 
@@ -59,7 +60,7 @@ def of_other(other: Other | None) -> tuple[Any, ...]:
 
 
 def join(how: Any, within: Any) -> Join:
-    return Join(how, within=within, left=["at", "x", "n"], right=["at", "x", "y"])
+    return Join(how, within=us(within), left=["at", "x", "n"], right=["at", "x", "y"])
 
 
 @settings(max_examples=20)
@@ -108,12 +109,12 @@ def test_a_record_without_a_partner_goes_on_when_none_can_come_any_more() -> Non
 
 
 def test_names_that_both_sides_have_get_a_suffix() -> None:
-    schema = draw(Join(within=1), Item, Other).values.schema
+    schema = draw(Join(within=us(1)), Item, Other).values.schema
     assert schema.names == [
         "key", "at", "x", "f", "s", "n", "key_right", "at_right", "x_right", "y",
     ]  # fmt: skip
     assert not schema.field("y").nullable
-    assert draw(Join("left", within=1), Item, Other).values.schema.field("y").nullable
+    assert draw(Join("left", within=us(1)), Item, Other).values.schema.field("y").nullable
 
 
 # -- look-ups -------------------------------------------------------------------------------------
@@ -200,13 +201,13 @@ def test_late_records_of_the_stream_are_counted_and_late_versions_taken_in() -> 
     ("operator", "inputs", "says"),
     [
         (lambda: Join("left"), 2, "would wait for ever"),
-        (lambda: Join("outer", within=1), 2, "is not 'inner'"),  # type: ignore[arg-type]
-        (lambda: Join(within=(5, 1)), 2, "leaves no time for a partner"),
-        (lambda: Join(within=-1), 2, "leaves no time for a partner"),
+        (lambda: Join("outer", within=us(1)), 2, "is not 'inner'"),  # type: ignore[arg-type]
+        (lambda: Join(within=(us(5), us(1))), 2, "leaves no time for a partner"),
+        (lambda: Join(within=us(-1)), 2, "leaves no time for a partner"),
         (lambda: Join(within="soon"), 2, "is not a duration"),
-        (lambda: Join(within=1), 1, "it reads 1 streams, and works on 2"),
-        (lambda: Join(within=1, left=["nothing"]), 2, "has no column 'nothing'"),
-        (lambda: Join(within=1, suffix=""), 2, "would have two columns"),
+        (lambda: Join(within=us(1)), 1, "it reads 1 streams, and works on 2"),
+        (lambda: Join(within=us(1), left=["nothing"]), 2, "has no column 'nothing'"),
+        (lambda: Join(within=us(1), suffix=""), 2, "would have two columns"),
         (lambda: Lookup("outer"), 2, "how is 'left' or 'inner'"),  # type: ignore[arg-type]
         (Lookup, 1, "it reads 1 streams, and works on 2"),
         (lambda: Lookup(table_columns=["nothing"]), 2, "has no column 'nothing'"),
@@ -219,7 +220,7 @@ def test_what_is_asked_wrong_is_refused(operator: Any, inputs: int, says: str) -
 
 
 def test_one_object_can_be_drawn_twice() -> None:
-    operator = Join(within=1)
+    operator = Join(within=us(1))
     assert "y" in draw(operator, Item, Other).values.schema.names
     assert "s_right" in draw(operator, Item, Item).values.schema.names
 

@@ -32,6 +32,7 @@ from headrace.ops import (
 from headrace.runfiles.sections import deleted
 from headrace.runners.spark.code_shipping import pickled
 from tests.ops.support import ITEMS, KEYS, WAYS, Item, on_time, ordered, rows_of, run
+from tests.support.durations import us
 
 
 def clumsy(operator: type) -> type:
@@ -116,9 +117,9 @@ def test_windows_of_windows_take_an_offset_for_results_come_at_the_end_of_theirs
     items = on_time([("a", number, 0) for number in range(40)])
 
     def draw(p: hr.Pipeline, stream: hr.Stream) -> Any:
-        counts = p.compute("counts", TumblingCount(6), keys={stream: "key"})
+        counts = p.compute("counts", TumblingCount(us(6)), keys={stream: "key"})
         return p.compute(
-            "most", hr.ops.Tumbling(60, offset=1, most=Max("count")), keys={counts: "key"}
+            "most", hr.ops.Tumbling(us(60), offset=us(1), most=Max("count")), keys={counts: "key"}
         )
 
     steps, _ = run(lambda: draw, items, rows=3, workers=2)
@@ -131,7 +132,7 @@ def test_times_before_1970_lie_in_windows_too(
     drawn: list[tuple[str, int]], way: dict[str, Any]
 ) -> None:
     items = [Item(key, at) for key, at in drawn]
-    steps, _ = run(lambda: TumblingCount(7), items, delay=200, **way)
+    steps, _ = run(lambda: TumblingCount(us(7)), items, delay=200, **way)
     held: dict[tuple[str, int], int] = {}
     for item in items:
         place = item.key, item.at // 7 * 7

@@ -27,6 +27,7 @@ from headrace.state.ids.bloom import Generations
 from headrace.state.ids.ids import IdState
 from headrace.storage import LocalStore, MemoryStore
 from tests.step.test_equivalence import FAULTS, Crashing, digests
+from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline, run_until_read
 from tests.support.specs import WAYS
 
@@ -128,7 +129,7 @@ def drawn(
     pipeline = hr.Pipeline("traffic")
     stream = pipeline.inject(
         "hits", Cut(hits, Hit, event_time="time"),
-        watermark=hr.bounded_delay(bound), **options,
+        watermark=hr.bounded_delay(us(bound)), **options,
     )  # fmt: skip
     for key in ("page", "user"):
         node = pipeline.compute(f"by_{key}", Seen(), keys={stream: key}, **how)
@@ -408,7 +409,7 @@ class Odd(msgspec.Struct):
         ({"ids": "nothing"}, "has no column 'nothing'"),
         ({"ids": ()}, "names no column"),
         ({"ids": "share"}, "double is not a key type"),
-        ({"ids": "time", "horizon": -1}, "is negative"),
+        ({"ids": "time", "horizon": "-1us"}, "is negative"),
     ],
 )
 def test_ids_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
@@ -422,6 +423,6 @@ def test_an_injector_that_nobody_reads_but_its_check_is_told() -> None:
     for name in ("odds", "hits"):
         source = hr.sources.Iterable([], Odd, event_time="time")
         stream = pipeline.inject(name, source, ids="time")
-    pipeline.compute("it", hr.ops.Dedup(horizon=1), keys={stream: "time"})
+    pipeline.compute("it", hr.ops.Dedup(horizon=us(1)), keys={stream: "time"})
     with pytest.raises(PipelineError, match="no computation reads injector 'odds'"):
         run_inline(pipeline)

@@ -24,7 +24,7 @@ from headrace.errors.printable import (
     without_secrets,
 )
 from headrace.errors.user_code import whole_traceback
-from headrace.eventtime.timestamps import duration_micros
+from headrace.eventtime.durations import duration_micros
 from headrace.ledger.commands import Command
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
