@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import PipelineError
-from headrace.ops import Join, Lookup
+from headrace.ops import Count, Join, Lookup, Session
+from headrace.pipeline import Node
+from headrace.testing import drive
 from tests.ops.support import (
     FAULTS,
     RECORD,
@@ -140,12 +142,57 @@ def test_a_record_that_waits_meets_the_version_of_its_time(
         items, table, types=BOTH, faults=faults, **way,
     )  # fmt: skip
     wanted = [
-        Row(item.key, item.at + 1, of(item) + of_other(valid(table, item)))
+        Row(item.key, item.at, of(item) + of_other(valid(table, item)))
         for item in items
         if how == "left" or valid(table, item)
     ]
     assert rows_of(steps) == ordered(wanted)
     assert late_count(driver) == 0
+
+
+@settings(max_examples=20)
+@given(ITEMS, OTHERS, WAYS, FAULTS)
+def test_what_reads_a_lookup_sees_the_event_times_of_the_records(
+    items: list[Item], table: list[Other], way: dict[str, Any], faults: list[str]
+) -> None:
+    def sessions() -> Session:
+        return Session(us(7), n=Count())
+
+    def after_lookup(p: hr.Pipeline, stream: hr.Stream, versions: hr.Stream) -> Node:
+        keys = dict.fromkeys((stream, versions), "key")
+        met = p.compute("met", Lookup(stream_columns=["x"], table_columns=["y"]), keys=keys)
+        return p.compute("it", sessions(), keys={met: "key"})
+
+    plain, _ = run(sessions, items, **way)
+    found, driver = run(lambda: after_lookup, items, table, types=BOTH, faults=faults, **way)
+    assert rows_of(found) == rows_of(plain)
+    assert late_count(driver) == 0
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_a_version_that_comes_when_the_watermark_is_at_a_record_is_met(is_ordered: bool) -> None:
+    pipeline = hr.Pipeline("exact")
+    streams = [
+        pipeline.inject(name, hr.sources.Iterable([], kind, event_time="at"), watermark=hr.exact())
+        for name, kind in (("items", Item), ("table", Other))
+    ]
+    lookup = Lookup(stream_columns=["n"], table_columns=["y"])
+    pipeline.compute("it", lookup, keys=dict.fromkeys(streams, "key"), ordered=is_ordered)
+    with drive(pipeline) as t:
+        t.push("table", Other("a", 5, None, "old"))
+        t.push("items", Item("a", 10))
+        for name in ("items", "table"):
+            t.watermark(name, 10)
+        t.run()
+        assert t.outputs("it.out") == [], "one more of that time may come"
+        t.push("table", Other("a", 10, None, "new"))
+        t.run()
+        assert t.outputs("it.out") == []
+        for name in ("items", "table"):
+            t.watermark(name, 11)
+        t.run()
+        (met,) = t.outputs("it.out", everything=True)
+        assert (met.timestamp_us, met.value.y) == (10, "new")
 
 
 @settings(max_examples=20)

@@ -286,6 +286,7 @@ class Timer(Declaration):
     """
 
     kind = "timer"
+    passed: ClassVar[bool] = False
 
     def __init__(self, domain: TimeDomain, *, holds: bool = False) -> None:
         self.domain = TimeDomain(domain)
@@ -304,6 +305,20 @@ class Timer(Declaration):
     def __get__(self, instance: Declares, owner: type) -> Any: ...
     def __get__(self, instance: Declares | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
+
+
+class PassedTimer(Timer):
+    """An event timer that fires when the watermark has passed its time, not yet when it is there.
+
+    By then all on-time records of that time have come. What the timer produces still has that time,
+    and is late for no reader: the watermark of the step before was not beyond it. For columnar
+    operators, which wait for all records of a time.
+    """
+
+    passed = True
+
+    def __init__(self) -> None:
+        super().__init__(TimeDomain.EVENT_TIME)
 
 
 class Output(Generic[V]):

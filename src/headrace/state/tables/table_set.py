@@ -13,7 +13,7 @@ from headrace.computation.batches import FiredBatch, Keys
 from headrace.computation.columnar import TableState
 from headrace.computation.declarations import Timer as TimerDeclaration
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
-from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME
+from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
 from headrace.eventtime.units import check_unit, doubtful, first_misread
 from headrace.keyspace.arrays import U64
 from headrace.keyspace.distinct import distinct
@@ -201,6 +201,8 @@ class TimersHandle:
         self.table = Table(timer_section(name), state.key_types, [tag], [], declared.domain)
         self._tag = tag
         self._clock = state.clock
+        # (An ordered computation waits until the watermark has passed a time with all its timers.)
+        self.passed = declared.passed and not state.node.ordered
 
     def _check_units(self, keys: Keys, times: Times) -> None:
         """Check that no time is obviously in a wrong unit.
@@ -257,16 +259,20 @@ class TimersHandle:
         _, _, found = self._found(keys, tags)
         return self.table.due_times(found, self.table.live(found))
 
+    def due_until(self, until: int) -> int:
+        """Return the time up to which timers are due, if their clock has got to a given time."""
+        return until - 1 if self.passed and MIN_TIME < until < MAX_TIME else until
+
     def fire(self, until: int, cause: tuple[int, int]) -> FiredBatch | None:
-        """Remove the timers that are due up to a time, and return them in order, or None.
+        """Remove the timers that are due at a time, and return them in order, or None.
 
         Args:
-            until: the time.
+            until: the time that their clock has reached.
             cause: the default and the earliest event time of productions. An event timer has its
                 own time instead, unless that is too late for a record.
         """
         table = self.table
-        slots = table.pop_due(until)
+        slots = table.pop_due(self.due_until(until))
         if not len(slots):
             return None
         hashes, identity = table.keys_at(slots)
