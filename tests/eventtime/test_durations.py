@@ -155,7 +155,8 @@ def test_a_bare_number_is_no_duration_anywhere(
     with pytest.raises(PipelineError) as caught:
         give(value)
     assert f"{name}={value!r} is a number, and a duration needs a unit" in caught.value.what
-    assert f'"{value}s" or timedelta(seconds={value})' in caught.value.remedy
+    number = 1 if value is True else value
+    assert f'"{number}s" or timedelta(seconds={number})' in caught.value.remedy
 
 
 def test_settings_take_durations_under_plain_names() -> None:

@@ -10,7 +10,6 @@ import re
 from datetime import timedelta
 from fractions import Fraction
 from numbers import Number
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,6 +18,8 @@ from headrace.errors import PipelineError
 
 #: The longest duration, some 73 000 years. (Event times are less than 10 000 years apart.)
 LONGEST_US = 2**61
+#: Python's locks cannot wait much longer than this, some 30 years.
+_LONGEST_WAIT_S = 1e9
 
 #: A duration as users write it: ``timedelta(seconds=10)``, or a text such as ``"1h30m"``.
 DurationLike = timedelta | str
@@ -60,11 +61,12 @@ def duration_micros(duration: DurationLike, what: str = "", *, place: str = "") 
     if isinstance(duration, np.timedelta64):  # (an integer by its class, but not by its meaning)
         micros = _of_numpy(duration)
     elif isinstance(duration, Number):
+        number = int(duration) if isinstance(duration, bool) else duration
         raise PipelineError(
             f"{named} is a number, and a duration needs a unit",
             place=place,
-            remedy=f'say the unit, such as "{duration}s" or timedelta(seconds={duration}) '
-            f'for seconds, "{duration}us" or timedelta(microseconds={duration}) for microseconds',
+            remedy=f'say the unit, such as "{number}s" or timedelta(seconds={number}) for seconds, '
+            f'"{number}us" or timedelta(microseconds={number}) for microseconds',
         )
     elif isinstance(duration, timedelta):
         micros = _of_timedelta(duration)
@@ -86,12 +88,12 @@ def duration_micros(duration: DurationLike, what: str = "", *, place: str = "") 
 
 
 def duration_seconds(duration: DurationLike, what: str) -> float:
-    """Return a duration as seconds, as Python's own waiting wants it.
+    """Return a duration as seconds, as Python's own waiting wants it; at most 30 years.
 
     Raises:
         PipelineError: as :func:`duration_micros`.
     """
-    return duration_micros(duration, what) / 1e6
+    return min(duration_micros(duration, what) / 1e6, _LONGEST_WAIT_S)
 
 
 def _of_timedelta(duration: timedelta) -> Fraction:
@@ -145,9 +147,6 @@ def take_durations(of: msgspec.Struct) -> None:
                 f"{plain}={duration!r} and {name}={micros} say the same", place=place,
                 remedy="give one of the two",
             )  # fmt: skip
-        _set(of, name, duration_micros(duration, plain, place=place))
-        _set(of, plain, None)
-
-
-def _set(of: msgspec.Struct, name: str, value: Any) -> None:
-    msgspec.structs.force_setattr(of, name, value)
+        micros = duration_micros(duration, plain, place=place)
+        msgspec.structs.force_setattr(of, name, micros)
+        msgspec.structs.force_setattr(of, plain, None)
