@@ -173,7 +173,9 @@ def test_what_reads_a_lookup_sees_the_event_times_of_the_records(
 def test_a_version_that_comes_when_the_watermark_is_at_a_record_is_met(is_ordered: bool) -> None:
     pipeline = hr.Pipeline("exact")
     streams = [
-        pipeline.inject(name, hr.sources.Iterable([], kind, event_time="at"), watermark=hr.exact())
+        pipeline.inject(
+            name, hr.sources.Iterable([], kind, event_time="at"), watermark=hr.bounded_delay("1h")
+        )
         for name, kind in (("items", Item), ("table", Other))
     ]
     lookup = Lookup(stream_columns=["n"], table_columns=["y"])

@@ -49,12 +49,12 @@ def clumsy(operator: type) -> type:
 
 ASKED: dict[str, Any] = {"count": Count(), "total": Sum("x"), "low": Min("s")}
 CUT: list[tuple[type, dict[str, Any], int]] = [
-    (Sliding, {"args": (10, 4), **ASKED}, 1),
-    (Sliding, {"args": (60, 1), **ASKED}, 1),
-    (Session, {"args": (9,), "allowed_lateness": 3, **ASKED}, 1),
-    (Dedup, {"id": "s", "horizon": 20}, 1),
+    (Sliding, {"args": (us(10), us(4)), **ASKED}, 1),
+    (Sliding, {"args": (us(60), us(1)), **ASKED}, 1),
+    (Session, {"args": (us(9),), "allowed_lateness": us(3), **ASKED}, 1),
+    (Dedup, {"id": "s", "horizon": us(20)}, 1),
     (Running, {"emit": "record", **ASKED}, 1),
-    (Join, {"how": "full", "within": 12}, 2),
+    (Join, {"how": "full", "within": us(12)}, 2),
     (Lookup, {}, 2),
     (Lookup, {"wait": False}, 2),
 ]
