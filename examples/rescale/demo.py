@@ -55,7 +55,7 @@ def rescale(job: hr.Job, workers: int, quiet_s: float) -> hr.Migration:
     move = job.rescale(workers, prepare=True)
     move.wait("5m")
     while not move.after.steps and job.running:
-        job.wait(0.1)
+        job.wait("0.1s")
     return move
 
 
@@ -105,7 +105,7 @@ def main() -> int:
             )  # fmt: skip
             with job:
                 while committed(job) < chosen.meters and job.running:  # each meter once
-                    job.wait(0.1)
+                    job.wait("0.1s")
                 moves = [rescale(job, workers, chosen.quiet) for workers in (4, 2)]
                 source.stop()
                 job.drain()

@@ -19,7 +19,7 @@ from headrace.driver.leadership import Leadership, TakeOver
 from headrace.driver.watchdog import Watchdog
 from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
 from headrace.errors.user_code import FromOutside, user_error
-from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.durations import DurationLike, duration_seconds
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.head import Head
@@ -271,7 +271,7 @@ class Job(PlacesWorkers):
             self._driver.ask_to_change(change)
         return change
 
-    def catch_up(self, timeout: float | None = None) -> bool:
+    def catch_up(self, timeout: DurationLike | None = None) -> bool:
         """Read what the sources have now, then end. The next run goes on from there.
 
         All that the sources have at the start of the call is read, processed and delivered. Wall
@@ -284,7 +284,7 @@ class Job(PlacesWorkers):
         read.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: such as ``"10m"``; None waits as long as it takes.
 
         Returns:
             Whether the job has ended; False after the timeout. :attr:`ended` distinguishes a stop.
@@ -292,10 +292,11 @@ class Job(PlacesWorkers):
         Raises:
             HeadraceError: what made the pipeline fail.
         """
+        within_s = _seconds(timeout)
         self._driver.ask_to_stop(catch_up=True)
-        return self._wait(timeout)
+        return self._wait(within_s)
 
-    def drain(self, timeout: float | None = None) -> bool:
+    def drain(self, timeout: DurationLike | None = None) -> bool:
         """Wait until all input has ended and its results are committed and delivered.
 
         The watermark goes to the end of time: all event timers fire, and all windows are produced.
@@ -304,7 +305,7 @@ class Job(PlacesWorkers):
         continue with more input later, use :meth:`catch_up`.
 
         Args:
-            timeout: seconds; None waits without limit.
+            timeout: such as ``"10m"``; None waits without limit.
 
         Returns:
             Whether the job has ended; False after the timeout.
@@ -312,15 +313,16 @@ class Job(PlacesWorkers):
         Raises:
             HeadraceError: what made the pipeline fail.
         """
+        within_s = _seconds(timeout)
         self._driver.declares_ends = True
         self._driver.ask_to_stop(drain=True)
-        return self.wait(timeout)
+        return self._wait(within_s)
 
-    def stop(self, timeout: float | None = None, *, at_step: int | None = None) -> bool:
+    def stop(self, timeout: DurationLike | None = None, *, at_step: int | None = None) -> bool:
         """Stop after the running step, or after a given later one.
 
         Args:
-            timeout: seconds to wait for the end; None waits without limit.
+            timeout: how long to wait for the end, such as ``"30s"``; None waits without limit.
             at_step: stop when exactly this step is committed. Steps without records count, too. The
                 request is durable: a driver that takes over earlier observes it. A stop without a
                 step cancels it, and so does :meth:`resume`.
@@ -332,15 +334,16 @@ class Job(PlacesWorkers):
             ChangeRefused: if that step is committed already.
             HeadraceError: what made the pipeline fail.
         """
+        within_s = _seconds(timeout)
         if at_step is not None:
             self._ask(Command("stop", at_step=at_step))
         elif self.head is not None and self.head.halt is not None and self.running:
             self._ask(Command("stop"))  # cancels the scheduled stop or pause
         else:
             self._driver.ask_to_stop(drain=False)
-        return self._wait(timeout)
+        return self._wait(within_s)
 
-    def cancel(self, timeout: float | None = None) -> bool:
+    def cancel(self, timeout: DurationLike | None = None) -> bool:
         """End now: end the tasks of the running step, and discard that step.
 
         This is for a step that does not end by itself. :attr:`ended` then names the place, as far
@@ -352,7 +355,7 @@ class Job(PlacesWorkers):
         storage. On Spark, the task's process is ended.
 
         Args:
-            timeout: seconds to wait for the end; None waits without limit.
+            timeout: how long to wait for the end, such as ``"30s"``; None waits without limit.
 
         Returns:
             Whether the job has ended.
@@ -360,8 +363,9 @@ class Job(PlacesWorkers):
         Raises:
             HeadraceError: what made the pipeline fail.
         """
+        within_s = _seconds(timeout)
         self._driver.cancel()
-        return self._wait(timeout)
+        return self._wait(within_s)
 
     def pause(self, *, at_step: int | None = None) -> None:
         """Run no more steps until :meth:`resume`, even after a restart.
@@ -383,7 +387,7 @@ class Job(PlacesWorkers):
         if answer is not None and not answer.applied:
             raise ChangeRefused(answer.why)
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: DurationLike | None = None) -> bool:
         """Wait for the end. Return whether the job has ended.
 
         From this call on, the end of an injector's input counts, and the watermark goes to the end
@@ -391,23 +395,24 @@ class Job(PlacesWorkers):
         behaves as if more could come. So :meth:`catch_up` can be called at any time.
 
         Args:
-            timeout: seconds; None waits without limit.
+            timeout: such as ``"10m"``; None waits without limit.
 
         Raises:
             HeadraceError: what made the pipeline fail.
             PipelineError: if the job has not started.
         """
+        within_s = _seconds(timeout)
         if not self._driver.declares_ends:
             self._driver.declares_ends = True
             self._driver.woken.set()
-        return self._wait(timeout)
+        return self._wait(within_s)
 
-    def _wait(self, timeout: float | None) -> bool:
+    def _wait(self, within_s: float | None) -> bool:
         if self._thread.ident is None:
             raise PipelineError(
                 "the job has not begun", remedy="with hr.run(...) as job: job.wait()"
             )
-        over = self._over.wait(timeout)
+        over = self._over.wait(within_s)
         self._raise()
         return over
 
@@ -435,6 +440,10 @@ def _to_be_told(error: BaseException) -> BaseException:
     return told
 
 
+def _seconds(timeout: DurationLike | None, what: str = "timeout") -> float | None:
+    return None if timeout is None else duration_seconds(timeout, what)
+
+
 def run(
     pipeline: Pipeline,
     *,
@@ -451,7 +460,7 @@ def run(
     policy_dry_run: bool = False,
     standby: bool = False,
     handover: bool = False,
-    handover_timeout: float | None = 60.0,
+    handover_timeout: DurationLike | None = "60s",
     lease: Lease | None = None,
     task_timeout: DurationLike | None = None,
     sink_timeout: DurationLike | None = None,
@@ -497,7 +506,7 @@ def run(
         handover: get ready, ask the leader to end after its running step, and go on from there. If
             this pipeline does not fit what is stored, it is refused before anything stops. If no
             process leads, start once no heartbeat was seen for long enough.
-        handover_timeout: seconds to wait for the leader's answer; None waits without limit. If none
+        handover_timeout: how long to wait for the leader's answer; None waits without limit. If none
             comes, the leader goes on.
         lease: how often this process writes a heartbeat, and how long it waits for those of others.
         task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour.
@@ -521,6 +530,7 @@ def run(
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     settings = with_checkpoints(settings or Settings(), checkpoint_every)
     settings = with_timeouts(settings, task_timeout, sink_timeout)
+    within_s = _seconds(handover_timeout, "handover_timeout")
     chosen = _runner(runner)
     driver = Driver(
         pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock,
@@ -529,7 +539,7 @@ def run(
     )  # fmt: skip
     driver.listeners += listeners or []
     driver.declares_ends = False  # until wait() or drain() is called
-    reign = Leadership(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
+    reign = Leadership(driver, lease, standby=standby, handover=handover, within_s=within_s)
     return Job(driver, reign)
 
 

@@ -646,14 +646,14 @@ def test_the_command_line_asks_and_tells_the_answer(tmp_path: Path) -> None:
     )  # fmt: skip
     with job:
         while job.head is None or not job.head.positions:
-            job.wait(0.01)
+            job.wait("0.01s")
         for command in (
             ["remove", "old"], ["remove", "old", "--sink", "old", "--dry-run"],
             ["remove", "old", "--sink", "old"], ["pause"], ["status"], ["resume"],
             ["restore", "old", "--output", "json"], ["stop"],
         ):  # fmt: skip
             found.append(headrace(tmp_path, *command))
-        assert job.wait(60), "it was stopped"
+        assert job.wait("60s"), "it was stopped"
     refused, dry, removed, paused, status, resumed, restored, stopped = found
     assert refused.exit_code == 6
     assert "sink 'old' would have no input" in refused.stdout

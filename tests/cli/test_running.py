@@ -51,7 +51,7 @@ def test_all_who_wait_for_a_job_are_told_why_it_has_failed(tmp_path: Path) -> No
 
     def waits() -> None:
         try:
-            told.append(job.wait(30))
+            told.append(job.wait("30s"))
         except UserCodeError:
             told.append(False)
 
@@ -64,7 +64,7 @@ def test_all_who_wait_for_a_job_are_told_why_it_has_failed(tmp_path: Path) -> No
         assert told == [False] * 3
         for _ in range(2):
             with pytest.raises(UserCodeError):
-                job.drain(1)
+                job.drain("1s")
     assert job.ended is None
 
 

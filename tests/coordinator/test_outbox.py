@@ -42,6 +42,7 @@ from headrace.ledger.intent import Intent
 from headrace.pipeline.source import Offer
 from headrace.protocol.plan import NodeReport, StreamReport, TaskReport
 from headrace.runfiles.format import FileRef
+from tests.support.durations import us
 
 SINKS = ["fast", "slow"]
 
@@ -105,7 +106,7 @@ class Shell:
             name="p", layers=1, injectors={"in": 0}, nodes=["n"],
             identity={"computations": {"n": {"key": [], "cells": {}}}, "streams": {}},
             layout=contiguous(1, 1).to_wire(), store="memory:x",
-            rules={"in": Rules(bounded_delay(0))}, readers={"in": ["n"]},
+            rules={"in": Rules(bounded_delay(us(0)))}, readers={"in": ["n"]},
             sinks=dict.fromkeys(SINKS, "n.out"), weak=list(weak),
         )  # fmt: skip
         names = iter(f"nonce{n}" for n in range(1_000))

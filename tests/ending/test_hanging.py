@@ -140,7 +140,7 @@ def goes_on(folder: Path) -> None:
     pipeline = drawn(Echo())
     pipeline.sinks["out"].sink = sink
     with job(pipeline, folder) as runs:
-        assert runs.drain(60)
+        assert runs.drain("60s")
     assert names[-1] == f"n{COUNT}"
     assert committed(folder) >= COUNT
 
@@ -178,7 +178,7 @@ def test_a_cancellation_that_is_not_obeyed_says_the_place(
     monkeypatch.setattr(watchdog, "GRACE_S", 0.5)
     with job(drawn(Swallows(gate)), tmp_path) as runs:
         assert BEGUN.wait(60)
-        assert runs.cancel(60)
+        assert runs.cancel("60s")
         assert runs.ended == "cancelled at computation 'slow', key 'n3', step 3"
     gate.set()
     runs._thread.join(30)
@@ -205,7 +205,7 @@ def test_who_watches_a_task_says_where_it_was_before_it_is_killed(gate: threadin
 def test_a_job_that_is_cancelled_ends_with_the_place(tmp_path: Path) -> None:
     with job(drawn(Spins()), tmp_path) as runs:
         assert BEGUN.wait(60)
-        assert runs.cancel(60)
+        assert runs.cancel("60s")
         assert runs.ended == "cancelled at computation 'slow', key 'n3', step 3"
     assert committed(tmp_path) == 2
     goes_on(tmp_path)
@@ -219,8 +219,8 @@ def test_who_stands_by_does_not_take_over_what_was_cancelled(tmp_path: Path) -> 
             until(lambda: len(Beats(LocalStore(tmp_path)).all()) == 2)
             assert BEGUN.wait(60)
             time.sleep(0.2)
-            assert runs.cancel(60)
-            assert waits.wait(60)
+            assert runs.cancel("60s")
+            assert waits.wait("60s")
             assert (waits.ended or "").startswith("cancelled")
 
 
@@ -230,7 +230,7 @@ def test_inline_a_handler_that_cannot_be_woken_is_left_behind(
     with job(drawn(Waits(gate)), tmp_path) as runs:
         assert BEGUN.wait(60)
         begun = time.monotonic()
-        assert runs.cancel(60)
+        assert runs.cancel("60s")
         assert time.monotonic() - begun < 30
         assert (runs.ended or "").startswith("cancelled at")
     leader = leader_among(Beats(LocalStore(tmp_path)).all(), 1)
@@ -255,7 +255,7 @@ def test_a_sink_that_never_returns_ends_the_job(
         pytest.raises(SinkTimeout, match="'out'") as raised,
         job(drawn(Echo(), hangs), tmp_path, runner, sink_timeout="500ms") as runs,
     ):
-        runs.drain(60)
+        runs.drain("60s")
     assert raised.value.place == "sink 'out', step 3"
     gate.set()
     goes_on(tmp_path)
@@ -266,7 +266,7 @@ def test_a_sink_that_hangs_does_not_hang_a_cancellation(
 ) -> None:
     with job(drawn(Echo(), lambda d: gate.wait(60) and None), tmp_path, Elsewhere()) as runs:
         until(lambda: runs.head is not None and runs.head.done >= COUNT)
-        assert runs.cancel(30)
+        assert runs.cancel("30s")
         assert runs.ended == "cancelled"
     gate.set()
     goes_on(tmp_path)
@@ -291,7 +291,7 @@ def test_a_source_that_never_says_what_it_has_ends_the_job(tmp_path: Path) -> No
         pytest.raises(SourceTimeout, match="items"),
         job(pipeline, tmp_path, settings={"source_timeout_us": 500_000}) as runs,
     ):
-        runs.wait(60)
+        runs.wait("60s")
     Stuck.gate.set()
     goes_on(tmp_path)
 
@@ -325,7 +325,7 @@ def test_a_slow_look_at_a_source_is_not_taken_for_the_end_of_its_driver(tmp_path
             assert runs.leads
             waits._driver.ask_to_stop(drain=False)
         Stuck.gate.set()
-        assert runs.drain(60)
+        assert runs.drain("60s")
     assert runs.head is not None and runs.head.epoch == 1
 
 

@@ -75,7 +75,7 @@ def test_a_handover_lets_the_old_job_end_with_a_reason_and_the_new_one_go_on(
         until(lambda: old.head is not None and old.head.step > 5)
         with job(tmp_path, collected, CountBetter(), handover=True) as new:
             until(lambda: new.take_over)
-            assert old.wait(60)
+            assert old.wait("60s")
             assert old.ended is not None
             assert old.ended.startswith("handed over to ")
             assert not old.leads
@@ -118,7 +118,7 @@ def test_who_is_not_answered_in_time_gives_up_and_the_old_job_goes_on(tmp_path: 
         until(lambda: old.head is not None and old.head.step >= 4)
         with (
             pytest.raises(ChangeRefused, match="did not hand over in time"),
-            job(tmp_path, collected, handover=True, handover_timeout=0.2,
+            job(tmp_path, collected, handover=True, handover_timeout="0.2s",
                 lease=hr.Lease(period_s=0.05, patience_s=50)) as new,
         ):  # fmt: skip
             new.wait()
@@ -166,7 +166,7 @@ def test_a_driver_that_fails_is_followed_at_once_and_one_that_is_fenced_stands_b
             until(lambda: two.leads)
             until(lambda: not first.leads and roles(tmp_path) == ["leads", "waits"])
             broken.append(True)
-            two.wait(60)
+            two.wait("60s")
         until(lambda: first.leads and first.current().epoch == 3)
         step = first.current().step
         until(lambda: first.current().step > step + 3)
@@ -309,7 +309,7 @@ def test_a_plain_job_that_is_fenced_ends_with_that(tmp_path: Path) -> None:
     with pytest.raises(Fenced), job(tmp_path, collected) as first:
         until(lambda: first.head is not None and first.head.step > 3)
         with job(tmp_path, collected):
-            first.wait(60)
+            first.wait("60s")
     assert roles(tmp_path) == ["ended"], "one who was fenced leaves nothing behind"
 
 
@@ -466,12 +466,12 @@ def test_a_change_that_was_overtaken_is_refused_and_the_standby_leads_again_as_i
                 lease=QUICK, listeners=[note]) as job:  # fmt: skip
         until(lambda: asked)
         with pytest.raises(ChangeRefused, match="another driver has taken over"):
-            asked[0].wait(60)
+            asked[0].wait("60s")
         until(lambda: job.leads and job.current().epoch == 3)
         until(lambda: job.current().positions["items"] > 99)
         assert set(job.current().counts) == {"count", "silent"}
         change()
-        assert asked[1].wait(60)
+        assert asked[1].wait("60s")
         step = job.current().step
         until(lambda: job.current().step > step + 3)
         head = job.current()

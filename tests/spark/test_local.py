@@ -28,6 +28,7 @@ from tests.oracle.model import Model, NodeSpec, Spec
 from tests.oracle.timelines import outcome
 from tests.step import test_timelines as timelines
 from tests.step.test_user_code import ITEMS, Fussy, Item
+from tests.support.durations import us
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.specs import specs
 
@@ -124,7 +125,7 @@ def test_inline_and_spark_agree_on_what_comes_twice(
     from tests.step.test_record_ids import Hit, drawn
 
     hits = [Hit(i * 7 % 90, None, i % 7, i % 3, i) for i in range(300)]
-    options: dict[str, Any] = {"ids": "part", "horizon": 120}
+    options: dict[str, Any] = {"ids": "part", "horizon": us(120)}
     inline, spark, how = Collected(), Collected(), {"rows": 25, "retain_steps": 1_000}
     one = run_inline(drawn(hits, inline, **options), **how)
     other = run_inline(

@@ -18,6 +18,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.runfiles.format import RunReader
 from headrace.storage import MemoryStore
 from headrace.tasks.writing import OUTPUT
+from tests.support.durations import us
 from tests.support.pipelines import Collected, Elsewhere, run_inline
 
 
@@ -38,7 +39,7 @@ class Echo(hr.Computation):
 def drawn(items: list[Item], bound: int = 0) -> tuple[hr.Pipeline, hr.Stream]:
     pipeline = hr.Pipeline("streams")
     source = hr.sources.Iterable(items, Item, event_time="at")
-    return pipeline, pipeline.inject("items", source, watermark=hr.bounded_delay(bound))
+    return pipeline, pipeline.inject("items", source, watermark=hr.bounded_delay(us(bound)))
 
 
 def test_a_retained_stream_is_kept_as_files_that_the_manifests_name() -> None:

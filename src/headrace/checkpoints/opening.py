@@ -9,7 +9,7 @@ from functools import partial
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint, expired
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.ledger.pins import Pins
 from headrace.storage import Store, open_store
 
@@ -42,11 +42,10 @@ def open_state(
 
     Example: ``hr.open_state("state/visits").read("visits", key="/home").to_pandas()``
     """
+    pin_us = None if pin_for is None else duration_micros(pin_for, "pin_for")
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     checkpoint = Checkpoints(store).open(step)
-    if pin_for is None:
-        return checkpoint
-    return pinned(checkpoint, duration_micros(pin_for), "open_state")
+    return checkpoint if pin_us is None else pinned(checkpoint, pin_us, "open_state")
 
 
 def pinned(checkpoint: Checkpoint, for_us: int, by: str) -> Checkpoint:

@@ -24,7 +24,7 @@ from headrace.errors.printable import (
     without_secrets,
 )
 from headrace.errors.user_code import whole_traceback
-from headrace.eventtime.timestamps import duration_micros
+from headrace.eventtime.durations import duration_micros
 from headrace.ledger.commands import Command
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
@@ -49,9 +49,10 @@ class Duration(click.ParamType[int]):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         """Return the duration in microseconds."""
         try:
-            return duration_micros(value)
+            micros = duration_micros(value)
         except PipelineError as error:
             return self.fail(f"{error.what}, such as 250ms, 30s or 1h30m", param, ctx)
+        return self.fail(f"{value!r} is negative", param, ctx) if micros < 0 else micros
 
 
 storage_option = click.option(

@@ -58,7 +58,7 @@ _prepare_option = click.option(
     "--prepare/--no-prepare", default=False, help="Copy what a round moves ahead."
 )
 _objective_option = click.option(
-    "--objective", type=Duration(), default=0,
+    "--objective", type=Duration(), default="0s",
     help="Keep steps within it, such as 250ms: that is how large rounds are then.",
 )  # fmt: skip
 _bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...")

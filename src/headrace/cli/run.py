@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
@@ -100,7 +101,12 @@ def handover(standby: bool, seconds: float, **options: Any) -> None:
     If the code of TARGET does not fit what is stored, the handover is refused before anything
     stops. Takes the options of "run", and goes on as "run" would.
     """
-    _run(**options, standby=standby, handover=True, handover_timeout=seconds)
+    _run(
+        **options,
+        standby=standby,
+        handover=True,
+        handover_timeout=timedelta(seconds=min(seconds, 1e9)),
+    )
 
 
 def _run(

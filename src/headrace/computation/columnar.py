@@ -42,11 +42,11 @@ import numpy.typing as npt
 
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.computation import UserCode
-from headrace.computation.declarations import Declaration, Declares
+from headrace.computation.declarations import Declaration, Declares, ttl_micros
 from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME, TimeDomain
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike
 from headrace.keyspace.hashing import key_type_problem
 from headrace.schema.columns import ColumnType
 from headrace.schema.upgrades import UpgradeLike, upgrades_of
@@ -92,7 +92,7 @@ class TableState(Declaration):
         self.dropped = frozenset(dropped)
         self.version, self.upgrades = version, upgrades_of(version, upgrade)
         self.sub = sub or {}
-        self.ttl_us = None if ttl is None else duration_micros(ttl)
+        self.ttl_us = ttl_micros(ttl)
         self.ttl_domain = TimeDomain(ttl_domain)
 
     def column_types(self, *, place: str) -> tuple[list[ColumnType], list[ColumnType]]:

@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 from headrace.computation.handles import ListHandle, MapHandle, TimerHandle, ValueHandle
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import TimeDomain
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.schema import ValueType, value_type_of
 from headrace.schema.upgrades import Upgrade, UpgradeLike, upgrades_of
 
@@ -73,6 +73,22 @@ class Declaration:
         )
 
 
+def ttl_micros(ttl: DurationLike | None) -> int | None:
+    """Return a time to live in microseconds, or None if none is given.
+
+    Raises:
+        PipelineError: if it is not a duration, or not positive.
+    """
+    if ttl is None:
+        return None
+    micros = duration_micros(ttl, "ttl")
+    if micros <= 0:
+        raise PipelineError(
+            f"ttl={ttl!r} is no time to live", remedy="give a duration above 0, such as '1h'"
+        )
+    return micros
+
+
 class Lasting(Declaration):
     """Base of value, list and map state, which may have a time to live.
 
@@ -91,12 +107,8 @@ class Lasting(Declaration):
         Raises:
             PipelineError: if it is not positive.
         """
-        self.ttl_us = None if ttl is None else duration_micros(ttl)
+        self.ttl_us = ttl_micros(ttl)
         self.ttl_domain = TimeDomain(domain)
-        if self.ttl_us is not None and self.ttl_us <= 0:
-            raise PipelineError(
-                f"ttl={ttl!r} is no time to live", remedy="give a duration above 0, such as '1h'"
-            )
 
     def ttl_shape(self) -> dict[str, str]:
         """Return the time to live as the stored schema has it: its clock, not its duration."""
@@ -274,6 +286,7 @@ class Timer(Declaration):
     """
 
     kind = "timer"
+    passed: ClassVar[bool] = False
 
     def __init__(self, domain: TimeDomain, *, holds: bool = False) -> None:
         self.domain = TimeDomain(domain)
@@ -292,6 +305,20 @@ class Timer(Declaration):
     def __get__(self, instance: Declares, owner: type) -> Any: ...
     def __get__(self, instance: Declares | None, owner: type) -> Any:
         return self if instance is None else self._handle(instance)
+
+
+class PassedTimer(Timer):
+    """An event timer that fires when the watermark has passed its time, not yet when it is there.
+
+    By then all on-time records of that time have come. What the timer produces still has that time,
+    and is late for no reader: the watermark of the step before was not beyond it. For columnar
+    operators, which wait for all records of a time.
+    """
+
+    passed = True
+
+    def __init__(self) -> None:
+        super().__init__(TimeDomain.EVENT_TIME)
 
 
 class Output(Generic[V]):

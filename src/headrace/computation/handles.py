@@ -204,7 +204,8 @@ class TimerHandle(ABC):
         """Set the timer. A timer that is already set with the same name and tag is replaced.
 
         Args:
-            when: an aware ``datetime``, or microseconds since 1970 UTC.
+            when: an aware ``datetime``, or microseconds since 1970 UTC. It may be in the past: then
+                the timer fires at once.
             tag: distinguishes timers of one name.
             hold: an event time that is not before that of the record or timer at hand. Only for a
                 timer that is declared with ``holds=True``. Until the timer fires or is cancelled,
@@ -212,7 +213,8 @@ class TimerHandle(ABC):
                 early as the hold.
 
         Raises:
-            ValueError: for an impossible time, or a hold before its cause.
+            ValueError: for an impossible time, for one that is obviously in seconds, milliseconds or
+                nanoseconds, and for a hold before its cause.
             TypeError: for a hold of a timer that is declared without ``holds=True``.
         """
 

@@ -123,10 +123,10 @@ class Control(PlacesWorkers):
         return found
 
     def wait(
-        self, number: int, timeout: float, sleep: Callable[[float], None] = time.sleep
+        self, number: int, within_s: float, sleep: Callable[[float], None] = time.sleep
     ) -> Answer | None:
-        """Wait for the answer to a command. Return None if none came within ``timeout`` seconds."""
-        deadline = time.monotonic() + timeout
+        """Wait for the answer to a command. Return None if none came within so many seconds."""
+        deadline = time.monotonic() + within_s
         while (found := self.answer(number)) is None and time.monotonic() < deadline:
             sleep(_LOOK_EVERY_S)
         return found

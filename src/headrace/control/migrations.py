@@ -18,7 +18,7 @@ from headrace.coordinator.load.meter import measured_outside
 from headrace.coordinator.migrations.goals import plan_goal
 from headrace.coordinator.migrations.layout_state import course_of
 from headrace.errors import ChangeRefused
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros, duration_seconds
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin
 from headrace.keyspace.updates import Update
@@ -159,7 +159,9 @@ class Migration:
         Raises:
             ChangeRefused: after the timeout, or if the pipeline ends earlier.
         """
-        deadline = None if timeout is None else time.monotonic() + duration_micros(timeout) / 1e6
+        deadline = (
+            None if timeout is None else time.monotonic() + duration_seconds(timeout, "timeout")
+        )
         while not (facts := self.facts).is_over:
             if not self._asks.pass_time():
                 raise ChangeRefused(
@@ -412,7 +414,7 @@ class MovesState(ABC):
         self, goal: Goal, strategy: Strategy | None, prepare: bool,
         objective: DurationLike | None, if_busy: IfBusy, dry_run: bool,
     ) -> Migration:  # fmt: skip
-        objective_us = 0 if objective is None else duration_micros(objective)
+        objective_us = 0 if objective is None else duration_micros(objective, "objective")
         whole = msgspec.structs.replace(
             goal, strategy=strategy or batched(), prepare=prepare, objective_us=objective_us,
             groups=list(self.groups.names),

@@ -20,15 +20,15 @@ import msgspec
 from headrace.errors import PipelineError
 from headrace.errors.user_code import goes_on, user_error
 from headrace.eventtime.delays import Delays
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.eventtime.timestamps import (
     LAST_DATE_US,
     MAX_TIME,
     MIN_TIME,
-    DurationLike,
     TimeLike,
     checked_micros,
-    duration_micros,
 )
+from headrace.eventtime.units import check_unit
 from headrace.storage.bounds import Micros
 
 #: Most partitions of an injector at a time. Each of them is named in manifests.
@@ -273,7 +273,9 @@ class ByFunction(msgspec.Struct, frozen=True):
             UserCodeError: when the function raises an error, or does not return a time.
         """
         try:
-            return min(checked_micros(self.function(frontier)), _ALL_TIMES)
+            micros = checked_micros(self.function(frontier))
+            check_unit(micros, frontier.highest)
+            return min(micros, _ALL_TIMES)
         except BaseException as error:
             if goes_on(error):
                 raise
@@ -389,12 +391,12 @@ def bounded_delay(delay: DurationLike) -> BoundedDelay:
     """Return the strategy for records at most ``delay`` behind the newest of their partition.
 
     Args:
-        delay: a timedelta, or a string such as ``"10s"``. Records that come later are late.
+        delay: a timedelta, or a text such as ``"10s"``. Records that come later are late.
 
     Raises:
         PipelineError: for a value that is not a duration, or a negative one.
     """
-    delay_us = duration_micros(delay)
+    delay_us = duration_micros(delay, "delay", place="bounded_delay")
     if delay_us < 0:
         raise PipelineError(
             f"a delay of {delay!r} is negative",

@@ -15,7 +15,7 @@ from headrace.computation.declarations import Declaration, Output, Timer
 from headrace.computation.table_handles import TableHandle
 from headrace.eventtime.calendars import Calendar, CalendarUnit, Weekday
 from headrace.eventtime.domains import EVENT_TIME
-from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.durations import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation
 from headrace.ops.columns import I64, place_of
 from headrace.ops.windows import WINDOW, bounds, positive, window_fields
@@ -63,7 +63,7 @@ class CalendarWindows(ColumnarComputation):
 
     def __init__(
         self, unit: CalendarUnit, /, *, every: int = 1, time_zone: str = "UTC",
-        week_starts: Weekday = "monday", allowed_lateness: DurationLike = 0, **aggregates: Aggregate,
+        week_starts: Weekday = "monday", allowed_lateness: DurationLike = "0s", **aggregates: Aggregate,
     ) -> None:  # fmt: skip
         self._calendar = Calendar(unit, every=every, time_zone=time_zone, week_starts=week_starts)
         self._wait = positive(allowed_lateness, "allowed_lateness", place_of(self, ()), least=0)

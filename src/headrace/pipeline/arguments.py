@@ -10,7 +10,7 @@ from headrace.computation.columnar import ColumnarComputation
 from headrace.computation.computation import Computation, UserCode
 from headrace.computation.shape import source_place
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.keyspace.groups import MAX_GROUPS, Groups
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -80,7 +80,7 @@ def positive(duration: DurationLike | None, what: str, name: str, least: int = 1
     """
     if duration is None:
         return None
-    micros = duration_micros(duration)
+    micros = duration_micros(duration, what, place=repr(name))
     if micros < least:
         raise PipelineError(
             f"{name!r}: {what} is {duration!r}", remedy=f"give a duration of at least {least} µs"

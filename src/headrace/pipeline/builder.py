@@ -14,7 +14,7 @@ from headrace.computation.computation import Late, UserCode
 from headrace.computation.record_ids import CHECKED, IDS, RecordIds, record_ids
 from headrace.computation.shape import Declarations, declarations_of
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.durations import DurationLike
 from headrace.eventtime.watermark import Strategy
 from headrace.keyspace.groups import Group
 from headrace.pipeline.arguments import (
@@ -175,7 +175,7 @@ class Pipeline(PipelineGraph):
         keys: Mapping[Stream | Node, KeySpec],
         on_error: OnError = "stop",
         late: Late | None = None,
-        allowed_lateness: DurationLike = 0,
+        allowed_lateness: DurationLike = "0s",
         watermark: Clocked = "low",
         ordered: bool = False,
         retain: Sequence[str] | Mapping[str, Keep | None] = (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 
 
 class Keep(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ def keep(age: DurationLike | None = None, *, steps: int | None = None) -> Keep:
     Raises:
         PipelineError: if no bound is given, or one is not positive.
     """
-    age_us = 0 if age is None else duration_micros(age)
+    age_us = 0 if age is None else duration_micros(age, "age", place="keep")
     bounds = [*([] if age is None else [age_us]), *([] if steps is None else [steps])]
     if not bounds or min(bounds) <= 0:
         raise PipelineError(

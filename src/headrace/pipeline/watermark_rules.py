@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.durations import DurationLike
 from headrace.eventtime.watermark import BoundedDelay, Rules, Strategy
 from headrace.pipeline.arguments import positive
 from headrace.pipeline.source import Source

@@ -199,7 +199,9 @@ class BatchVisitor:
         """
         lowest = dict.fromkeys(until, MAX_TIME)
         for timer in self._timers:
-            lowest[timer.domain] = min(lowest[timer.domain], timer.table.due.lowest())
+            first = timer.table.due.lowest()
+            if first <= timer.due_until(until[timer.domain]):
+                lowest[timer.domain] = min(lowest[timer.domain], first)
         for post in self.state.posts.values():
             lowest[EVENT_TIME] = min(lowest[EVENT_TIME], post.lowest())
         return {
@@ -226,7 +228,7 @@ class BatchVisitor:
                 due = timer.fire(until[timer.domain], (cause.time_us, cause.earliest_us))
                 if due is not None:
                     if timer.domain is EVENT_TIME:
-                        self._reaches(due.times_us)
+                        self._reaches(due.times_us + timer.passed)
                     fired.setdefault(timer.domain, []).append((due.keys.hashes, due.times_us))
                     report.timers += len(due)
                     self._fire_batch(due, report)

@@ -37,8 +37,10 @@ from headrace.eventtime.timestamps import (
     MAX_TIME,
     MIN_TIME,
     TimeLike,
+    checked_micros,
     event_micros,
 )
+from headrace.eventtime.units import check_unit
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.pipeline import DEAD_LETTER, Node, Stream
@@ -133,11 +135,13 @@ class KeyContext(StepContext[ProducedRecords]):
         """Return, in microseconds, the event time that a handler has chosen.
 
         Raises:
-            ValueError: it is before that of its cause, or before the year 1.
+            ValueError: it is before that of its cause, before the year 1, or in a wrong unit.
         """
         time_us, cause = event_micros(time), self.cause()
         if time_us < cause <= LAST_DATE_US:
             raise before_cause(time_us, cause)
+        if time_us >= LAST_DATE_US or cause <= MIN_TIME:
+            check_unit(checked_micros(time), self._cause_us)
         return time_us
 
     def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:

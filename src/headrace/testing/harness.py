@@ -432,7 +432,7 @@ class Harness(MovesState):
         change = Change(self._pipeline, begin or {}, forget)
         driver.ask_to_change(change)
         try:
-            while change.wait(0) is None:
+            while change.wait("0s") is None:
                 self._turn(driver)
         except HeadraceError:
             self._pipeline, self._sinks, self._checks = before

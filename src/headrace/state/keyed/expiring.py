@@ -40,6 +40,14 @@ class Clocks:
         self.cause: Callable[[], int] = lambda: MIN_TIME
         self.now_us = MIN_TIME
 
+    def read_cause(self) -> int:
+        """Return the event time of the record or timer at hand."""
+        return self.cause()
+
+    def read_now(self) -> int:
+        """Return the step's clock reading."""
+        return self.now_us
+
 
 class Lifetime:
     """How long the entries of one state live.

@@ -411,10 +411,15 @@ class KeyedState(BinnedState):
         self._has_expired = False
 
     def _handle(self, cell: CellType) -> Any:
-        holds = self._slots.get(hold_cell(cell.name))
+        clocks, holds = self._clocks, self._slots.get(hold_cell(cell.name))
         if holds is not None:
-            return BoundHoldingTimer(self.cursor, cell.slot, holds)
-        return cell.handle(self.cursor, self._clocks)
+            handle = BoundHoldingTimer(self.cursor, cell.slot, holds)
+        else:
+            handle = cell.handle(self.cursor, clocks)
+        if cell.kind == "timer":
+            by_wall = cell.domain is WALL_TIME
+            handle.near = clocks.read_now if by_wall else clocks.read_cause
+        return handle
 
     # -- bins ---------------------------------------------------------------------------------
 
