@@ -12,6 +12,7 @@ import pyarrow as pa
 from headrace.computation.batches import FiredBatch, Keys
 from headrace.computation.columnar import TableState
 from headrace.computation.declarations import Timer as TimerDeclaration
+from headrace.computation.declarations import stored_name
 from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME
 from headrace.keyspace.arrays import U64
@@ -116,7 +117,7 @@ class BoundTable:
         sub, columns = declared.column_types(place=f"{place}.{name}")
         domain = None if declared.ttl_us is None else declared.ttl_domain
         self.table = Table(
-            table_section(name), state.key_types, sub, columns, domain, state.ranges,
+            table_section(stored_name(name, declared)), state.key_types, sub, columns, domain, state.ranges,
             hash_is_key=state.node.hash_is_key, version=declared.version,
         )  # fmt: skip
         self.stored = StoredTableRows(
@@ -197,7 +198,8 @@ class TimersHandle:
         self.name = name
         self.domain = declared.domain
         tag = ColumnType(_TAG, pa.int64())
-        self.table = Table(timer_section(name), state.key_types, [tag], [], declared.domain)
+        section = timer_section(stored_name(name, declared))
+        self.table = Table(section, state.key_types, [tag], [], declared.domain)
         self._tag = tag
 
     def _found(self, keys: Keys, tags: Any) -> tuple[Any, list[Column], Slots]:
