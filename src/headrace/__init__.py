@@ -22,6 +22,7 @@ from headrace.computation.declarations import (
     MapState,
     Output,
     Posted,
+    Removed,
     Timer,
     ValueState,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "Pipeline",
     "Posted",
     "Record",
+    "Removed",
     "Salt",
     "Settings",
     "StepSummary",

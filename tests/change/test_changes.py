@@ -21,6 +21,7 @@ from headrace.testing import drive
 from tests.change.worlds import (
     Count,
     CountBetter,
+    CountNewer,
     CountOtherwise,
     Item,
     Remembers,
@@ -442,7 +443,7 @@ def test_a_change_that_was_asked_for_before_another_one_took_effect_does_not_und
     def both(summary: hr.StepSummary) -> None:
         if not asked:
             first = also(job.pipeline.copy(), "added")
-            first.replace("count", CountBetter())
+            first.replace("count", CountNewer())
             on_top = also(first.copy(), "on_top")
             drawings = [first, also(job.pipeline.copy(), "more"), on_top]
             asked.extend([job.change(drawing) for drawing in drawings])
@@ -607,7 +608,7 @@ def test_a_drawing_whose_records_have_ids_is_copied_with_their_check() -> None:
     changes: list[Change] = []
 
     def better(driver: Driver) -> None:
-        changes.append(ask(driver, lambda p: p.replace("count", CountBetter()) and None))
+        changes.append(ask(driver, lambda p: p.replace("count", CountNewer()) and None))
         more = driver.pipeline.copy()
         more.compute("late", Count(), keys={more.nodes["count"].inputs[0]: "page"})
         changes.append(Change(more, {"late": "beginning"}, []))

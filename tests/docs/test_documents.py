@@ -37,6 +37,7 @@ def blocks(document: str, language: str) -> list[str]:
         "docs/how-to/follow-the-load.md",
         "docs/how-to/change-the-shape-of-state.md",
         "docs/how-to/let-state-expire.md",
+        "docs/how-to/keep-state.md",
         "docs/how-to/choose-a-storage.md",
         "docs/how-to/look-into-state.md",
         "docs/how-to/back-up-and-verify.md",

@@ -37,6 +37,10 @@ COUNT = 6
 BEGUN = threading.Event()
 
 
+def begun() -> None:
+    sys.modules[__name__].BEGUN.set()  # an event cannot be sent to tasks, so it is found there
+
+
 class Item(msgspec.Struct):
     name: str
     at: int
@@ -49,7 +53,7 @@ class Spins(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         while record.value.name == "n3":
-            BEGUN.set()
+            begun()
             try:
                 time.sleep(0.001)
             except Exception:
@@ -67,7 +71,7 @@ class Swallows(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         while record.value.name == "n3" and not self.gate.is_set():
-            BEGUN.set()
+            begun()
             try:
                 time.sleep(0.001)
             except BaseException:
@@ -85,7 +89,7 @@ class Waits(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         if record.value.name == "n3":
-            BEGUN.set()
+            begun()
             self.gate.wait(60)
         ctx.produce("out", record.value.name)
 

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from headrace.computation.installed import is_installed
 from headrace.errors import PipelineError
-from headrace.runners.spark.code_shipping import _Pickler, is_installed
+from headrace.runners.spark.code_shipping import _Pickler
 
 USERS = """
 from typing import Annotated, Generic, TypeVar

@@ -42,7 +42,7 @@ import numpy.typing as npt
 
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.computation import UserCode
-from headrace.computation.declarations import Declaration, Declares, ttl_micros
+from headrace.computation.declarations import Declaration, Declares, renaming, ttl_micros
 from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME, TimeDomain
@@ -77,6 +77,7 @@ class TableState(Declaration):
             table as it was declared then, a function), or to None to give the rows up. The function
             gets a dict of arrays with many rows at once: the old columns and those of ``sub``. It
             returns a dict with all of today's columns.
+        renamed_from: the table's name when it was first stored, if it has been renamed since.
     """
 
     kind: ClassVar[str] = "table"
@@ -86,7 +87,14 @@ class TableState(Declaration):
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = EVENT_TIME,
         added: dict[str, Any] | None = None, dropped: Collection[str] = (),
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        renamed_from: str = "",
     ) -> None:  # fmt: skip
+        self.renamed_from = renaming(renamed_from)
+        if isinstance(dropped, str):
+            raise PipelineError(
+                f"dropped={dropped!r} is one text, and no list of columns",
+                remedy=f"give a list: dropped=[{dropped!r}]",
+            )
         self.columns = columns
         self.added = added or {}
         self.dropped = frozenset(dropped)

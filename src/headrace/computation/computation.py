@@ -25,7 +25,8 @@ order:
 
 **Side effects.** A crash repeats the whole step. So user code may run twice, but only one run is
 ever seen. Handlers should use only ``self`` and ``ctx``. While a handler runs, attributes other
-than declared state cannot be set, since nothing would keep their values.
+than declared state cannot be set, since nothing would keep their values. Code that keeps something
+in plain objects is refused; see :mod:`headrace.computation.plain_state`.
 """
 
 from __future__ import annotations

@@ -38,6 +38,29 @@ class Codec(Protocol[V]):
         ...
 
 
+def stored_name(name: str, item: Any) -> str:
+    """Return the name under which a state, timer or post of a computation is stored.
+
+    It is the name that the attribute had when it was first stored. A storage keeps it for good, so
+    a renamed attribute finds its state, and code from before the renaming finds it, too.
+    """
+    return getattr(item, "renamed_from", "") or name
+
+
+def renaming(renamed_from: str) -> str:
+    """Return the name that an attribute had, as it is given.
+
+    Raises:
+        PipelineError: if no attribute can have it.
+    """
+    if not isinstance(renamed_from, str) or (renamed_from and not renamed_from.isidentifier()):
+        raise PipelineError(
+            f"renamed_from={renamed_from!r} is no name of an attribute",
+            remedy='give the name under which it is stored, such as renamed_from="count"',
+        )
+    return renamed_from
+
+
 class Declares:
     """Base of all classes whose attributes can be declarations."""
 
@@ -54,10 +77,13 @@ class Declaration:
         name: the name of the attribute.
         version: version of the schema of the stored values.
         upgrades: how to read rows of older versions.
+        renamed_from: the attribute's name in the storage, if it is another one; see
+            :func:`stored_name`.
     """
 
     kind: ClassVar[str]
     name: str = ""
+    renamed_from: str = ""
     version: int = 1
     upgrades: Mapping[int, Upgrade] = MappingProxyType({})
 
@@ -140,6 +166,8 @@ class ValueState(Lasting, Generic[V]):
             expired, gives it a new time, never before the old one. Reading it, or changing it in
             place, does not.
         ttl_domain: ``EVENT_TIME`` or ``WALL_TIME``.
+        renamed_from: the name of the attribute when its values were first stored, if it has been
+            renamed since. The storage keeps that name.
     """
 
     kind = "value"
@@ -152,6 +180,7 @@ class ValueState(Lasting, Generic[V]):
         self: ValueState[T], type: type[T], *, default: T, codec: Codec[T] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
@@ -159,19 +188,23 @@ class ValueState(Lasting, Generic[V]):
         codec: Codec[T] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: ValueState[Any], type: Any, *, default: V | None = None, codec: Codec[V] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     def __init__(
         self, type: Any, *, default: Any = None, codec: Any = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None:  # fmt: skip
         self._lives_for(ttl, ttl_domain)
+        self.renamed_from = renaming(renamed_from)
         self.type = type
         self.default = default
         self.codec = codec
@@ -189,7 +222,7 @@ class ListState(Lasting, Generic[V]):
     """One list for each key. Its elements are stored one by one, so appending costs one element.
 
     ``version`` and ``upgrade`` apply to the elements; see :class:`ValueState`. With ``ttl``, each
-    element lives for that long after it was added.
+    element lives for that long after it was added. For ``renamed_from`` see :class:`ValueState`.
     """
 
     kind = "list"
@@ -199,19 +232,23 @@ class ListState(Lasting, Generic[V]):
         self, type: type[V], *, codec: Codec[V] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: ListState[Any], type: Any, *, codec: Codec[V] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     def __init__(
         self, type: Any, *, codec: Any = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None:  # fmt: skip
         self._lives_for(ttl, ttl_domain)
+        self.renamed_from = renaming(renamed_from)
         self.type = type
         self.codec = codec
         self.version, self.upgrades = version, upgrades_of(version, upgrade)
@@ -228,7 +265,8 @@ class MapState(Lasting, Generic[K, V]):
     """One map for each key. Its entries are stored one by one, so a change costs what it touches.
 
     ``version`` and ``upgrade`` apply to the values; see :class:`ValueState`. The type of the map's
-    keys cannot change. With ``ttl``, each entry lives for that long after it was last set.
+    keys cannot change. With ``ttl``, each entry lives for that long after it was last set. For
+    ``renamed_from`` see :class:`ValueState`.
     """
 
     kind = "map"
@@ -238,19 +276,23 @@ class MapState(Lasting, Generic[K, V]):
         self, key_type: type[K], type: type[V], *, codec: Codec[V] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: MapState[Any, Any], key_type: Any, type: Any, *, codec: Codec[V] | None = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     def __init__(
         self, key_type: Any, type: Any, *, codec: Any = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
     ) -> None:  # fmt: skip
         self._lives_for(ttl, ttl_domain)
+        self.renamed_from = renaming(renamed_from)
         self.key_type = key_type
         self.type = type
         self.codec = codec
@@ -279,6 +321,7 @@ class Timer(Declaration):
             the timer fires or is cancelled, the computation's output watermark does not pass the
             hold, and productions of the timer may be as early as the hold. Only per-record
             computations have holds. No computation is chained behind one that may hold.
+        renamed_from: the timer's name when it was first stored, if it has been renamed since.
 
     Raises:
         PipelineError: for an event timer with ``holds=True``. It needs none, since it fires before
@@ -288,8 +331,9 @@ class Timer(Declaration):
     kind = "timer"
     passed: ClassVar[bool] = False
 
-    def __init__(self, domain: TimeDomain, *, holds: bool = False) -> None:
+    def __init__(self, domain: TimeDomain, *, holds: bool = False, renamed_from: str = "") -> None:
         self.domain = TimeDomain(domain)
+        self.renamed_from = renaming(renamed_from)
         self.holds = holds
         if holds and self.domain is not TimeDomain.WALL_TIME:
             raise PipelineError(
@@ -354,11 +398,48 @@ class Posted(Output[V]):
 
     Args:
         type: the type of the values, as for :class:`Output`.
+        renamed_from: the name of the declaration when posts were first stored, if it has been
+            renamed since.
     """
+
+    renamed_from: str = ""
+
+    @overload
+    def __init__(self, type: type[V], *, renamed_from: str = "") -> None: ...
+    @overload
+    def __init__(self: Posted[Any], type: Any, *, renamed_from: str = "") -> None: ...
+    def __init__(self, type: Any, *, renamed_from: str = "") -> None:
+        super().__init__(type)
+        self.renamed_from = renaming(renamed_from)
 
     def value_type(self) -> ValueType:
         """Return the type of these records' values, with its columns."""
         return value_type_of(self.type, place=f"posted {self.name!r}")
+
+
+class Removed(Declaration):
+    """Says that a computation has no state, timer or post of this name any longer, on purpose.
+
+    A start refuses code that no longer declares what is stored: it would be lost without a word.
+    With this in its place the code is accepted::
+
+        class Visits(hr.Computation):
+            count = hr.ValueState(int, default=0)
+            seen = hr.Removed()  # was a MapState
+
+    What is stored stays in the storage, and nothing reads it. It is found again if it is declared
+    again. Once the pipeline has started with it, the storage remembers, and the line may go. Timers
+    and posts cannot be removed in this way, since they may be pending.
+    """
+
+    kind = "removed"
+
+    def __get__(self, instance: Declares | None, owner: type) -> Any:
+        if instance is None:
+            return self
+        raise AttributeError(
+            f"{owner.__name__}.{self.name} was removed: it is declared as hr.Removed()"
+        )
 
 
 class Hold(Declaration):

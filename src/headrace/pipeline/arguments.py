@@ -36,11 +36,7 @@ def checked_groups(names: Sequence[str], pipeline: str) -> Groups:
     Raises:
         PipelineError: for an invalid or repeated name, and for too many groups.
     """
-    if isinstance(names, str):
-        raise PipelineError(
-            f"pipeline {pipeline!r}: groups={names!r} is one text, and no list of names",
-            remedy=f"give a list, such as groups=[{names!r}]",
-        )
+    check_listed("groups", names, f"pipeline {pipeline!r}")
     for name in names:
         checked_name(name, "a group")
     if len(set(names)) < len(names) or len(names) > MAX_GROUPS:
@@ -49,6 +45,19 @@ def checked_groups(names: Sequence[str], pipeline: str) -> Groups:
             remedy=f"name each group once, and at most {MAX_GROUPS}",
         )
     return Groups(names)
+
+
+def check_listed(what: str, names: object, of: str) -> None:
+    """Check that an option that takes names was given a list of them, not one text.
+
+    Raises:
+        PipelineError: for one text, whose letters would be taken for names.
+    """
+    if isinstance(names, str):
+        raise PipelineError(
+            f"{of}: {what}={names!r} is one text, and no list of names",
+            remedy=f"give a list: {what}=[{names!r}]",
+        )
 
 
 def not_there(name: str, what: str, there: Mapping[str, Any]) -> PipelineError:
@@ -95,6 +104,12 @@ def place_of_code(computation: UserCode, name: str) -> str:
         PipelineError: if it is not a computation.
     """
     place = source_place(computation)
+    if isinstance(computation, type) and issubclass(computation, UserCode):
+        raise PipelineError(
+            f"computation {name!r}: {computation.__name__} is a class, and not an object of it",
+            place=place,
+            remedy=f"make one: {computation.__name__}()",
+        )
     if not isinstance(computation, Computation | ColumnarComputation):
         raise PipelineError(
             f"computation {name!r}: {computation!r} is not a Computation",

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import msgspec
 
 from headrace.computation.computation import Late, UserCode
+from headrace.computation.plain_state import check_plain_state
 from headrace.computation.record_ids import CHECKED, IDS, RecordIds, record_ids
 from headrace.computation.shape import Declarations, declarations_of
 from headrace.errors import PipelineError
@@ -18,6 +19,7 @@ from headrace.eventtime.durations import DurationLike
 from headrace.eventtime.watermark import Strategy
 from headrace.keyspace.groups import Group
 from headrace.pipeline.arguments import (
+    check_listed,
     check_one_of,
     checked_groups,
     checked_name,
@@ -139,6 +141,7 @@ class Pipeline(PipelineGraph):
                 partitions, and ``exact()`` needs promises.
         """
         self._claim(name, "an injector")
+        check_listed("expect", expect, f"injector {name!r}")
         if not isinstance(source, Source):
             raise PipelineError(
                 f"injector {name!r}: {source!r} is not a source",
@@ -228,6 +231,7 @@ class Pipeline(PipelineGraph):
         check_one_of("late", late or computation.default_late, get_args(Late), name)
         check_one_of("watermark", watermark, get_args(Clocked), name)
         check_keys(keys, name)
+        check_listed("retain", retain, f"computation {name!r}")
         if not keys:
             raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
         inputs = [self._stream(item, name) for item in keys]
@@ -237,7 +241,7 @@ class Pipeline(PipelineGraph):
             key_of(stream, spec, name) for stream, spec in zip(inputs, keys.values(), strict=True)
         ]
         key_fields = common_key([fields for _, fields in chosen], inputs, name)
-        computation, shape = _declared(computation, inputs, place)
+        computation, shape = _declared(computation, inputs, place, name)
         node = Node(
             name=name,
             index=len(self.nodes),
@@ -326,6 +330,7 @@ class Pipeline(PipelineGraph):
             PipelineError: for a name that does not exist, or if something else reads one of the
                 streams. Nothing is removed then.
         """
+        check_listed("sinks", sinks, "remove()")
         problem = self.removal_problem(names, sinks)
         if problem is not None:
             raise problem
@@ -357,7 +362,7 @@ class Pipeline(PipelineGraph):
             raise not_there(name, "computation", self.nodes)
         before = self.nodes[name]
         place = place_of_code(computation, name)
-        computation, shape = _declared(computation, before.inputs, place)
+        computation, shape = _declared(computation, before.inputs, place, name)
         node = msgspec.structs.replace(
             before, computation=computation, shape=shape, outputs={}, posts={}
         )
@@ -494,16 +499,19 @@ class Pipeline(PipelineGraph):
 
 
 def _declared(
-    computation: UserCode, inputs: list[Stream], place: str
+    computation: UserCode, inputs: list[Stream], place: str, name: str
 ) -> tuple[UserCode, Declarations]:
     """Return a copy of the user's object, and its declarations in this place.
 
     The copy lets one object be added to pipelines more than once.
+
+    Raises:
+        PipelineError: for a wrong declaration, and for state that is not declared.
     """
     computation = copy.copy(computation)
-    return computation, declarations_of(
-        computation, place=place, declared=computation.declare(inputs)
-    )
+    shape = declarations_of(computation, place=place, declared=computation.declare(inputs))
+    check_plain_state(computation, shape.names, name=name)
+    return computation, shape
 
 
 def _users_module() -> str:

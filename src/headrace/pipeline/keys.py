@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import PipelineError
 from headrace.keyspace.hashing import key_type_problem
+from headrace.pipeline.arguments import check_listed
 from headrace.pipeline.streams import Stream
 
 #: The key with which a consumer keeps the producer's key.
@@ -68,6 +69,7 @@ def key_of(
         if isinstance(column, Salt):
             if not isinstance(column.parts, int) or column.parts < 1:
                 raise PipelineError(f"computation {reader!r}: a salt has at least one part")
+            check_listed("by", column.by, f"computation {reader!r}: a salt")
             for name in column.by:
                 _key_field(stream, name, reader)
             fields.append(pa.field("salt", pa.int64(), nullable=False))

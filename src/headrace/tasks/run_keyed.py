@@ -195,7 +195,7 @@ class Visitor:
         self._holding = node.shape.holding
         self._step = 0
         self._timers = [
-            (cell.slot, cell.name, cell.domain) for cell in state.cells if cell.kind == "timer"
+            (cell.slot, cell.attribute, cell.domain) for cell in state.cells if cell.kind == "timer"
         ]
         self._domains = {slot: domain for slot, _, domain in self._timers if domain is not None}
         self._names = {

@@ -436,10 +436,15 @@ class Harness(MovesState):
                 self._turn(driver)
         except HeadraceError:
             self._pipeline, self._sinks, self._checks = before
+            if self._driver is driver:  # it goes on
+                self._turn_until_it_polls(driver)
             raise
+        self._turn_until_it_polls(driver)
+        return change.plan
+
+    def _turn_until_it_polls(self, driver: Driver) -> None:
         while not isinstance(driver.upcoming, Poll):
             self._turn(driver)
-        return change.plan
 
     # -- moving state -------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ from headrace.runners.spark import task_entry
 from headrace.runners.spark.code_shipping import pickled
 from headrace.runners.spark.crews import Crews, WorkerSet
 from headrace.runners.spark.homes import PreferredHosts
+from headrace.runners.spark.java import needing_java
 from headrace.runners.spark.spool import HostSpool, make_directory
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
@@ -151,8 +152,9 @@ class SparkRunner(Runner):
             builder = builder.config(key, value)
         for key, value in [*_QUIET.items(), *_of_this_host_alone(asked)]:
             builder = builder.config(key, value)
+        with needing_java():
+            context = builder.getOrCreate().sparkContext
         self._owned = True
-        context = builder.getOrCreate().sparkContext
         context.setLogLevel("ERROR")
         return context
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from headrace.computation.batches import FiredBatch, Keys
 from headrace.computation.columnar import TableState
 from headrace.computation.declarations import Timer as TimerDeclaration
+from headrace.computation.declarations import stored_name
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
 from headrace.eventtime.units import check_unit, doubtful, first_misread
@@ -117,7 +118,7 @@ class BoundTable:
         sub, columns = declared.column_types(place=f"{place}.{name}")
         domain = None if declared.ttl_us is None else declared.ttl_domain
         self.table = Table(
-            table_section(name), state.key_types, sub, columns, domain, state.ranges,
+            table_section(stored_name(name, declared)), state.key_types, sub, columns, domain, state.ranges,
             hash_is_key=state.node.hash_is_key, version=declared.version,
         )  # fmt: skip
         self.stored = StoredTableRows(
@@ -198,7 +199,8 @@ class TimersHandle:
         self.name = name
         self.domain = declared.domain
         tag = ColumnType(_TAG, pa.int64())
-        self.table = Table(timer_section(name), state.key_types, [tag], [], declared.domain)
+        section = timer_section(stored_name(name, declared))
+        self.table = Table(section, state.key_types, [tag], [], declared.domain)
         self._tag = tag
         self._clock = state.clock
         # (An ordered computation waits until the watermark has passed a time with all its timers.)
