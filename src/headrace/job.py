@@ -434,6 +434,7 @@ def run(
     standby: bool = False,
     handover: bool = False,
     handover_timeout: float | None = 60.0,
+    take_over: bool = False,
     lease: Lease | None = None,
     task_timeout: DurationLike | None = None,
     sink_timeout: DurationLike | None = None,
@@ -442,8 +443,10 @@ def run(
 ) -> Job:
     """Run a pipeline, or resume it from its storage.
 
-    A process that already runs the pipeline is fenced, unless this one waits for it (``standby``)
-    or asks it to hand over (``handover``).
+    A storage has one driver. If another one runs there, in this process or elsewhere, this one is
+    refused, unless it waits for it (``standby``), asks it to hand over (``handover``), or is to
+    replace it (``take_over``). After a crash nothing has to be said: a driver that is dead holds
+    nobody up for longer than its heartbeats are waited for (``lease``).
 
     Args:
         pipeline: what to run.
@@ -481,6 +484,8 @@ def run(
             process leads, start once no heartbeat was seen for long enough.
         handover_timeout: seconds to wait for the leader's answer; None waits without limit. If none
             comes, the leader goes on.
+        take_over: start at once, and replace a process that runs the pipeline. That process is
+            fenced: it ends with ``Fenced``, and nothing that it has not committed is seen.
         lease: how often this process writes a heartbeat, and how long it waits for those of others.
         task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour.
             After that, the pipeline ends with the place where it was (``TaskTimeout``).
@@ -498,7 +503,8 @@ def run(
         A job, to be used in a ``with`` statement.
 
     Raises:
-        HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods.
+        HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods;
+            ``StorageInUse`` is one of them.
     """
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     settings = with_checkpoints(settings or Settings(), checkpoint_every)
@@ -511,7 +517,10 @@ def run(
     )  # fmt: skip
     driver.listeners += listeners or []
     driver.declares_ends = False  # until wait() or drain() is called
-    reign = Leadership(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
+    reign = Leadership(
+        driver, lease, standby=standby, handover=handover, within_s=handover_timeout,
+        replaces=take_over,
+    )  # fmt: skip
     return Job(driver, reign)
 
 

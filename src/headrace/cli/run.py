@@ -79,14 +79,18 @@ _OPTIONS = [
 @with_options(_OPTIONS)
 @click.option("--standby", is_flag=True,
               help="Get ready, and run it only when nobody else does any more.")  # fmt: skip
-def run(standby: bool, **options: Any) -> None:
+@click.option("--take-over", is_flag=True,
+              help="Start at once, and replace a process that runs the pipeline.")  # fmt: skip
+def run(standby: bool, take_over: bool, **options: Any) -> None:
     """Run or resume the pipeline of TARGET until its input has ended (see also --available-now).
 
     TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by
-    default "pipeline"). Ctrl-C and SIGTERM stop after the running step. A process that already runs the
-    pipeline is fenced, unless this one stands by.
+    default "pipeline"). Ctrl-C and SIGTERM stop after the running step. If another process runs the
+    pipeline, this one is refused, unless it stands by or is to take over.
     """
-    _run(**options, standby=standby)
+    if standby and take_over:
+        raise click.UsageError("--standby waits, and --take-over does not: give one of them")
+    _run(**options, standby=standby, take_over=take_over)
 
 
 @click.command()

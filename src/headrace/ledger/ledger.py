@@ -525,7 +525,8 @@ class Ledger:
         return Fenced(
             f"driver of epoch {epoch} is fenced at step {step}: {why}",
             place=self._store.location,
-            remedy="nothing of it is ever read; let the newer driver work, or start again to take over",
+            remedy="nothing of it is ever read; let the newer driver work, or replace it "
+            "(--take-over, take_over=True)",
         )
 
     # -- intents ------------------------------------------------------------------------------
