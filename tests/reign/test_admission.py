@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
+from headrace.control.process_check import still_runs, this_process
 from headrace.driver.admission import Admission
 from headrace.driver.driver import Driver, Fresh
 from headrace.driver.leader_watcher import LeaderWatcher
 from headrace.driver.leadership import Leadership
-from headrace.driver.process_check import still_runs, this_process
 from headrace.errors import PipelineError, StorageInUse, WrongPipeline
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import BEATS, Beat, Beats, Lease, Process
@@ -267,7 +267,7 @@ def test_nothing_is_known_of_a_process_of_another_machine_or_of_an_older_version
 
 
 def test_a_process_that_was_killed_has_ended_also_before_its_parent_asks() -> None:
-    code = "import msgspec, sys, headrace.driver.process_check as of\n"
+    code = "import msgspec, sys, headrace.control.process_check as of\n"
     code += "print(msgspec.json.encode(of.this_process()).decode(), flush=True)\nsys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE,
                           text=True) as child:  # fmt: skip

@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable
 from types import TracebackType
 
+from headrace.control.process_check import still_runs, this_process
 from headrace.coordinator.messages import (
     AwaitClaim,
     AwaitSinks,
@@ -40,7 +41,6 @@ from headrace.coordinator.messages import (
     Wait,
     WriteOutputs,
 )
-from headrace.driver.process_check import still_runs, this_process
 from headrace.errors import StorageError
 from headrace.ledger.heartbeats import Beat, Beats, Lease, Role
 
