@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -28,10 +29,13 @@ from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.observe.why import Waits, why
 from headrace.pipeline import Pipeline
+from headrace.pipeline.watermark_rules import assumptions
 from headrace.policies import How, Policy
 from headrace.protocol.step_summary import Listener
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
+
+log = logging.getLogger("headrace")
 
 #: Seconds between two looks for an answer, if the driver of this process leads.
 _LOOK_EVERY_S = 0.005
@@ -516,6 +520,9 @@ def run(
         reopen=_names(reopen), remove_injectors=_names(remove_injectors),
     )  # fmt: skip
     driver.listeners += listeners or []
+    assumed = assumptions(pipeline.injectors.values(), pipeline.nodes.values())
+    if assumed:
+        log.warning("%s: %s", pipeline.name, assumed)
     driver.declares_ends = False  # until wait() or drain() is called
     reign = Leadership(
         driver, lease, standby=standby, handover=handover, within_s=handover_timeout,

@@ -21,6 +21,7 @@ from headrace.cli.common import (
     with_options,
 )
 from headrace.cli.loading import load_pipeline
+from headrace.cli.opening import dropping, say_what_is_there
 from headrace.cli.policy import checked, policy_option, set_option
 from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
@@ -124,13 +125,15 @@ def _run(
             _steps_or_time(checkpoint_every),
         )
         lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)
-        with ProgressLine(pipeline.name) as progress:
+        say_what_is_there(storage, pipeline.name)
+        with ProgressLine(pipeline.name, dropping=dropping(pipeline)) as progress:
             job = run_pipeline(
                 pipeline, storage=storage, workers=workers, bins=bins,
                 runner=InlineRunner(ends_process=True) if runner == "inline" else runner,
                 settings=settings, listeners=[progress], policy=checked(name, options),
                 policy_dry_run=policy_dry_run, lease=lease, **how,
             )  # fmt: skip
+            progress.ended = lambda: job.ended
             with job, _terminated_as_interrupted():
                 try:
                     wait_for = job.catch_up if available_now else job.drain
