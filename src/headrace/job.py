@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -28,10 +29,13 @@ from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.observe.why import Waits, why
 from headrace.pipeline import Pipeline
+from headrace.pipeline.watermark_rules import assumptions
 from headrace.policies import How, Policy
 from headrace.protocol.step_summary import Listener
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
+
+log = logging.getLogger("headrace")
 
 #: Seconds between two looks for an answer, if the driver of this process leads.
 _LOOK_EVERY_S = 0.005
@@ -461,6 +465,7 @@ def run(
     standby: bool = False,
     handover: bool = False,
     handover_timeout: DurationLike | None = "60s",
+    take_over: bool = False,
     lease: Lease | None = None,
     task_timeout: DurationLike | None = None,
     sink_timeout: DurationLike | None = None,
@@ -469,8 +474,10 @@ def run(
 ) -> Job:
     """Run a pipeline, or resume it from its storage.
 
-    A process that already runs the pipeline is fenced, unless this one waits for it (``standby``)
-    or asks it to hand over (``handover``).
+    A storage has one driver. If another one runs there, in this process or elsewhere, this one is
+    refused, unless it waits for it (``standby``), asks it to hand over (``handover``), or is to
+    replace it (``take_over``). After a crash nothing has to be said: a driver that is dead holds
+    nobody up for longer than its heartbeats are waited for (``lease``).
 
     Args:
         pipeline: what to run.
@@ -508,6 +515,8 @@ def run(
             process leads, start once no heartbeat was seen for long enough.
         handover_timeout: how long to wait for the leader's answer; None waits without limit. If none
             comes, the leader goes on.
+        take_over: start at once, and replace a process that runs the pipeline. That process is
+            fenced: it ends with ``Fenced``, and nothing that it has not committed is seen.
         lease: how often this process writes a heartbeat, and how long it waits for those of others.
         task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour.
             After that, the pipeline ends with the place where it was (``TaskTimeout``).
@@ -525,7 +534,8 @@ def run(
         A job, to be used in a ``with`` statement.
 
     Raises:
-        HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods.
+        HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods;
+            ``StorageInUse`` is one of them.
     """
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     settings = with_checkpoints(settings or Settings(), checkpoint_every)
@@ -538,8 +548,13 @@ def run(
         reopen=_names(reopen), remove_injectors=_names(remove_injectors),
     )  # fmt: skip
     driver.listeners += listeners or []
+    assumed = assumptions(pipeline.injectors.values(), pipeline.nodes.values())
+    if assumed:
+        log.warning("%s: %s", pipeline.name, assumed)
     driver.declares_ends = False  # until wait() or drain() is called
-    reign = Leadership(driver, lease, standby=standby, handover=handover, within_s=within_s)
+    reign = Leadership(
+        driver, lease, standby=standby, handover=handover, within_s=within_s, replaces=take_over
+    )
     return Job(driver, reign)
 
 

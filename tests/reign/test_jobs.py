@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,7 +163,7 @@ def test_a_driver_that_fails_is_followed_at_once_and_one_that_is_fenced_stands_b
         until(lambda: first.leads and first.current().step > 3)
         with (
             pytest.raises(Breaks),
-            job(tmp_path, collected, listeners=[fail], lease=patient) as two,
+            job(tmp_path, collected, listeners=[fail], lease=patient, take_over=True) as two,
         ):
             until(lambda: two.leads)
             until(lambda: not first.leads and roles(tmp_path) == ["leads", "waits"])
@@ -248,7 +250,7 @@ def test_who_claims_while_steps_are_committed_claims_again_until_it_leads() -> N
     commits()
     rounds = 0
     claims.meanwhile = commits  # type: ignore[attr-defined]
-    assert Leadership(claims, QUICK).run() == "drained"
+    assert Leadership(claims, QUICK, replaces=True).run() == "drained"
     assert rounds == 4
     head = claims.ledger.open()
     assert head is not None
@@ -304,12 +306,15 @@ def test_nobody_waits_for_a_job_that_has_not_begun(tmp_path: Path) -> None:
         job(tmp_path, Collected()).wait()
 
 
-def test_a_plain_job_that_is_fenced_ends_with_that(tmp_path: Path) -> None:
-    collected = Collected()
-    with pytest.raises(Fenced), job(tmp_path, collected) as first:
+def test_a_plain_job_that_is_replaced_ends_and_says_by_whom(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collected, here = Collected(), f"{socket.gethostname()}:{os.getpid()}, which leads since 20"
+    with pytest.raises(Fenced, match=f"led by {here}"), job(tmp_path, collected) as first:
         until(lambda: first.head is not None and first.head.step > 3)
-        with job(tmp_path, collected):
+        with job(tmp_path, collected, take_over=True):
             first.wait("60s")
+    assert f"takes over from {here}" in caplog.text
     assert roles(tmp_path) == ["ended"], "one who was fenced leaves nothing behind"
 
 
@@ -370,7 +375,7 @@ def test_a_storage_that_takes_no_beats_ends_nothing(
     monkeypatch.setattr(Heartbeat, "_beat", fails)
     collected = Collected()
     with job(tmp_path, collected) as runs:
-        until(lambda: "could not show others" in caplog.text)
+        until(lambda: runs.head is not None and "could not show others" in caplog.text)
         step = runs.current().step
         until(lambda: runs.current().step > step + 3)
     check_exactly_once(collected, tmp_path)

@@ -91,6 +91,23 @@ def say_json(facts: Any) -> None:
     click.echo(json_printable(msgspec.json.encode(facts).decode()))
 
 
+#: Fields that hold a time, or "-" for one that is not known.
+_TIMES = frozenset({"watermark", "oldest", "input_watermark", "output_watermark"})
+
+
+def with_null_times(facts: Any) -> Any:
+    """Return data for JSON, in which a watermark that is not known yet is null."""
+    plain = msgspec.to_builtins(facts)
+    if isinstance(plain, list):
+        return [with_null_times(each) for each in plain]
+    if isinstance(plain, dict):
+        return {
+            name: None if name in _TIMES and value == "-" else with_null_times(value)
+            for name, value in plain.items()
+        }
+    return plain
+
+
 def tell(facts: Any, text: str, output: str) -> None:
     """Print data as JSON, or as text for people."""
     if output == "json":
@@ -123,7 +140,7 @@ def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: b
     code = 0
     if answer is None:
         code = UNANSWERED if seconds else 0
-        text = f"command {number} is not answered yet: it is applied when the pipeline runs"
+        text = unanswered(control, number)
     else:
         facts |= msgspec.to_builtins(answer)
         code = 0 if answer.applied else REFUSED
@@ -134,6 +151,13 @@ def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: b
     if code:
         sys.exit(code)
     return 0 if answer is None else answer.migration
+
+
+def unanswered(control: Control, number: int) -> str:
+    """Return what is said of a command that has no answer yet."""
+    nobody = control.why_nobody_answers()
+    text = f"command {number} is not answered yet: it is applied when the pipeline runs"
+    return f"{text} ({nobody})" if nobody else text
 
 
 def store_of(storage: str) -> Store:

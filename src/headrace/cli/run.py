@@ -22,6 +22,7 @@ from headrace.cli.common import (
     with_options,
 )
 from headrace.cli.loading import load_pipeline
+from headrace.cli.opening import dropping, say_what_is_there
 from headrace.cli.policy import checked, policy_option, set_option
 from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
@@ -80,14 +81,18 @@ _OPTIONS = [
 @with_options(_OPTIONS)
 @click.option("--standby", is_flag=True,
               help="Get ready, and run it only when nobody else does any more.")  # fmt: skip
-def run(standby: bool, **options: Any) -> None:
+@click.option("--take-over", is_flag=True,
+              help="Start at once, and replace a process that runs the pipeline.")  # fmt: skip
+def run(standby: bool, take_over: bool, **options: Any) -> None:
     """Run or resume the pipeline of TARGET until its input has ended (see also --available-now).
 
     TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by
-    default "pipeline"). Ctrl-C and SIGTERM stop after the running step. A process that already runs the
-    pipeline is fenced, unless this one stands by.
+    default "pipeline"). Ctrl-C and SIGTERM stop after the running step. If another process runs the
+    pipeline, this one is refused, unless it stands by or is to take over.
     """
-    _run(**options, standby=standby)
+    if standby and take_over:
+        raise click.UsageError("--standby waits, and --take-over does not: give one of them")
+    _run(**options, standby=standby, take_over=take_over)
 
 
 @click.command()
@@ -126,13 +131,15 @@ def _run(
             _steps_or_time(checkpoint_every),
         )
         lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)
-        with ProgressLine(pipeline.name) as progress:
+        say_what_is_there(storage, pipeline.name)
+        with ProgressLine(pipeline.name, dropping=dropping(pipeline)) as progress:
             job = run_pipeline(
                 pipeline, storage=storage, workers=workers, bins=bins,
                 runner=InlineRunner(ends_process=True) if runner == "inline" else runner,
                 settings=settings, listeners=[progress], policy=checked(name, options),
                 policy_dry_run=policy_dry_run, lease=lease, **how,
             )  # fmt: skip
+            progress.ended = lambda: job.ended
             with job, _terminated_as_interrupted():
                 try:
                     wait_for = job.catch_up if available_now else job.drain

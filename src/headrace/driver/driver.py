@@ -632,6 +632,7 @@ class Driver:
         summary = StepSummary(
             head.step, sum(adopted.read_rows.values()), now - tried.started, phases,
             tried.plan.exchange, adopted.soft_state, head, sum(adopted.skipped.values()),
+            instruction.manifest.counts,
         )  # fmt: skip
         with self._stopwatch.phase("tell"):
             self._intake.committed(instruction.manifest)

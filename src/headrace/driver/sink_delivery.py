@@ -20,9 +20,11 @@ from headrace.driver.leadership_proof import NotBegun, Proof
 from headrace.driver.outputs import table_of
 from headrace.driver.phase_timer import DELIVER, Stopwatch
 from headrace.errors import SinkTimeout
+from headrace.errors.printable import without_secrets
 from headrace.errors.user_code import blamed
+from headrace.ledger.ledger import Ledger
 from headrace.pipeline import Pipeline, SinkNode
-from headrace.pipeline.sink import Delivery
+from headrace.pipeline.sink import Deliverer, Delivery
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
@@ -132,6 +134,8 @@ class Deliveries:
             {name: self._queue(node) for name, node in self._sinks.items()} if concurrent else {}
         )
         self._failed: set[str] = set()
+        self._pipeline = pipeline.name
+        self._begun: set[str] = set()
         self._abandoned = False
         self._closed = False
         self._lock = threading.Lock()  # so that no delivery starts after close()
@@ -258,7 +262,21 @@ class Deliveries:
             origin.id, step, rows, origin.positions, weak=not delivery.committed, epoch=epoch
         )
         with blamed(_place(node.name, step), _REMEDY):
+            if node.name not in self._begun:
+                node.sink.begin(self._deliverer(node.name, given.id))
+                self._begun.add(node.name)
             node.sink.receive(given)
+
+    def _deliverer(self, sink: str, next_id: int) -> Deliverer:
+        """Return this run, as it begins to deliver to a sink."""
+        head = self._proof.head
+        steps = [] if head is None else list(head.unreleased)
+        pending = {next_id} if head is None else {next_id, *(head.origin_of(n).id for n in steps)}
+        delivered = -1 if head is None else head.delivered.get(sink, -1)
+        return Deliverer(
+            Ledger(self._store).lineage(), without_secrets(self._store.location), self._pipeline,
+            sink, delivered, frozenset(pending),
+        )  # fmt: skip
 
 
 def _place(sink: str, step: int) -> str:

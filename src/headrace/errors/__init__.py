@@ -274,6 +274,12 @@ class ChangeRefused(HeadraceError):
     code = "HR405"
 
 
+class StorageInUse(HeadraceError):
+    """Another driver runs the pipeline of this storage. Nothing was changed."""
+
+    code = "HR406"
+
+
 class TaskTimeout(HeadraceError):
     """A task did not finish within the time that it may take. Its step was not committed."""
 

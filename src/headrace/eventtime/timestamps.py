@@ -88,9 +88,9 @@ def from_micros(micros: int) -> datetime:
 
 
 def show_time(micros: int) -> str:
-    """Return a time for display: RFC 3339, or ``-`` and ``end`` for the two extremes."""
-    if micros <= MIN_TIME:
+    """Return a time for display: RFC 3339, or ``-`` and ``end`` before and after all event times."""
+    if micros < FIRST_DATE_US:
         return "-"
-    if micros >= MAX_TIME:
+    if micros > LAST_DATE_US:
         return "end"
     return from_micros(micros).isoformat().replace("+00:00", "Z")

@@ -161,7 +161,9 @@ class Pipeline(PipelineGraph):
             )
         address = name if ids is None else f"{name}.{RAW}"
         stream = Stream(self, name, source.values(), (), address=address)
-        injector = Injector(name, source, rules, stream, on_error=on_error)
+        injector = Injector(
+            name, source, rules, stream, on_error=on_error, assumes_order=watermark is None
+        )
         if ids is not None:
             check = record_ids(ids, horizon, stream.values.schema, name)
             injector.check = self._add_check(stream, check)

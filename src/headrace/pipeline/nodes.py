@@ -171,6 +171,8 @@ class Injector(msgspec.Struct, eq=False):
         name: the user's name for it.
         source: the source.
         rules: how it seeds the watermark.
+        assumes_order: whether nothing was said about its watermark, so that its records are taken
+            to come in order of event time.
         stream: the stream that it reads from the source.
         check: the computation that drops records whose id was seen; None if records have no ids.
         on_error: what happens to records that the source cannot read.
@@ -184,6 +186,7 @@ class Injector(msgspec.Struct, eq=False):
     check: Node | None = None
     on_error: OnError = "stop"
     letters: Node | None = None
+    assumes_order: bool = False
 
     @property
     def own(self) -> list[Node]:

@@ -41,6 +41,27 @@ class Delivery(msgspec.Struct, frozen=True):
     epoch: int = 0
 
 
+class Deliverer(msgspec.Struct, frozen=True):
+    """The run that delivers to a sink. A sink can tell by it whether what it finds is its own.
+
+    Attributes:
+        lineage: identifies the storage: the same for all runs on it. A new storage in the same
+            place, and a copy, have another one.
+        location: where the storage is, for people; without passwords.
+        pipeline, sink: the names of the pipeline and of the sink.
+        delivered: this sink has acknowledged all deliveries up to this id; -1 for none.
+        pending: the ids of committed deliveries that it has not acknowledged, and of the one that
+            comes next. It may have received them.
+    """
+
+    lineage: str
+    location: str
+    pipeline: str
+    sink: str
+    delivered: int = -1
+    pending: frozenset[int] = frozenset()
+
+
 class Sink:
     """Base class of all sinks.
 
@@ -77,6 +98,15 @@ class Sink:
         Two sinks of a pipeline with the same place are refused when the pipeline is built.
         """
         return ""
+
+    def begin(self, deliverer: Deliverer) -> None:
+        """Get ready for the deliveries of a run. Called before its first delivery; by default empty.
+
+        It may be called again for the same run, after its topology has changed.
+
+        Raises:
+            SinkConflict: to refuse, because what the sink writes to belongs to another run.
+        """
 
     def deliver(self, step: int, rows: pa.Table) -> None:
         """Deliver a step's productions.
