@@ -161,7 +161,7 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        say("stopped before the first step", err=True)
+        say("interrupted", err=True)
         sys.exit(INTERRUPTED)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,6 @@ def launch(arguments: str, files: LogFiles, log: Path | None) -> Launched:
     if log is not None:
         option = f"-Dlog4j2.configurationFile={files.configuration.as_uri()}"
         changes[_JVM_OPTIONS] = f"{os.environ.get(_JVM_OPTIONS, '')} {option}".strip()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ours, theirs = os.pipe()
     with _changed(changes), os.fdopen(theirs, "wb") as end:
         output = JvmOutput(ours, files.output)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,14 @@ from headrace.errors import SessionUnsuitable
 from headrace.session.launch import Launched, launch, user_configures_log4j
 from headrace.session.log_files import LogFiles, new_folder
 from headrace.session.options import SessionOptions, submit_arguments
+from headrace.session.private_api import (
+    active_context,
+    conf_in,
+    gateway_of,
+    gateway_of_process,
+    is_stopped,
+    print_in,
+)
 from headrace.session.settings import check_settings, defaults
 
 log = logging.getLogger("headrace.spark")
@@ -59,15 +68,17 @@ def options_of_process(
         below: options over which the environment takes precedence.
         tell: is called with a line when a session is started.
     """
-    before = _process.above, _process.below, _process.tell
+    before, started = (_process.above, _process.below, _process.tell), _process.started
     asked = os.environ.get("PYSPARK_SUBMIT_ARGS")
     _process.above, _process.below, _process.tell = above, below, tell
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if above.arguments() or below.arguments():
         os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(above, asked or "", below)
     try:
         yield
     finally:
-        stop_session()
+        if _process.started is not started:
+            stop_session()
         _process.above, _process.below, _process.tell = before
         if asked is None:
             os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
@@ -122,8 +133,6 @@ def find_context(options: SessionOptions | None = None) -> tuple[Any, bool]:
     Raises:
         SessionUnsuitable: if none can be started.
     """
-    from pyspark import SparkContext
-
     if os.environ.get("SPARK_CONNECT_MODE_ENABLED") or os.environ.get("SPARK_REMOTE"):
         raise SessionUnsuitable(
             "Spark Connect has no RDDs, which steps are made of",
@@ -131,7 +140,7 @@ def find_context(options: SessionOptions | None = None) -> tuple[Any, bool]:
         )
     with _process.lock:
         options = options or _process.above
-        active = SparkContext._active_spark_context
+        active = active_context()
         if active is None:
             return _start(options), True
         if active is not _process.started:
@@ -144,21 +153,22 @@ def stop_session() -> None:
     """Stop the context that was started here, if it has not been stopped."""
     with _process.lock:
         context, _process.started = _process.started, None
-    if context is not None and context._jsc is not None:
+    if context is not None and not is_stopped(context):
         stop(context)
 
 
 def stop(context: Any) -> None:
     """Stop a context. What its processes print as they end does not get on the terminal."""
-    output = None if _process.launched is None else _process.launched.output
-    if output is None or context._gateway is not _process.launched.gateway:  # type: ignore[union-attr]
+    launched, gateway = _process.launched, gateway_of(context)
+    output = launched.output if launched is not None and launched.gateway is gateway else None
+    if output is None:
         context.stop()
         return
-    jvm, mark = context._jvm, uuid.uuid4().hex
     output.end()
     context.stop()
+    mark = uuid.uuid4().hex
     with contextlib.suppress(Exception), output.marked(mark, _PRINTED_WITHIN_S):
-        jvm.java.lang.System.err.println(mark)
+        print_in(gateway, mark)
 
 
 def _start(options: SessionOptions) -> Any:
@@ -167,10 +177,11 @@ def _start(options: SessionOptions) -> Any:
     Raises:
         SessionUnsuitable: if it cannot be started.
     """
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     launched = _launched(options)
-    conf = SparkConf(_jvm=launched.gateway.jvm)
+    conf = conf_in(launched.gateway)
     for key, value in options.settings.items():
         conf.set(key, value)
     for key, value in defaults(conf).items():
@@ -195,13 +206,9 @@ def _start(options: SessionOptions) -> Any:
 
 def _launched(options: SessionOptions) -> Launched:
     """Return the JVM. A process has one, which outlives its sessions."""
-    from pyspark import SparkContext
-
-    if SparkContext._gateway is not None:
+    if (gateway := gateway_of_process()) is not None:
         known = _process.launched
-        if known is not None and known.gateway is SparkContext._gateway:
-            return known
-        return Launched(SparkContext._gateway, None, None)
+        return known if known and known.gateway is gateway else Launched(gateway, None, None)
     asked = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     arguments = submit_arguments(options, asked, _process.below)
     files = LogFiles(new_folder())

@@ -87,7 +87,8 @@ def _computation(node: Node, graph: PipelineGraph) -> Part:
     details = [f"{name}: {kind}" for name, kind in _kept(node)]
     details += [f"late: {node.late}"] if node.late != node.computation.default_late else []
     details += [f"on_error: {node.on_error}"] if node.on_error != "stop" else []
-    details += [f"group: {node.group.name}"] if node.group.name else []
+    names = graph.groups.names
+    details += [f"group: {names[node.group.number]}"] if names else []
     kept = [stream.name for stream in node.outputs.values() if stream.name in graph.retained]
     details += [f"retained: {', '.join(kept)}"] if kept else []
     return Part(
@@ -104,7 +105,7 @@ def _kept(node: Node) -> Iterator[tuple[str, str]]:
     for name, item in [*node.shape.states.items(), *node.shape.per_worker.items()]:
         yield name, item.kind
     for name, timer in node.shape.timers.items():
-        yield name, f"timer in {timer.domain}"
+        yield name, f"timer in {str(timer.domain).replace(chr(95), chr(32))}"
 
 
 def _sink(item: SinkNode) -> Part:

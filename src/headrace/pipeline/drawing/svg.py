@@ -13,7 +13,7 @@ from headrace.pipeline.graph import PipelineGraph
 
 #: Sizes in pixels.
 _LINE, _PAD, _GAP, _MARGIN, _FONT = 17, 10, 26, 12, 13
-_CHARACTER, _LABEL_CHARACTER = 7.4, 6.2
+_CHARACTER, _LABEL_CHARACTER = 7.9, 6.7
 _MIN_COLUMN_GAP = 56
 #: Most characters of a line in a box, and of a label. A tooltip has the rest.
 _MOST = 44
@@ -47,7 +47,11 @@ def svg_of(graph: PipelineGraph) -> str:
         for spot in column:
             boxes.setdefault(spot, _Box())
     width, height = _place(placement, boxes, arrows)
-    drawn = [_arrow(one, path, boxes) for one, path in zip(arrows, placement.paths, strict=True)]
+    ends = _ends(placement, boxes)
+    drawn = [
+        _arrow(one, path, boxes, end)
+        for one, path, end in zip(arrows, placement.paths, ends, strict=True)
+    ]
     drawn += [_box(part, boxes[part.id]) for part in parts]
     title = _safe(_cut(graph.name))
     return (
@@ -112,22 +116,35 @@ def _gap_after(number: int, placement: Placement, arrows: Sequence[Arrow]) -> fl
     )
 
 
-def _arrow(arrow: Arrow, path: Sequence[Spot], boxes: Mapping[Spot, _Box]) -> str:
+def _ends(placement: Placement, boxes: Mapping[Spot, _Box]) -> list[float]:
+    """Return how far down each arrow ends. Those of one box end beside each other."""
+    arriving: dict[Spot, list[int]] = {}
+    for number, path in enumerate(placement.paths):
+        arriving.setdefault(path[-1], []).append(number)
+    ends = [0.0] * len(placement.paths)
+    for spot, numbers in arriving.items():
+        numbers.sort(key=lambda number: boxes[placement.paths[number][-2]].middle)
+        for at, number in enumerate(numbers, start=1):
+            ends[number] = boxes[spot].y + boxes[spot].height * at / (len(numbers) + 1)
+    return ends
+
+
+def _arrow(arrow: Arrow, path: Sequence[Spot], boxes: Mapping[Spot, _Box], at: float) -> str:
+    """Return an arrow that ends ``at`` so far down."""
     first, *waypoints, last = (boxes[spot] for spot in path)
     x, y = first.x + first.width, first.middle
     drawn = f"M{x:.1f} {y:.1f}"
     for box in [*waypoints, last]:
-        half = (x + box.x) / 2
-        drawn += f" C{half:.1f} {y:.1f} {half:.1f} {box.middle:.1f} {box.x:.1f} {box.middle:.1f}"
+        half, to = (x + box.x) / 2, at if box is last else box.middle
+        drawn += f" C{half:.1f} {y:.1f} {half:.1f} {to:.1f} {box.x:.1f} {to:.1f}"
         if not box.lines:
             drawn += f" H{box.x + box.width:.1f}"
-        x, y = box.x + box.width, box.middle
+        x, y = box.x + box.width, to
     end, label = last.x, _safe(_cut(arrow.label))
-    back, top, bottom = end - 8, last.middle - 4, last.middle + 4
-    tip = f"M{back:.1f} {top:.1f} L{end:.1f} {last.middle:.1f} L{back:.1f} {bottom:.1f} Z"
+    tip = f"M{end - 8:.1f} {at - 4:.1f} L{end:.1f} {at:.1f} L{end - 8:.1f} {at + 4:.1f} Z"
     text = (
-        f'<text x="{end - 12:.1f}" y="{last.middle - 6:.1f}" text-anchor="end" font-size="11" '
-        f'fill="#475569">{label}</text>'
+        f'<text x="{end - 12:.1f}" y="{at - 5:.1f}" text-anchor="end" font-size="11" '
+        f'fill="#475569" stroke="#f8fafc" stroke-width="3" paint-order="stroke">{label}</text>'
     )
     whole = f"{arrow.source} → {arrow.target} {arrow.label}".strip()
     return (
