@@ -191,3 +191,39 @@ def test_without_java_the_error_says_what_to_install(folder: Path, tmp_path: Pat
     assert ran.returncode == 4, ran.stderr
     assert "remedy: install Java 17 or newer" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+PROGRAM = """
+import logging, signal, sys
+import headrace as hr
+
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+logging.getLogger("headrace").setLevel("INFO")
+before = signal.getsignal(signal.SIGINT)
+spark = hr.spark_session(master="local[1]", conf={"spark.own": "1"})
+assert signal.getsignal(signal.SIGINT) is before
+print(spark.range(3).count(), spark.sparkContext.master, spark.conf.get("spark.own"), flush=True)
+assert hr.spark_session() is spark
+hr.spark_session(conf={"spark.own": "2"}, packages=["a:b:1"])
+spark.stop()
+print(hr.spark_session(conf={"spark.own": "2"}).conf.get("spark.own"), flush=True)
+"""
+
+
+def test_a_program_gets_the_same_session_and_is_warned_of_what_it_does_not_have(
+    folder: Path,
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=folder, env=environment(folder), stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=LONGEST_S, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout
+    first, *others = lines_of(ran.stdout)
+    assert FIRST.fullmatch(first)
+    assert others == [
+        "3 local[1] 1",
+        "the active session does not have the package a:b:1: start it with that package",
+        "spark.own is 1 in the active session, although 2 was asked for: "
+        "set it where the session is started",
+        "2",
+    ]
