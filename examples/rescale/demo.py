@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import sys
@@ -95,6 +96,8 @@ def main() -> int:
     chosen = parser.parse_args()
     # A task slot for each of four workers, however many cores there are.
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--conf spark.master=local[4] pyspark-shell")
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("headrace.spark").setLevel(logging.INFO)  # says where Spark's log is
     source, bills = Readings(chosen.meters, chosen.rate), Bills(chosen.meters)
     storage = Path(tempfile.mkdtemp(prefix="headrace-rescale-"))
     try:

@@ -49,6 +49,7 @@ from headrace.pipeline.retention import Keep, keep
 from headrace.pipeline.sifting import BadRecord
 from headrace.pipeline.source import Limit
 from headrace.protocol.step_summary import StepSummary
+from headrace.session import spark_session
 
 __version__ = "0.1.0"
 
@@ -104,6 +105,7 @@ __all__ = [
     "run",
     "sinks",
     "sources",
+    "spark_session",
     "state_machine",
     "testing",
 ]

@@ -7,9 +7,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from html import escape
 from types import TracebackType
 from typing import Literal
 
+from headrace.checkpoints.describing import html_of, text_of
 from headrace.control.control import Control
 from headrace.control.hosts import PlacesWorkers
 from headrace.coordinator.changes.changes import Begin
@@ -19,6 +21,7 @@ from headrace.driver.driver import Clock, Driver
 from headrace.driver.leadership import Leadership, TakeOver
 from headrace.driver.watchdog import Watchdog
 from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
+from headrace.errors.printable import one_line, without_secrets
 from headrace.errors.user_code import FromOutside, user_error
 from headrace.eventtime.durations import DurationLike, duration_seconds
 from headrace.keyspace.groups import Groups
@@ -237,6 +240,29 @@ class Job(PlacesWorkers):
     def pipeline(self) -> Pipeline:
         """The pipeline that runs now; ``job.pipeline.copy()`` is the start of a change."""
         return self._driver.pipeline
+
+    def describe(self) -> str:
+        """Return as text what runs, how far it is, and what each computation keeps.
+
+        A notebook shows the same, with a drawing of the pipeline.
+        """
+        lines = [self._state(), self.pipeline.describe()]
+        return "\n".join(lines if self.head is None else [*lines, text_of(self.head)])
+
+    def _repr_html_(self) -> str:
+        drawn = f"<p>{escape(self._state())}</p>{self.pipeline._repr_html_()}"
+        return drawn if self.head is None else drawn + html_of(self.head)
+
+    def _state(self) -> str:
+        """Return in one line whether the job runs, and where its state is."""
+        if self.running:
+            how = "runs" if self.leads else "stands by, or is about to begin"
+        elif self._over.is_set():
+            how = f"ended: {self.ended}" if self._error is None else f"failed: {self._error}"
+        else:
+            how = "not started"
+        where = without_secrets(self._driver.store.location)
+        return one_line(f"{self.pipeline.name} on {where}: {how}")
 
     def change(
         self,

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from headrace.cli import completion
 from headrace.cli.common import (
     REFUSED,
     UNANSWERED,
@@ -35,7 +36,8 @@ _wait = click.option(
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...",
+                shell_complete=completion.computations)  # fmt: skip
 @storage_option
 @click.option("--sink", "sinks", multiple=True, help="A sink to be removed with it; repeatable.")
 @click.option("--forget", is_flag=True, help="Give its state up, too.")
@@ -59,7 +61,8 @@ def remove(
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...",
+                shell_complete=completion.computations)  # fmt: skip
 @storage_option
 @_wait
 @output_option

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ import msgspec
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.checkpoints.opening import pinned
+from headrace.cli import completion
 from headrace.control.control import Control
 from headrace.errors import HeadraceError, PipelineError
 from headrace.errors.printable import (
@@ -57,6 +58,7 @@ class Duration(click.ParamType[int]):
 
 storage_option = click.option(
     "--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
+    shell_complete=completion.folders,
     help="Where the pipeline's state is: a directory, or s3://BUCKET/PREFIX.",
 )  # fmt: skip
 output_option = click.option(
@@ -65,7 +67,10 @@ output_option = click.option(
 
 
 at_step_option = click.option(
-    "--at-step", type=click.IntRange(0), help="As of this step; by default the newest."
+    "--at-step",
+    type=click.IntRange(0),
+    shell_complete=completion.steps,
+    help="As of this step; by default the newest.",
 )
 
 
@@ -78,6 +83,21 @@ def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def pass_on(context: click.Context, commands: Iterable[str], said: dict[str, Any]) -> None:
+    """Let options of a group be the defaults of its commands.
+
+    What was said for the group comes before what the project file says for a command, and that
+    before the defaults of the group.
+    """
+    above = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
+    explicit = {name: value for name, value in said.items()
+                if context.get_parameter_source(name) in above}  # fmt: skip
+    tables = context.default_map or {}
+    context.default_map = {
+        name: {**said, **(tables.get(name) or {}), **explicit} for name in commands
+    }
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -6,13 +6,14 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from types import FrameType
 from typing import Any
 
 import click
 
+from headrace.cli import completion
 from headrace.cli.common import (
     INTERRUPTED,
     hide_option,
@@ -24,6 +25,7 @@ from headrace.cli.common import (
 from headrace.cli.loading import load_pipeline
 from headrace.cli.opening import dropping, say_what_is_there
 from headrace.cli.policy import checked, policy_option, set_option
+from headrace.cli.session import SESSION, session_options
 from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.job import run as run_pipeline
@@ -33,7 +35,7 @@ from headrace.pipeline.source import Limit
 from headrace.runners.inline import InlineRunner
 
 _OPTIONS = [
-    click.argument("target"),
+    click.argument("target", shell_complete=completion.files),
     storage_option,
     click.option("--workers", type=click.IntRange(1),
                  help="How many workers.  [default: those that there are; task slots at first]"),
@@ -59,6 +61,7 @@ _OPTIONS = [
                  help="A sink may take so long for a delivery.  [default: 10m]"),
     click.option("--recompute-shown", is_flag=True,
                  help="Compute under a new id a step that other code has begun to show to weak sinks."),
+    *SESSION,
     hide_option,
     policy_option,
     set_option,
@@ -66,9 +69,10 @@ _OPTIONS = [
     click.option("--keep-running", is_flag=True, help="Go on when all input has ended."),
     click.option("--available-now", is_flag=True,
                  help="Read what is there now, and end; the next run goes on. Windows stay open."),
-    click.option("--reopen", multiple=True, metavar="NAME",
+    click.option("--reopen", multiple=True, metavar="NAME", shell_complete=completion.injectors,
                  help="Read injector NAME on, should its input have ended; repeatable."),
     click.option("--remove-injector", "remove_injectors", multiple=True, metavar="NAME",
+                 shell_complete=completion.injectors,
                  help="Go on without injector NAME, which the code does not have any more; repeatable."),
     click.option(
         "--patience", type=click.FloatRange(0.1), default=Lease().patience_s, show_default=True,
@@ -118,11 +122,12 @@ def _run(
     target: str, storage: str, workers: int | None, bins: int | None, runner: Any, exchange: Any,
     checkpoint_every: str | None, rows: int, keep_running: bool, available_now: bool,
     name: str | None, options: dict[str, str], policy_dry_run: bool, patience: float,
-    recompute_shown: bool, **how: Any,
+    recompute_shown: bool, master: str | None, conf: Sequence[str], packages: Sequence[str],
+    log_level: str, **how: Any,
 ) -> None:  # fmt: skip
     if keep_running and available_now:
         raise click.UsageError("--keep-running goes on, and --available-now ends: give one of them")
-    with typed_errors():
+    with typed_errors(), _interruptible(), session_options(master, conf, packages, log_level):
         pipeline = load_pipeline(target)
         settings = with_checkpoints(
             Settings(
@@ -140,7 +145,7 @@ def _run(
                 policy_dry_run=policy_dry_run, lease=lease, **how,
             )  # fmt: skip
             progress.ended = lambda: job.ended
-            with job, _terminated_as_interrupted():
+            with job:
                 try:
                     wait_for = job.catch_up if available_now else job.drain
                     job.wait() if keep_running else wait_for()
@@ -153,8 +158,11 @@ def _run(
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does: container platforms and service managers stop a process with it."""
+def _interruptible() -> Iterator[None]:
+    """End on Ctrl-C with the exit code for it, and let SIGTERM do what Ctrl-C does.
+
+    Container platforms and service managers stop a process with SIGTERM.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -165,6 +173,9 @@ def _terminated_as_interrupted() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
+    except KeyboardInterrupt:
+        say("interrupted", err=True)
+        sys.exit(INTERRUPTED)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -8,6 +8,7 @@ import click
 import pyarrow as pa
 
 from headrace.checkpoints.checkpoint import Checkpoint
+from headrace.cli import completion
 from headrace.cli.common import (
     at_step_option,
     head_of,
@@ -45,7 +46,7 @@ def watermark_list(storage: str, at_step: int | None, output: str) -> None:
 
 
 @watermark.command("why")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.computations_and_injectors)
 @storage_option
 @output_option
 def watermark_why(name: str, storage: str, output: str) -> None:
@@ -60,7 +61,7 @@ def watermark_why(name: str, storage: str, output: str) -> None:
 
 
 @watermark.command("bins")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.computations)
 @storage_option
 @click.option("--most", type=click.IntRange(1), default=20, show_default=True,
               help="How many bins to show, those with the oldest work first.")  # fmt: skip

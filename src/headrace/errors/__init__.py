@@ -263,7 +263,7 @@ class ReplayDiffers(HeadraceError):
 
 
 class SessionUnsuitable(HeadraceError):
-    """The active Spark session cannot run Headrace."""
+    """There is no Spark session that can run Headrace."""
 
     code = "HR404"
 

@@ -28,6 +28,7 @@ from headrace.pipeline.arguments import (
     positive,
 )
 from headrace.pipeline.dead_letters import BY_PLACE, Letters
+from headrace.pipeline.drawing import svg_of, text_of
 from headrace.pipeline.edits import check_replaced, copy_into, removal_problem
 from headrace.pipeline.graph import PipelineGraph
 from headrace.pipeline.keys import KeySpec, check_keys, common_key, key_of
@@ -304,6 +305,26 @@ class Pipeline(PipelineGraph):
             producer = self.producer(stream)
             weak = producer is not None and producer.weak
         self.sinks[name] = SinkNode(name, stream, sink, weak)
+
+    # -- looking at it ------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """Return the pipeline as text: what each stream reaches, and what each computation keeps.
+
+        A notebook draws a pipeline when it is the last expression of a cell. :meth:`svg` returns
+        that drawing.
+        """
+        return text_of(self)
+
+    def svg(self) -> str:
+        """Return a drawing of the pipeline, as an SVG element."""
+        return svg_of(self)
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow-x: auto">{self.svg()}</div>'
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {self.describe().partition(chr(10))[0]}>"
 
     # -- changing the topology ----------------------------------------------------------------
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.errors import SessionUnsuitable
@@ -32,21 +31,3 @@ def check_java(environ: Mapping[str, str] = os.environ) -> None:
             "Spark needs Java, and there is none: JAVA_HOME is not set, and PATH has no java",
             remedy=_REMEDY,
         )
-
-
-@contextlib.contextmanager
-def needing_java() -> Iterator[None]:
-    """Turn the error of a Java that ends at once, such as one that is too old, into one with a remedy.
-
-    Raises:
-        SessionUnsuitable: if there is no Java, or it has ended.
-    """
-    check_java()
-    try:
-        yield
-    except Exception as error:
-        if "JAVA_GATEWAY_EXITED" not in str(error):
-            raise
-        raise SessionUnsuitable(
-            "Java ended before Spark had started; its own lines, above, say why", remedy=_REMEDY
-        ) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import SessionUnsuitable
-from headrace.runners.spark.java import check_java, needing_java
+from headrace.session.java import check_java
 
 VISITS = """
 import msgspec
@@ -45,16 +45,6 @@ def test_a_missing_java_is_one_clear_error(tmp_path: Path) -> None:
     java.chmod(0o755)
     check_java({"JAVA_HOME": str(tmp_path)})
     check_java({"PATH": str(java.parent)})
-
-
-def test_a_java_that_ends_at_once_is_one_clear_error() -> None:
-    with (
-        pytest.raises(SessionUnsuitable, match="Java ended before Spark had started"),
-        needing_java(),
-    ):
-        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited")
-    with pytest.raises(RuntimeError, match="something else"), needing_java():
-        raise RuntimeError("something else")
 
 
 def test_headrace_run_says_so_in_two_lines(tmp_path: Path) -> None:
