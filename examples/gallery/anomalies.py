@@ -83,7 +83,9 @@ class Watch(hr.ColumnarComputation):
         off = mean - expected
         odd = (seen >= WARM) & (calls >= FEW) & (abs(off) > SIGMAS * sigma)
         values = {"calls": calls, "mean_ms": mean / 1e3, "expected_ms": expected / 1e3}
-        ctx.produce("anomalies", fired.keys[odd], {name: of[odd] for name, of in values.items()})
+        ctx.produce(
+            "anomalies", fired.keys[odd], {name: column[odd] for name, column in values.items()}
+        )
         # The model fades: older minutes count less and less. An odd minute moves it only a little.
         off[odd] = np.clip(off[odd], -sigma[odd], sigma[odd])
         rate = np.maximum(FADING, 1 / (seen + 1))

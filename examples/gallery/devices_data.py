@@ -28,8 +28,9 @@ def messages() -> list[Message]:
     """Return what the gateways send in half a day, in the order in which it arrives."""
     rng = random.Random(5)
     arrivals: list[tuple[datetime, Message]] = []
-    # The line to the well is cut for two hours. Its gateway keeps what it hears, and sends it later.
+    # The line to the well is cut for two hours. Its gateway sends later what it has heard, in order.
     cut, mended = MIDNIGHT + timedelta(hours=4), MIDNIGHT + timedelta(hours=6)
+    caught_up = mended + timedelta(minutes=2)
     for number in range(90):
         gateway = rng.choice(GATEWAYS)
         device, every = f"{gateway}-{number:02}", timedelta(minutes=rng.choice([2, 5, 10]))
@@ -49,7 +50,7 @@ def messages() -> list[Message]:
             says.append(Message(device, gateway, "retired", every, at))
         for message in says:
             sent = message.at + timedelta(seconds=90 * rng.random())
-            if gateway == "well" and cut < sent < mended:
-                sent = mended + (sent - cut) / 100
+            if gateway == "well" and cut < sent < caught_up:
+                sent = mended + (sent - cut) * ((caught_up - mended) / (caught_up - cut))
             arrivals.append((sent, message))
     return [message for _, message in sorted(arrivals, key=lambda arrival: arrival[0])]

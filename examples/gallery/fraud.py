@@ -76,9 +76,9 @@ class Watch(hr.TwoInput):
 def show(step: int, cases: Any) -> None:
     """Print the cases, one finding a line."""
     for case in sorted(cases.to_pylist(), key=lambda case: case["key"]):
-        for of in case["findings"]:
-            amount = f"{of['cents'] / 100:8,.2f} EUR"
-            print(f"{case['key']}  {of['at']:%H:%M}  {of['rule']:13}  {amount}  {of['payment']}")
+        for found in case["findings"]:
+            amount = f"{found['cents'] / 100:8,.2f} EUR  {found['payment']}"
+            print(f"{case['key']}  {found['at']:%H:%M}  {found['rule']:13}  {amount}")
 
 
 def pipeline() -> hr.Pipeline:

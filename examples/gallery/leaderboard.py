@@ -44,7 +44,7 @@ class Board(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record[Total]) -> None:
         self.players.value += 1
-        ranked = sorted([*self.best, record.value], key=lambda of: (-of.points, of.player))
+        ranked = sorted([*self.best, record.value], key=lambda total: (-total.points, total.player))
         self.best.replace(ranked[:PLACES])
         # All totals of an hour have one event time, and are there when the watermark passes it.
         self.over.set(record.timestamp_us + 1)
@@ -69,7 +69,7 @@ def totals(batch: hr.KeyedBatch) -> dict[str, Any]:
 def show(step: int, podiums: Any) -> None:
     """Print the podiums of hours that are over."""
     for row in sorted(podiums.to_pylist(), key=lambda row: (row["key1"], row["key0"])):
-        best = "   ".join(f"{of['player']:>8} {of['points']:6,}" for of in row["best"])
+        best = "   ".join(f"{total['player']:>8} {total['points']:6,}" for total in row["best"])
         print(f"{row['key1']:%H:%M}  {row['key0']:13}  {best}   of {row['players']} players")
 
 
