@@ -44,7 +44,7 @@ def of_pyright(files: Sequence[Path], scratch: Path) -> Errors:
         json.dumps(
             {
                 "include": [str(file) for file in files],
-                "extraPaths": [str(ROOT / "src")],
+                "extraPaths": [str(ROOT / "src"), str(GALLERY[0].parent)],
                 "typeCheckingMode": "strict",
                 "pythonVersion": "3.11",
                 "reportMissingModuleSource": "none",
