@@ -259,6 +259,29 @@ def test_each_request_is_billed_once(rounds: int, seed: int) -> None:
             assert (row.bills, row.cents) == (len(of), sum(cents for *_, cents in of))
 
 
+def test_a_bill_waits_three_days_for_late_reports_and_counts_what_comes_after() -> None:
+    data, billing = example("billing_data"), example("billing")
+    february = datetime(2026, 2, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+
+    def report(number: int, before: timedelta) -> Any:
+        return data.Usage("fra-1", number, "ann", 20_000, february - before)
+
+    with hr.testing.drive(billing.pipeline()) as t:
+        t.push("usage", report(1, timedelta(minutes=5)))
+        t.watermark("usage", february + timedelta(days=2, hours=23))
+        t.run()
+        assert t.outputs("bills") == []
+        t.push("usage", report(2, timedelta(minutes=10)))
+        t.watermark("usage", february + timedelta(days=3))
+        t.run()
+        (bill,) = t.outputs("bills")
+        assert (bill.value.month, bill.value.reports, bill.value.cents) == ("2026-01", 2, 900)
+        t.push("usage", report(3, timedelta(minutes=15)))
+        t.run()
+        assert t.outputs("bills") == []
+        assert t.counts("months").late == 1
+
+
 @CUTS
 def test_odd_minutes_and_quantiles_are_those_of_a_model_in_plain_python(
     rounds: int, seed: int
