@@ -15,6 +15,7 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 ACCEPTED, REFUSED = HERE / "accepted.py", HERE / "refused.py"
+GALLERY = sorted((ROOT / "examples" / "gallery").glob("*.py"))
 
 #: Lines with errors, by file.
 Errors = dict[Path, set[int]]
@@ -43,7 +44,7 @@ def of_pyright(files: Sequence[Path], scratch: Path) -> Errors:
         json.dumps(
             {
                 "include": [str(file) for file in files],
-                "extraPaths": [str(ROOT / "src")],
+                "extraPaths": [str(ROOT / "src"), str(GALLERY[0].parent)],
                 "typeCheckingMode": "strict",
                 "pythonVersion": "3.11",
                 "reportMissingModuleSource": "none",
@@ -70,4 +71,6 @@ def test_what_users_write_is_accepted_and_mistakes_are_refused_where_they_are(
 ) -> None:
     lines = REFUSED.read_text().splitlines()
     marked = {number for number, line in enumerate(lines, 1) if line.endswith("# refused")}
-    assert checker([ACCEPTED, REFUSED], tmp_path) == {ACCEPTED: set(), REFUSED: marked}
+    found = checker([ACCEPTED, *GALLERY, REFUSED], tmp_path)
+    clean: Errors = {file: set() for file in [ACCEPTED, *GALLERY]}
+    assert found == {**clean, REFUSED: marked}
