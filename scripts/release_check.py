@@ -35,6 +35,9 @@ TOTALS = [
 #: What `headrace status` must say of it.
 PROGRESS = "computation visits: watermark end, 4 records, 0 late"
 
+#: A command that takes longer hangs.
+LONGEST_S = 900
+
 
 class NotReleasable(Exception):
     """Something about the built distributions is wrong."""
@@ -167,11 +170,14 @@ def run(command: Sequence[str | Path], folder: Path) -> str:
         name: os.environ[name] for name in ("JAVA_HOME", "LANG", "TMPDIR") if name in os.environ
     }
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **kept}
-    done = subprocess.run(
-        [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=300, check=False,
-    )  # fmt: skip
     line = " ".join(str(part) for part in command)
+    try:
+        done = subprocess.run(
+            [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, timeout=LONGEST_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise NotReleasable(f"`{line}` had not ended after {LONGEST_S} s") from None
     require(
         done.returncode == 0, f"`{line}` ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     )
@@ -246,10 +252,7 @@ def main() -> int:
                 for runner in ("inline", "spark"):
                     check_in_use(programs, runner)
                     print(f"README's five minutes run on the wheel alone: {runner}", flush=True)
-    except NotReleasable as problem:
-        print(f"Not to be released: {problem}", file=sys.stderr)
-        return 1
-    except subprocess.CalledProcessError as problem:
+    except (NotReleasable, subprocess.CalledProcessError) as problem:
         print(f"Not to be released: {problem}", file=sys.stderr)
         return 1
     return 0
