@@ -9,10 +9,12 @@ in pyproject.toml, ``headrace.__version__`` and the newest section of CHANGELOG.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -171,17 +173,25 @@ def run(command: Sequence[str | Path], folder: Path) -> str:
     }
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **kept}
     line = " ".join(str(part) for part in command)
-    try:
-        done = subprocess.run(
-            [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=LONGEST_S, check=False,
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+        process = subprocess.Popen(
+            [str(part) for part in command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+            stdout=said, stderr=complained, start_new_session=True,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise NotReleasable(f"`{line}` had not ended after {LONGEST_S} s") from None
-    require(
-        done.returncode == 0, f"`{line}` ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-    )
-    return done.stdout
+        try:
+            code = process.wait(LONGEST_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # (what it has started goes with it)
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said.seek(0)
+        complained.seek(0)
+        output, errors = said.read(), complained.read()
+    ended = f"had not ended after {LONGEST_S} s" if code is None else f"ended with {code}"
+    require(code == 0, f"`{line}` {ended}:\n{output}{errors}")
+    return output
 
 
 def install(wheel: Path, folder: Path) -> Path:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
-from scripts.release_check import NotReleasable, check_version, check_wheel, five_minutes
+from scripts.release_check import NotReleasable, check_version, check_wheel, five_minutes, run
+
+from scripts import release_check
 
 ROOT = Path(__file__).parents[2]
 INFO = "headrace-0.1.0.dist-info"
@@ -100,6 +103,38 @@ def test_the_first_pipeline_of_the_readme_has_code_data_and_commands() -> None:
 def test_a_readme_without_the_pipeline_is_refused() -> None:
     with pytest.raises(NotReleasable, match="blocks of code, data and commands"):
         five_minutes("# Headrace\n\n## Install\n")
+
+
+def test_a_command_that_fails_is_named_with_what_it_said(tmp_path: Path) -> None:
+    with pytest.raises(NotReleasable, match=r"`sh -c .*` ended with 3:\nno storage"):
+        run(["sh", "-c", "echo no storage >&2; exit 3"], tmp_path)
+
+
+def test_a_command_sees_nothing_of_the_environment_of_who_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/elsewhere/python")
+    said = run(["sh", "-c", "echo ${PYTHONPATH-none} ${PYSPARK_PYTHON-none} $HOME"], tmp_path)
+    assert said == f"none none {tmp_path}\n"
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_check, "LONGEST_S", 1)
+    with pytest.raises(NotReleasable, match="had not ended after 1 s"):
+        run(["sh", "-c", "(sleep 1000; echo survived > survivor) & wait"], tmp_path)
+    assert not sleeping_in(tmp_path)
+
+
+def sleeping_in(folder: Path) -> list[int]:
+    """Return the processes that are alive in a folder."""
+    return [
+        process.pid
+        for process in psutil.process_iter(["cwd", "status"])
+        if process.info["cwd"] == str(folder) and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
 
 
 def of_versions(folder: Path, *, project: str, package: str, changelog: str) -> Path:
