@@ -44,7 +44,7 @@ from headrace.job import Job, run
 from headrace.keyspace.hashing import hash_key
 from headrace.ledger.heartbeats import Lease
 from headrace.migration.rounds import all_at_once, batched, fluid
-from headrace.pipeline import Pipeline, Salt, Stream
+from headrace.pipeline import Node, Pipeline, Salt, Stream
 from headrace.pipeline.retention import Keep, keep
 from headrace.pipeline.sifting import BadRecord
 from headrace.pipeline.source import Limit
@@ -75,6 +75,7 @@ __all__ = [
     "ListState",
     "MapState",
     "Migration",
+    "Node",
     "Output",
     "PerWorker",
     "Pipeline",

@@ -23,7 +23,7 @@ from headrace.driver.watchdog import Watchdog
 from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
 from headrace.errors.printable import one_line, without_secrets
 from headrace.errors.user_code import FromOutside, user_error
-from headrace.eventtime.durations import DurationLike, duration_seconds
+from headrace.eventtime.durations import DurationLike, TimeoutLike, timeout_seconds
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.head import Head
@@ -301,7 +301,7 @@ class Job(PlacesWorkers):
             self._driver.ask_to_change(change)
         return change
 
-    def catch_up(self, timeout: DurationLike | None = None) -> bool:
+    def catch_up(self, timeout: TimeoutLike | None = None) -> bool:
         """Read what the sources have now, then end. The next run goes on from there.
 
         All that the sources have at the start of the call is read, processed and delivered. Wall
@@ -314,7 +314,7 @@ class Job(PlacesWorkers):
         read.
 
         Args:
-            timeout: such as ``"10m"``; None waits as long as it takes.
+            timeout: in seconds, or such as ``"10m"``; None waits as long as it takes.
 
         Returns:
             Whether the job has ended; False after the timeout. :attr:`ended` distinguishes a stop.
@@ -326,7 +326,7 @@ class Job(PlacesWorkers):
         self._driver.ask_to_stop(catch_up=True)
         return self._wait(within_s)
 
-    def drain(self, timeout: DurationLike | None = None) -> bool:
+    def drain(self, timeout: TimeoutLike | None = None) -> bool:
         """Wait until all input has ended and its results are committed and delivered.
 
         The watermark goes to the end of time: all event timers fire, and all windows are produced.
@@ -335,7 +335,7 @@ class Job(PlacesWorkers):
         continue with more input later, use :meth:`catch_up`.
 
         Args:
-            timeout: such as ``"10m"``; None waits without limit.
+            timeout: in seconds, or such as ``"10m"``; None waits without limit.
 
         Returns:
             Whether the job has ended; False after the timeout.
@@ -348,11 +348,11 @@ class Job(PlacesWorkers):
         self._driver.ask_to_stop(drain=True)
         return self._wait(within_s)
 
-    def stop(self, timeout: DurationLike | None = None, *, at_step: int | None = None) -> bool:
+    def stop(self, timeout: TimeoutLike | None = None, *, at_step: int | None = None) -> bool:
         """Stop after the running step, or after a given later one.
 
         Args:
-            timeout: how long to wait for the end, such as ``"30s"``; None waits without limit.
+            timeout: how long to wait, in seconds or such as ``"30s"``; None waits without limit.
             at_step: stop when exactly this step is committed. Steps without records count, too. The
                 request is durable: a driver that takes over earlier observes it. A stop without a
                 step cancels it, and so does :meth:`resume`.
@@ -373,7 +373,7 @@ class Job(PlacesWorkers):
             self._driver.ask_to_stop(drain=False)
         return self._wait(within_s)
 
-    def cancel(self, timeout: DurationLike | None = None) -> bool:
+    def cancel(self, timeout: TimeoutLike | None = None) -> bool:
         """End now: end the tasks of the running step, and discard that step.
 
         This is for a step that does not end by itself. :attr:`ended` then names the place, as far
@@ -385,7 +385,7 @@ class Job(PlacesWorkers):
         storage. On Spark, the task's process is ended.
 
         Args:
-            timeout: how long to wait for the end, such as ``"30s"``; None waits without limit.
+            timeout: how long to wait, in seconds or such as ``"30s"``; None waits without limit.
 
         Returns:
             Whether the job has ended.
@@ -417,7 +417,7 @@ class Job(PlacesWorkers):
         if answer is not None and not answer.applied:
             raise ChangeRefused(answer.why)
 
-    def wait(self, timeout: DurationLike | None = None) -> bool:
+    def wait(self, timeout: TimeoutLike | None = None) -> bool:
         """Wait for the end. Return whether the job has ended.
 
         From this call on, the end of an injector's input counts, and the watermark goes to the end
@@ -425,7 +425,7 @@ class Job(PlacesWorkers):
         behaves as if more could come. So :meth:`catch_up` can be called at any time.
 
         Args:
-            timeout: such as ``"10m"``; None waits without limit.
+            timeout: in seconds, or such as ``"10m"``; None waits without limit.
 
         Raises:
             HeadraceError: what made the pipeline fail.
@@ -470,8 +470,8 @@ def _to_be_told(error: BaseException) -> BaseException:
     return told
 
 
-def _seconds(timeout: DurationLike | None, what: str = "timeout") -> float | None:
-    return None if timeout is None else duration_seconds(timeout, what)
+def _seconds(timeout: TimeoutLike | None, what: str = "timeout") -> float | None:
+    return None if timeout is None else timeout_seconds(timeout, what)
 
 
 def run(
@@ -490,7 +490,7 @@ def run(
     policy_dry_run: bool = False,
     standby: bool = False,
     handover: bool = False,
-    handover_timeout: DurationLike | None = "60s",
+    handover_timeout: TimeoutLike | None = "60s",
     take_over: bool = False,
     lease: Lease | None = None,
     task_timeout: DurationLike | None = None,
@@ -539,8 +539,8 @@ def run(
         handover: get ready, ask the leader to end after its running step, and go on from there. If
             this pipeline does not fit what is stored, it is refused before anything stops. If no
             process leads, start once no heartbeat was seen for long enough.
-        handover_timeout: how long to wait for the leader's answer; None waits without limit. If none
-            comes, the leader goes on.
+        handover_timeout: how long to wait for the answer, in seconds or such as ``"60s"``; None
+            waits without limit. If none comes, the leader goes on.
         take_over: start at once, and replace a process that runs the pipeline. That process is
             fenced: it ends with ``Fenced``, and nothing that it has not committed is seen.
         lease: how often this process writes a heartbeat, and how long it waits for those of others.

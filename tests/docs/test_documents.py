@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from headrace import errors
 from headrace.cli import main
+from tests.support.pages import programs
 from tests.support.processes import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -47,9 +48,9 @@ def test_a_page_of_blocks_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "document"}
-    for block in blocks(document, "python"):
-        exec(compile(block, document, "exec", dont_inherit=True), namespace)
+    for program in programs(ROOT / document):
+        code = compile(program.source(), document, "exec", dont_inherit=True)
+        exec(code, {"__name__": "document"})
 
 
 def headrace(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

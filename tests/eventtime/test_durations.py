@@ -14,10 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.control.migrations import Migration
-from headrace.driver.change import Change
 from headrace.errors import PipelineError
-from headrace.eventtime.durations import LONGEST_US, duration_micros
+from headrace.eventtime.durations import LONGEST_US, duration_micros, timeout_seconds
 from headrace.storage import MemoryStore
 from headrace.testing import Harness
 from tests.support.script import Script
@@ -85,11 +83,6 @@ def ran(**options: Any) -> None:
     hr.run(computed(), storage=MemoryStore(), runner="inline", **options)
 
 
-def waited(method: str, timeout: Any) -> None:
-    job = hr.run(computed(), storage=MemoryStore(), runner="inline")
-    getattr(job, method)(timeout)
-
-
 def driven(ask: Callable[[Harness], Any]) -> None:
     with hr.testing.drive(computed()) as harness:
         ask(harness)
@@ -126,13 +119,6 @@ PARAMETERS: list[tuple[str, Callable[[Any], Any]]] = [
     ("checkpoint_every", lambda it: ran(checkpoint_every=it)),
     ("task_timeout", lambda it: ran(task_timeout=it)),
     ("sink_timeout", lambda it: ran(sink_timeout=it)),
-    ("handover_timeout", lambda it: ran(handover=True, handover_timeout=it)),
-    *(
-        ("timeout", lambda it, method=method: waited(method, it))
-        for method in ("wait", "drain", "stop", "cancel", "catch_up")
-    ),
-    ("timeout", Change(hr.Pipeline("p"), {}, ()).wait),
-    ("timeout", Migration(1, None).wait),  # type: ignore[arg-type]
     ("objective", lambda it: driven(lambda t: t.rescale(2, objective=it))),
     ("pin_for", lambda it: hr.open_state(MemoryStore(), pin_for=it)),
     *(
@@ -157,6 +143,26 @@ def test_a_bare_number_is_no_duration_anywhere(
     assert f"{name}={value!r} is a number, and a duration needs a unit" in caught.value.what
     number = 1 if value is True else value
     assert f'"{number}s" or timedelta(seconds={number})' in caught.value.remedy
+
+
+@pytest.mark.parametrize("value", [10, 10.0, np.int64(10), "10s", timedelta(seconds=10)])
+def test_a_timeout_is_in_seconds_or_a_duration(value: Any) -> None:
+    assert timeout_seconds(value, "timeout") == 10.0
+
+
+@pytest.mark.parametrize("value", [True, Decimal(3), None, float("nan"), [10]])
+def test_what_is_neither_seconds_nor_a_duration_is_no_timeout(value: Any) -> None:
+    with pytest.raises(PipelineError, match="timeout="):
+        timeout_seconds(value, "timeout")
+
+
+def test_a_timeout_that_is_no_number_is_refused_before_anything_is_stopped() -> None:
+    pipeline = computed()
+    with hr.run(pipeline, storage=MemoryStore(), runner="inline") as job:
+        for ask in (job.wait, job.stop, job.cancel, job.drain, job.catch_up):
+            with pytest.raises(PipelineError, match="timeout="):
+                ask("soon")
+        assert job.ended is None
 
 
 def test_settings_take_durations_under_plain_names() -> None:

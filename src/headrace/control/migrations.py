@@ -18,7 +18,7 @@ from headrace.coordinator.load.meter import measured_outside
 from headrace.coordinator.migrations.goals import plan_goal
 from headrace.coordinator.migrations.layout_state import course_of
 from headrace.errors import ChangeRefused
-from headrace.eventtime.durations import DurationLike, duration_micros, duration_seconds
+from headrace.eventtime.durations import DurationLike, TimeoutLike, duration_micros, timeout_seconds
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin
 from headrace.keyspace.updates import Update
@@ -144,14 +144,14 @@ class Migration:
         return self.facts.after
 
     def wait(
-        self, timeout: DurationLike | None = None, *, on_timeout: OnTimeout = "raise"
+        self, timeout: TimeoutLike | None = None, *, on_timeout: OnTimeout = "raise"
     ) -> migrations.MigrationState:
         """Wait until the migration has ended. Return ``done`` or ``aborted``.
 
         :attr:`why` has the reason.
 
         Args:
-            timeout: such as ``"5m"``; None waits without limit.
+            timeout: in seconds, or such as ``"5m"``; None waits without limit.
             on_timeout: what to do after the timeout. ``commit`` moves the rest at once, whatever it
                 costs. ``rollback`` moves everything back. Both wait until that is done. ``raise``
                 raises an error and leaves the migration as it is.
@@ -160,7 +160,7 @@ class Migration:
             ChangeRefused: after the timeout, or if the pipeline ends earlier.
         """
         deadline = (
-            None if timeout is None else time.monotonic() + duration_seconds(timeout, "timeout")
+            None if timeout is None else time.monotonic() + timeout_seconds(timeout, "timeout")
         )
         while not (facts := self.facts).is_over:
             if not self._asks.pass_time():

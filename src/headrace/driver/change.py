@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from headrace.coordinator.changes.changes import ChangePlan
 from headrace.errors import ChangeRefused
-from headrace.eventtime.durations import DurationLike, duration_seconds
+from headrace.eventtime.durations import TimeoutLike, timeout_seconds
 from headrace.pipeline import Pipeline
 
 
@@ -43,11 +43,11 @@ class Change:
         """The step from which the change is in effect; None before that."""
         return self._step
 
-    def wait(self, timeout: DurationLike | None = None) -> int | None:
+    def wait(self, timeout: TimeoutLike | None = None) -> int | None:
         """Wait until the change took effect or was refused.
 
         Args:
-            timeout: such as ``"1m"``; None waits without limit.
+            timeout: in seconds, or such as ``"1m"``; None waits without limit.
 
         Returns:
             The step from which the change is in effect; None after the timeout. That step is empty,
@@ -56,7 +56,7 @@ class Change:
         Raises:
             HeadraceError: the reason why it was refused. Then the pipeline goes on as it was.
         """
-        if not self._done.wait(None if timeout is None else duration_seconds(timeout, "timeout")):
+        if not self._done.wait(None if timeout is None else timeout_seconds(timeout, "timeout")):
             return None
         if self._error is not None:
             raise self._error.with_traceback(None)

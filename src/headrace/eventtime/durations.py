@@ -6,10 +6,11 @@ duration, because it does not say its unit.
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 from fractions import Fraction
-from numbers import Number
+from numbers import Number, Real
 
 import msgspec
 import numpy as np
@@ -23,6 +24,8 @@ _LONGEST_WAIT_S = 1e9
 
 #: A duration as users write it: ``timedelta(seconds=10)``, or a text such as ``"1h30m"``.
 DurationLike = timedelta | str
+#: How long to wait: seconds, as everywhere in Python, or a duration.
+TimeoutLike = float | DurationLike
 
 _UNITS = {
     "us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000,
@@ -87,13 +90,23 @@ def duration_micros(duration: DurationLike, what: str = "", *, place: str = "") 
     return max(-LONGEST_US, min(int(micros), LONGEST_US))
 
 
-def duration_seconds(duration: DurationLike, what: str) -> float:
-    """Return a duration as seconds, as Python's own waiting wants it; at most 30 years.
+def timeout_seconds(timeout: TimeoutLike, what: str) -> float:
+    """Return how long to wait, in seconds, as Python's own waiting wants it; at most 30 years.
+
+    A number counts as seconds: so do the timeouts of ``threading`` and ``concurrent.futures``.
 
     Raises:
-        PipelineError: as :func:`duration_micros`.
+        PipelineError: if it is neither a number nor a duration, or is not a number at all.
     """
-    return min(duration_micros(duration, what) / 1e6, _LONGEST_WAIT_S)
+    if isinstance(timeout, Real) and not isinstance(timeout, bool | np.timedelta64):
+        seconds = float(timeout)
+        if math.isnan(seconds):
+            raise PipelineError(
+                f"{what}={timeout!r} is not a timeout", remedy="give seconds, or a duration"
+            )
+    else:
+        seconds = duration_micros(timeout, what) / 1e6  # type: ignore[arg-type]
+    return min(seconds, _LONGEST_WAIT_S)
 
 
 def _of_timedelta(duration: timedelta) -> Fraction:

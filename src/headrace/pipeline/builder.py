@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import msgspec
 
@@ -43,6 +43,18 @@ from headrace.pipeline.source import Source
 from headrace.pipeline.streams import BAD, DEAD_LETTER, RAW, Stream
 from headrace.pipeline.watermark_rules import rules_of
 from headrace.schema import value_type_of
+
+
+class KeysByStream(Protocol):
+    """A mapping of streams to the key of each.
+
+    A type checker takes a ``dict[Stream, str]`` for one, which is not a
+    ``Mapping[Stream | Node, str]``.
+    """
+
+    def items(self) -> Iterable[tuple[Stream | Node, KeySpec]]:
+        """Return the streams, each with its key."""
+        ...
 
 
 class Pipeline(PipelineGraph):
@@ -178,7 +190,7 @@ class Pipeline(PipelineGraph):
         name: str,
         computation: UserCode,
         *,
-        keys: Mapping[Stream | Node, KeySpec],
+        keys: KeysByStream,
         on_error: OnError = "stop",
         late: Late | None = None,
         allowed_lateness: DurationLike = "0s",
@@ -235,13 +247,15 @@ class Pipeline(PipelineGraph):
         check_one_of("watermark", watermark, get_args(Clocked), name)
         check_keys(keys, name)
         check_listed("retain", retain, f"computation {name!r}")
-        if not keys:
+        by_stream = dict(keys.items())
+        if not by_stream:
             raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
-        inputs = [self._stream(item, name) for item in keys]
+        inputs = [self._stream(item, name) for item in by_stream]
         if not exactly_once:
             inputs = [self.injectors[s.name].stream if s.checked else s for s in inputs]
         chosen = [
-            key_of(stream, spec, name) for stream, spec in zip(inputs, keys.values(), strict=True)
+            key_of(stream, spec, name)
+            for stream, spec in zip(inputs, by_stream.values(), strict=True)
         ]
         key_fields = common_key([fields for _, fields in chosen], inputs, name)
         computation, shape = _declared(computation, inputs, place, name)
