@@ -61,6 +61,20 @@ def renaming(renamed_from: str) -> str:
     return renamed_from
 
 
+def time_domain(domain: Any) -> TimeDomain:
+    """Return a time domain as it is given.
+
+    Raises:
+        PipelineError: if it is none.
+    """
+    try:
+        return TimeDomain(domain)
+    except ValueError:
+        raise PipelineError(
+            f"{domain!r} is no time domain", remedy="use hr.EVENT_TIME or hr.WALL_TIME"
+        ) from None
+
+
 class Declares:
     """Base of all classes whose attributes can be declarations."""
 
@@ -118,7 +132,7 @@ class Lasting(Declaration):
             PipelineError: if it is not positive.
         """
         self.ttl_us = None if ttl is None else duration_micros(ttl)
-        self.ttl_domain = TimeDomain(domain)
+        self.ttl_domain = time_domain(domain)
         if self.ttl_us is not None and self.ttl_us <= 0:
             raise PipelineError(
                 f"ttl={ttl!r} is no time to live", remedy="give a duration above 0, such as '1h'"
@@ -319,7 +333,7 @@ class Timer(Declaration):
     kind = "timer"
 
     def __init__(self, domain: TimeDomain, *, holds: bool = False, renamed_from: str = "") -> None:
-        self.domain = TimeDomain(domain)
+        self.domain = time_domain(domain)
         self.renamed_from = renaming(renamed_from)
         self.holds = holds
         if holds and self.domain is not TimeDomain.WALL_TIME:
