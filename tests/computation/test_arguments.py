@@ -53,6 +53,43 @@ def test_it_is_one_clear_error(arguments: dict[str, Any], what: str, remedy: str
     assert remedy in str(caught.value)
 
 
+def of_class(**attributes: Any) -> Any:
+    return type("Of", (Count,), attributes)()
+
+
+@pytest.mark.parametrize(
+    ("make", "what", "remedy"),
+    [
+        (lambda: hr.Timer("idle"), "'idle' is no time domain", "hr.EVENT_TIME"),  # type: ignore[arg-type]
+        (
+            lambda: hr.ValueState(int, ttl="1h", ttl_domain="x"),  # type: ignore[call-overload]
+            "'x' is no time domain", "hr.EVENT_TIME",
+        ),
+        (lambda: hr.TableState(["n"]), "names no types", "name → type"),  # type: ignore[arg-type]
+        (
+            lambda: hr.ValueState(int, version=2, upgrade=len),  # type: ignore[call-overload]
+            "says of no version", "upgrade={1: function}",
+        ),
+        (lambda: build(retain=7), "retain=7 is no list of names", "give a list"),
+        (
+            lambda: build(of_class(declare=lambda self, inputs: ["count"])),
+            "declare() returned ['count']", "name → declaration",
+        ),
+        (
+            lambda: build(of_class(declare=lambda self, inputs: None)),
+            "declare() returned None", "name → declaration",
+        ),
+    ],
+)  # fmt: skip
+def test_a_declaration_of_another_kind_is_one_clear_error(
+    make: Any, what: str, remedy: str
+) -> None:
+    with pytest.raises(PipelineError) as caught:
+        make()
+    assert what in str(caught.value)
+    assert remedy in str(caught.value)
+
+
 def test_names_that_are_one_text_are_refused_everywhere() -> None:
     pipeline = hr.Pipeline("arguments")
     source = hr.sources.Iterable([], Item, event_time="at")

@@ -387,7 +387,7 @@ class Legitimate(Base):
 def test_constants_configuration_and_caches_of_pure_functions_are_not_refused() -> None:
     built(Legitimate(["b"]))
     with drive(built(Legitimate())) as t:
-        t.push("items", Item("a", 1))
+        t.push("items", Item("b", 1))
         t.run()
         assert len(t.outputs("it.out")) == 1
 

@@ -41,6 +41,15 @@ def begun() -> None:
     sys.modules[__name__].BEGUN.set()  # an event cannot be sent to tasks, so it is found there
 
 
+#: What some handlers wait for; see the fixture ``gate``.
+GATE = threading.Event()
+
+
+def the_gate() -> threading.Event:
+    found: threading.Event = sys.modules[__name__].GATE
+    return found
+
+
 class Item(msgspec.Struct):
     name: str
     at: int
@@ -66,11 +75,9 @@ class Swallows(hr.Computation):
 
     out = hr.Output(str)
 
-    def __init__(self, gate: threading.Event) -> None:
-        self.gate = gate
-
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
-        while record.value.name == "n3" and not self.gate.is_set():
+        gate = the_gate()
+        while record.value.name == "n3" and not gate.is_set():
             begun()
             try:
                 time.sleep(0.001)
@@ -84,13 +91,10 @@ class Waits(hr.Computation):
 
     out = hr.Output(str)
 
-    def __init__(self, gate: threading.Event) -> None:
-        self.gate = gate
-
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         if record.value.name == "n3":
             begun()
-            self.gate.wait(60)
+            the_gate().wait(60)
         ctx.produce("out", record.value.name)
 
 
@@ -110,7 +114,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    event = threading.Event()
+    event = sys.modules[__name__].GATE = threading.Event()  # type: ignore[attr-defined]
     yield event
     event.set()
 
@@ -167,7 +171,7 @@ def test_a_handler_that_cannot_be_ended_is_left_behind_with_its_place(
     monkeypatch.setattr(watchdog, "GRACE_S", 0.5)
     with (
         pytest.raises(TaskTimeout) as raised,
-        job(drawn(kind(gate)), tmp_path, task_timeout="500ms") as runs,
+        job(drawn(kind()), tmp_path, task_timeout="500ms") as runs,
     ):
         runs.drain()
     assert raised.value.place == "computation 'slow', key 'n3', step 3"
@@ -180,7 +184,7 @@ def test_a_cancellation_that_is_not_obeyed_says_the_place(
     tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "GRACE_S", 0.5)
-    with job(drawn(Swallows(gate)), tmp_path) as runs:
+    with job(drawn(Swallows()), tmp_path) as runs:
         assert BEGUN.wait(60)
         assert runs.cancel("60s")
         assert runs.ended == "cancelled at computation 'slow', key 'n3', step 3"
@@ -231,7 +235,7 @@ def test_who_stands_by_does_not_take_over_what_was_cancelled(tmp_path: Path) -> 
 def test_inline_a_handler_that_cannot_be_woken_is_left_behind(
     tmp_path: Path, gate: threading.Event
 ) -> None:
-    with job(drawn(Waits(gate)), tmp_path) as runs:
+    with job(drawn(Waits()), tmp_path) as runs:
         assert BEGUN.wait(60)
         begun = time.monotonic()
         assert runs.cancel("60s")

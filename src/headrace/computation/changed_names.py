@@ -31,6 +31,13 @@ _CHANGING_FUNCTIONS = frozenset({
 ITEM, METHOD, ATTRIBUTE, NAME, PASSED = "item", "method", "attribute", "name", "passed"
 
 
+#: Statements and patterns that bind a name of their own.
+_BINDING = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs,
+    ast.MatchStar,
+)  # fmt: skip
+
+
 class Changed(NamedTuple):
     """Something that a function changes.
 
@@ -106,19 +113,15 @@ class _Reader:
         self._same = self._other_names()
 
     def _assigned(self) -> set[str]:
-        found = set()
+        found: set[str] = set()
         for node in ast.walk(self._function):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 found.add(node.id)
             elif isinstance(node, ast.arg):  # of a nested function
                 found.add(node.arg)
-            elif (
-                isinstance(node, ast.FunctionDef | ast.ClassDef) and node is not self._function
-            ) or (isinstance(node, ast.ExceptHandler) and node.name):
-                found.add(node.name)
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 found |= {(of.asname or of.name).partition(".")[0] for of in node.names}
-            elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+            elif isinstance(node, _BINDING) and node is not self._function and node.name:
                 found.add(node.name)
         return found - self._outer
 

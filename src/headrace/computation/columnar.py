@@ -42,7 +42,13 @@ import numpy.typing as npt
 
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.computation import UserCode
-from headrace.computation.declarations import Declaration, Declares, renaming, ttl_micros
+from headrace.computation.declarations import (
+    Declaration,
+    Declares,
+    renaming,
+    time_domain,
+    ttl_micros,
+)
 from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME, TimeDomain
@@ -90,6 +96,12 @@ class TableState(Declaration):
         renamed_from: str = "",
     ) -> None:  # fmt: skip
         self.renamed_from = renaming(renamed_from)
+        for which, given in (("columns", columns), ("sub", sub or {})):
+            if not isinstance(given, Mapping):
+                raise PipelineError(
+                    f"{which}={given!r} names no types",
+                    remedy=f'give a dict of name → type: {which}={{"count": int}}',
+                )
         if isinstance(dropped, str):
             raise PipelineError(
                 f"dropped={dropped!r} is one text, and no list of columns",
@@ -101,7 +113,7 @@ class TableState(Declaration):
         self.version, self.upgrades = version, upgrades_of(version, upgrade)
         self.sub = sub or {}
         self.ttl_us = ttl_micros(ttl)
-        self.ttl_domain = TimeDomain(ttl_domain)
+        self.ttl_domain = time_domain(ttl_domain)
 
     def column_types(self, *, place: str) -> tuple[list[ColumnType], list[ColumnType]]:
         """Return the sub columns and the other columns.

@@ -61,6 +61,20 @@ def renaming(renamed_from: str) -> str:
     return renamed_from
 
 
+def time_domain(domain: Any) -> TimeDomain:
+    """Return a time domain as it is given.
+
+    Raises:
+        PipelineError: if it is none.
+    """
+    try:
+        return TimeDomain(domain)
+    except ValueError:
+        raise PipelineError(
+            f"{domain!r} is no time domain", remedy="use hr.EVENT_TIME or hr.WALL_TIME"
+        ) from None
+
+
 class Declares:
     """Base of all classes whose attributes can be declarations."""
 
@@ -134,7 +148,7 @@ class Lasting(Declaration):
             PipelineError: if it is not positive.
         """
         self.ttl_us = ttl_micros(ttl)
-        self.ttl_domain = TimeDomain(domain)
+        self.ttl_domain = time_domain(domain)
 
     def ttl_shape(self) -> dict[str, str]:
         """Return the time to live as the stored schema has it: its clock, not its duration."""
@@ -332,7 +346,7 @@ class Timer(Declaration):
     passed: ClassVar[bool] = False
 
     def __init__(self, domain: TimeDomain, *, holds: bool = False, renamed_from: str = "") -> None:
-        self.domain = TimeDomain(domain)
+        self.domain = time_domain(domain)
         self.renamed_from = renaming(renamed_from)
         self.holds = holds
         if holds and self.domain is not TimeDomain.WALL_TIME:

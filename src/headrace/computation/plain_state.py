@@ -18,7 +18,6 @@ from __future__ import annotations
 import array
 import collections
 import inspect
-import random
 import re
 import types
 from collections.abc import Collection, Iterator
@@ -45,7 +44,8 @@ _CONTAINERS = (
     dict, list, set, bytearray, array.array, collections.deque,
     collections.UserDict, collections.UserList,
 )  # fmt: skip
-_RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
+#: Modules whose objects draw random numbers. (Nothing here may draw one, so they are named.)
+_RANDOM = ("random", "_random", "numpy.random")
 _FINAL = re.compile(r"\bFinal\b")
 #: Methods that run before any handler, and may set up the object.
 _SETTING_UP = frozenset({
@@ -158,7 +158,7 @@ def changeable(value: Any) -> str:
         return "" if "frozen" in kind.__name__.lower() else f"a plain {kind.__name__}"
     if isinstance(value, np.ndarray):
         return "a NumPy array that can be written" if value.flags.writeable else ""
-    if isinstance(value, _RANDOM):
+    if _is_random(value):
         return f"a generator of random numbers ({kind.__name__})"
     if hasattr(kind, "__get__") or inspect.isroutine(value):
         return ""
@@ -167,6 +167,11 @@ def changeable(value: Any) -> str:
     if is_users_module(kind.__module__) and _changes_itself(kind, value):
         return f"an object of {kind.__name__}, which changes itself"
     return ""
+
+
+def _is_random(value: Any) -> bool:
+    modules = {base.__module__ for base in type(value).__mro__}
+    return any(module.startswith(_RANDOM) for module in modules)
 
 
 def _changes_itself(kind: type[Any], value: Any) -> bool:
@@ -371,7 +376,7 @@ def _declare(attribute: str, value: Any) -> str:
         return f"declare state of each key: {name} = hr.ListState(int), with your type"
     if isinstance(value, set):
         return f"declare state of each key: {name} = hr.ValueState(set[str], default=set())"
-    if isinstance(value, _RANDOM):
+    if _is_random(value):
         return "use ctx.random(), which is the same if the step is computed again"
     of = type(value).__name__ if isinstance(value, bool | int | float | str | bytes) else "int"
     return f"declare state of each key: {name} = hr.ValueState({of}, …), with your type"

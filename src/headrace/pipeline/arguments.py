@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.computation.columnar import ColumnarComputation
@@ -48,15 +48,20 @@ def checked_groups(names: Sequence[str], pipeline: str) -> Groups:
 
 
 def check_listed(what: str, names: object, of: str) -> None:
-    """Check that an option that takes names was given a list of them, not one text.
+    """Check that an option that takes names was given a list of them.
 
     Raises:
-        PipelineError: for one text, whose letters would be taken for names.
+        PipelineError: for one text, whose letters would be taken for names, and for anything else.
     """
     if isinstance(names, str):
         raise PipelineError(
             f"{of}: {what}={names!r} is one text, and no list of names",
             remedy=f"give a list: {what}=[{names!r}]",
+        )
+    if not isinstance(names, Iterable):
+        raise PipelineError(
+            f"{of}: {what}={names!r} is no list of names",
+            remedy=f'give a list of texts: {what}=["name"]',
         )
 
 

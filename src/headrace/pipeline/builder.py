@@ -155,6 +155,8 @@ class Pipeline(PipelineGraph):
         """
         self._claim(name, "an injector")
         check_listed("expect", expect, f"injector {name!r}")
+        if ids is not None and not isinstance(ids, str):
+            check_listed("ids", ids, f"injector {name!r}")
         if not isinstance(source, Source):
             raise PipelineError(
                 f"injector {name!r}: {source!r} is not a source",
@@ -546,7 +548,14 @@ def _declared(
         PipelineError: for a wrong declaration, and for state that is not declared.
     """
     computation = copy.copy(computation)
-    shape = declarations_of(computation, place=place, declared=computation.declare(inputs))
+    declared = computation.declare(inputs)
+    if not isinstance(declared, Mapping):
+        raise PipelineError(
+            f"computation {name!r}: declare() returned {declared!r}, and no declarations",
+            place=place,
+            remedy='return a dict of name → declaration, such as {"count": hr.ValueState(int)}',
+        )
+    shape = declarations_of(computation, place=place, declared=declared)
     check_plain_state(computation, shape.names, name=name)
     return computation, shape
 
