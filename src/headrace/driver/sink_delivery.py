@@ -23,7 +23,7 @@ from headrace.errors.printable import without_secrets
 from headrace.errors.user_code import blamed
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline import Pipeline, SinkNode
-from headrace.pipeline.sink import Deliverer, Delivery
+from headrace.pipeline.sink import Deliverer, Delivery, Sink
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
@@ -252,10 +252,16 @@ class Deliveries:
             origin.id, productions.step, rows, origin.positions, weak=early, epoch=epoch
         )
         with blamed(_place(node.name, productions.step), _REMEDY):
-            if node.name not in self._begun:
-                node.sink.begin(self._deliverer(node.name, delivery.id))
-                self._begun.add(node.name)
+            self._begin(node, delivery.id)
             node.sink.receive(delivery)
+
+    def _begin(self, node: SinkNode, next_id: int) -> None:
+        """Let a sink get ready before its first delivery, if it wants to: that reads the storage."""
+        if node.name in self._begun:
+            return
+        if type(node.sink).begin is not Sink.begin:
+            node.sink.begin(self._deliverer(node.name, next_id))
+        self._begun.add(node.name)
 
     def _deliverer(self, sink: str, next_id: int) -> Deliverer:
         """Return this run, as it begins to deliver to a sink."""
