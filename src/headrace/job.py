@@ -16,6 +16,7 @@ from headrace.control.control import Control
 from headrace.control.hosts import PlacesWorkers
 from headrace.coordinator.changes.changes import Begin
 from headrace.coordinator.settings import Settings, with_checkpoints, with_timeouts
+from headrace.driver.admission import refuse_if_seen
 from headrace.driver.change import Change
 from headrace.driver.driver import Clock, Driver
 from headrace.driver.leadership import Leadership, TakeOver
@@ -564,6 +565,8 @@ def run(
             ``StorageInUse`` is one of them.
     """
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
+    if not (standby or handover or take_over):
+        refuse_if_seen(store, pipeline.name)
     settings = with_checkpoints(settings or Settings(), checkpoint_every)
     settings = with_timeouts(settings, task_timeout, sink_timeout)
     within_s = _seconds(handover_timeout, "handover_timeout")

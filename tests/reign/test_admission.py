@@ -23,9 +23,9 @@ from headrace.errors import PipelineError, StorageInUse, WrongPipeline
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import BEATS, Beat, Beats, Lease, Process
 from headrace.runners.inline import InlineRunner
-from headrace.storage import MemoryStore
+from headrace.storage import LocalStore, MemoryStore
 from tests.change.worlds import Count, begin, items
-from tests.reign.test_jobs import check_exactly_once, job
+from tests.reign.test_jobs import check_exactly_once, drawing, job
 from tests.support.fail_over import Scene
 from tests.support.leading_driver import FENCED, IN_USE
 from tests.support.pipelines import Collected
@@ -53,6 +53,14 @@ def test_a_second_job_of_the_same_process_is_refused_and_the_first_goes_on(tmp_p
         until(lambda: first.current().step > step + 3)
         assert first.current().epoch == 1
     check_exactly_once(collected, tmp_path)
+
+
+def test_a_job_is_refused_before_its_runner_is_started(tmp_path: Path) -> None:
+    """Starting Spark takes its time, and tells the user of other things."""
+    with job(tmp_path, Collected()) as first:
+        until(lambda: first.head is not None and Beats(LocalStore(tmp_path)).all())
+        with pytest.raises(StorageInUse):
+            hr.run(drawing(Collected()), storage=tmp_path, runner="no runner")  # type: ignore[arg-type]
 
 
 def test_a_job_goes_on_at_once_after_one_that_has_ended(tmp_path: Path) -> None:

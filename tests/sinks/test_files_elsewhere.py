@@ -18,6 +18,7 @@ import pytest
 import headrace as hr
 from headrace.driver.driver import Driver, Settings
 from headrace.errors import PipelineError, SinkConflict, StorageError, UserCodeError
+from headrace.pipeline.sink import Deliverer
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Files
 from headrace.sinks import files as module
@@ -72,6 +73,22 @@ def test_of_two_that_deliver_other_rows_at_once_one_is_told(location: str) -> No
     for thread in threads:
         thread.join()
     assert len(errors) == 1
+
+
+def test_a_place_far_away_belongs_to_one_storage(location: str) -> None:
+    first = Deliverer("1", "s1", "p", "out", pending=frozenset({7}))
+    other = Deliverer("2", "s2", "p", "out", pending=frozenset({7}))
+    for _ in range(2):  # also after a restart
+        sink = Files(location)
+        sink.begin(first)
+        sink.deliver(7, ROWS)
+    with pytest.raises(SinkConflict, match="of pipeline 'p', with storage s1"):
+        Files(location).begin(other)
+    Files(location, format="csv").begin(other)
+    store = open_store(location).uncached
+    store.delete("_headrace/owner-jsonl")
+    with pytest.raises(SinkConflict, match="1 files of another run are there"):
+        Files(location).begin(Deliverer("2", "s2", "p", "out", pending=frozenset({8})))
 
 
 class Echo(hr.Computation):

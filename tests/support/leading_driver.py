@@ -120,14 +120,14 @@ def main() -> None:
     parser.add_argument("--version", default="old")
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    job = hr.run(
-        pipeline(chosen.folder, chosen.rate, chosen.version),
-        storage=chosen.folder / "storage", workers=2, bins=16,
-        runner="spark" if chosen.spark else "inline", standby=chosen.standby,
-        handover=chosen.handover, take_over=chosen.take_over, lease=LEASE,
-        settings=hr.Settings(limit=hr.Limit(100, 1 << 20), slices=8, base_every=8),
-    )  # fmt: skip
     try:
+        job = hr.run(
+            pipeline(chosen.folder, chosen.rate, chosen.version),
+            storage=chosen.folder / "storage", workers=2, bins=16,
+            runner="spark" if chosen.spark else "inline", standby=chosen.standby,
+            handover=chosen.handover, take_over=chosen.take_over, lease=LEASE,
+            settings=hr.Settings(limit=hr.Limit(100, 1 << 20), slices=8, base_every=8),
+        )  # fmt: skip
         with job:
             job.wait()
     except (Fenced, ChangeRefused, StorageInUse) as error:

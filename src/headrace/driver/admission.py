@@ -18,10 +18,13 @@ import logging
 from collections.abc import Callable
 
 from headrace.driver.driver import Driver, Fresh
+from headrace.driver.heartbeat import driver_runs
 from headrace.driver.leader_watcher import LeaderWatcher, whom
-from headrace.errors import StorageInUse
+from headrace.errors import StorageError, StorageInUse
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Beat, LeaderSeen
+from headrace.ledger.heartbeats import Beat, Beats, LeaderSeen
+from headrace.ledger.ledger import Ledger
+from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
 
@@ -29,6 +32,28 @@ _REMEDY = (
     "end that process first (headrace stop), let this one wait for its end (--standby), or replace "
     "it (--take-over, take_over=True)"
 )
+
+
+def refuse_if_seen(store: Store, pipeline: str) -> None:
+    """Refuse a start if a driver is seen to run on this machine, before a runner is started.
+
+    :class:`Admission` decides about all other cases, and says what is wrong with the storage.
+
+    Raises:
+        StorageInUse: if a driver runs.
+    """
+    try:
+        Ledger(store).check_owner(pipeline)
+        beats = Beats(store).all()
+    except StorageError:
+        return
+    for beat in beats:
+        if beat.role == "leads" and driver_runs(beat):
+            raise _in_use(whom(beat), store)
+
+
+def _in_use(by: str, store: Store) -> StorageInUse:
+    return StorageInUse(f"this storage is in use by {by}", place=store.location, remedy=_REMEDY)
 
 
 class Admission:
@@ -93,9 +118,7 @@ class Admission:
         """Return the error that says which driver lives."""
         leader = self._watcher.seen.leader
         by = "a driver that shows no heartbeat" if leader is None else whom(leader)
-        return StorageInUse(
-            f"this storage is in use by {by}", place=self._driver.store.location, remedy=_REMEDY
-        )
+        return _in_use(by, self._driver.store)
 
     def _moved(self) -> bool:
         """Return whether anything has moved since the first look."""

@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.driver.driver import Driver, Fresh
 from headrace.errors import StorageError
+from headrace.errors.printable import one_line
 from headrace.eventtime.timestamps import show_time
 from headrace.ledger.commands import Answer
 from headrace.ledger.head import Head
@@ -33,7 +34,7 @@ def whom(beat: Beat) -> str:
     does = {
         "leads": "leads", "waits": "stands by", "asks": "wants to take over", "ended": "led",
     }[beat.role]  # fmt: skip
-    return (
+    return one_line(
         f"{beat.where}, which {does} since {show_time(beat.since_us)} "
         f"(last heartbeat {show_time(beat.now_us)})"
     )

@@ -24,7 +24,7 @@ from headrace.errors.printable import without_secrets
 from headrace.errors.user_code import blamed
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline import Pipeline, SinkNode
-from headrace.pipeline.sink import Deliverer, Delivery
+from headrace.pipeline.sink import Deliverer, Delivery, Sink
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
@@ -262,10 +262,16 @@ class Deliveries:
             origin.id, step, rows, origin.positions, weak=not delivery.committed, epoch=epoch
         )
         with blamed(_place(node.name, step), _REMEDY):
-            if node.name not in self._begun:
-                node.sink.begin(self._deliverer(node.name, given.id))
-                self._begun.add(node.name)
+            self._begin(node, given.id)
             node.sink.receive(given)
+
+    def _begin(self, node: SinkNode, next_id: int) -> None:
+        """Let a sink get ready before its first delivery, if it wants to: that reads the storage."""
+        if node.name in self._begun:
+            return
+        if type(node.sink).begin is not Sink.begin:
+            node.sink.begin(self._deliverer(node.name, next_id))
+        self._begun.add(node.name)
 
     def _deliverer(self, sink: str, next_id: int) -> Deliverer:
         """Return this run, as it begins to deliver to a sink."""
