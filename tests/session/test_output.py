@@ -48,7 +48,8 @@ def test_nothing_is_shown_before_the_session_is_there(
     print_("WARNING: Using incubator modules\n")
     assert file.read_text() == "WARNING: Using incubator modules\n"
     assert file.stat().st_mode & 0o077 == 0
-    assert output.hidden_lines(3) == ["WARNING: Using incubator modules"]
+    print_("Exception: no\n\tat a.B(C.java)\n")
+    assert output.hidden_lines(3) == ["WARNING: Using incubator modules", "Exception: no"]
     output.show()
     print_("a handler's print\nand a half")
     assert capsys.readouterr().err == "a handler's print\nand a half\n"

@@ -75,12 +75,13 @@ class JvmOutput:
         self._thread.join(within_s)
 
     def hidden_lines(self, most: int) -> list[str]:
-        """Return the last lines that went to the file."""
+        """Return the last lines that went to the file, without the frames of the JVM's stack."""
         try:
             text = self._file.read_text(errors="replace")
         except OSError:
             return []
-        return [line for line in text.splitlines() if line.strip()][-most:]
+        lines = [line for line in text.splitlines() if line.strip()]
+        return [line for line in lines if not line.lstrip().startswith("at ")][-most:]
 
     def _pass_on(self) -> None:
         held: list[str] = []  # a traceback, until it is clear whose it is
