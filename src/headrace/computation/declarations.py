@@ -27,6 +27,22 @@ class Codec(Protocol[V]):
     """A user-defined encoding of state values.
 
     It must be deterministic, and must not execute its input.
+
+    Example::
+
+        class Json:
+            def encode(self, value):
+                return json.dumps(value, sort_keys=True).encode()
+
+            def decode(self, data):
+                return json.loads(data)
+
+
+        class Profiles(hr.Computation):
+            profile = hr.ValueState(dict, codec=Json())
+
+            def process_record(self, ctx, record):
+                self.profile.value = {"page": record.value.page}
     """
 
     def encode(self, value: V) -> bytes:
@@ -128,6 +144,14 @@ class ValueState(Lasting, Generic[V]):
             expired, gives it a new time, never before the old one. Reading it, or changing it in
             place, does not.
         ttl_domain: ``EVENT_TIME`` or ``WALL_TIME``.
+
+    Example::
+
+        class Slowest(hr.Computation):
+            ms = hr.ValueState(int, default=0, ttl=timedelta(days=7))
+
+            def process_record(self, ctx, record):
+                self.ms.value = max(self.ms.value, record.value.ms)
     """
 
     kind = "value"
@@ -178,6 +202,16 @@ class ListState(Lasting, Generic[V]):
 
     ``version`` and ``upgrade`` apply to the elements; see :class:`ValueState`. With ``ttl``, each
     element lives for that long after it was added.
+
+    Example::
+
+        class Pages(hr.Computation):
+            seen = hr.ListState(str)
+            out = hr.Output(list[str])
+
+            def process_record(self, ctx, record):
+                self.seen.append(record.value.page)
+                ctx.produce("out", self.seen[-3:])
     """
 
     kind = "list"
@@ -217,6 +251,15 @@ class MapState(Lasting, Generic[K, V]):
 
     ``version`` and ``upgrade`` apply to the values; see :class:`ValueState`. The type of the map's
     keys cannot change. With ``ttl``, each entry lives for that long after it was last set.
+
+    Example::
+
+        class Visitors(hr.Computation):
+            visits = hr.MapState(str, int, ttl=timedelta(days=30))
+
+            def process_record(self, ctx, record):
+                user = record.value.user
+                self.visits[user] = self.visits.get(user, 0) + 1
     """
 
     kind = "map"
@@ -268,6 +311,18 @@ class Timer(Declaration):
             hold, and productions of the timer may be as early as the hold. Only per-record
             computations have holds. No computation is chained behind one that may hold.
 
+    Example::
+
+        class Idle(hr.Computation):
+            idle = hr.Timer(hr.EVENT_TIME)
+            left = hr.Output(datetime)
+
+            def process_record(self, ctx, record):
+                self.idle.set(record.timestamp + timedelta(minutes=10))
+
+            def process_timer(self, ctx, timer):
+                ctx.produce("left", timer.time)
+
     Raises:
         PipelineError: for an event timer with ``holds=True``. It needs none, since it fires before
             the watermark passes it.
@@ -299,6 +354,15 @@ class Output(Generic[V]):
 
     Args:
         type: a struct, a dataclass or a scalar type. Opaque ``bytes`` are welcome.
+
+    Example::
+
+        class Split(hr.Computation):
+            slow = hr.Output(Hit)
+            fast = hr.Output(Hit)
+
+            def process_record(self, ctx, record):
+                ctx.produce("slow" if record.value.ms > 100 else "fast", record.value)
     """
 
     name: str = ""
@@ -327,6 +391,18 @@ class Posted(Output[V]):
 
     Args:
         type: the type of the values, as for :class:`Output`.
+
+    Example::
+
+        class Reminders(hr.Computation):
+            reminder = hr.Posted(Hit)
+            out = hr.Output(Hit)
+
+            def process_record(self, ctx, record):
+                if record.stream == "reminder":
+                    ctx.produce("out", record.value)
+                else:
+                    ctx.post(record.timestamp + timedelta(hours=1), record.value)
     """
 
     def value_type(self) -> ValueType:

@@ -103,8 +103,8 @@ class Sliding(ColumnarComputation):
 
     Example::
 
-        p.compute("load", hr.ops.Sliding("10m", "1m", mean=hr.ops.Mean("load")), keys={hosts:
-        "host"})
+        load = hr.ops.Sliding("10m", "1m", mean=hr.ops.Mean("load"))
+        p.compute("load", load, keys={hosts: "host"})
 
     Raises:
         PipelineError: for a wrong duration. When the pipeline is built, for a wrong column.
@@ -244,7 +244,12 @@ class Tumbling(Sliding):
 
 
 class TumblingCount(Tumbling):
-    """The number of a key's records in each window: :class:`Tumbling` with ``count=Count()``."""
+    """The number of a key's records in each window: :class:`Tumbling` with ``count=Count()``.
+
+    Example::
+
+        p.compute("a_minute", hr.ops.TumblingCount(timedelta(minutes=1)), keys={hits: "page"})
+    """
 
     def __init__(
         self, size: DurationLike, /, *, offset: DurationLike = 0, allowed_lateness: DurationLike = 0

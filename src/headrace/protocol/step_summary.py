@@ -22,6 +22,15 @@ class StepSummary(msgspec.Struct, frozen=True):
             ``moved``, ``moved, caught up`` or ``cold``.
         head: the pipeline after it.
         skipped: records that sources could not read, over all injectors.
+
+    Example::
+
+        def show(done: hr.StepSummary) -> None:
+            print(f"step {done.step}: {done.records} records in {done.seconds:.3f} s")
+
+
+        with hr.run(p, storage="state/hits", runner="inline", listeners=[show]) as job:
+            job.drain()
     """
 
     step: int
