@@ -54,6 +54,13 @@ class Job(PlacesWorkers):
 
     A stop takes effect after the running step. Committed steps are kept: the next :func:`run` on
     the same storage goes on from there.
+
+    Example::
+
+        with hr.run(p, storage="state/hits", runner="inline") as job:
+            job.catch_up()  # read everything that is there now
+        assert job.ended == "caught up"
+        print(job.head.counts["visits"].records)
     """
 
     def __init__(self, driver: Driver, reign: Leadership | None = None) -> None:
@@ -559,6 +566,12 @@ def run(
 
     Returns:
         A job, to be used in a ``with`` statement.
+
+    Example::
+
+        p.sink("totals", visits, hr.sinks.Files("out/"))
+        with hr.run(p, storage="state/hits", runner="inline") as job:
+            job.drain()
 
     Raises:
         HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods;

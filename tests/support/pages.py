@@ -4,7 +4,7 @@ The blocks of a page are one program, in their order. What else there is to know
 a comment above it, which the page does not show:
 
 - ``<!-- python: a new program -->``: this block does not build upon the ones before it.
-- ``<!-- python: first`` … ``-->``: lines that the block needs, and that would tell a reader nothing.
+- ``<!-- python: first`` … ``-->``: lines that the block needs, and a reader does not.
 - ``<!-- python: refused [arg-type] -->``: type checkers refuse this block, mypy with these codes.
 - ``<!-- python: unchecked, since … -->``: type checkers do not see this block, for this reason.
 """

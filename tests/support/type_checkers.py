@@ -33,12 +33,13 @@ Checker = Callable[[Sequence[Sequence[Path]], Path], list[Finding]]
 def of_mypy(groups: Sequence[Sequence[Path]], scratch: Path) -> list[Finding]:
     """Return what ``mypy --strict`` finds.
 
-    Each group is a run of its own, since two of them may have modules of the same name. What is known
-    of the library is in the cache that ``make check`` has filled.
+    Each group is a run of its own, since two of them may have modules of the same name. They share
+    a cache, and no other run does: mypy also keeps errors there, with the paths that files had.
     """
     found: list[Finding] = []
     for files in groups:
         command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary"]
+        command += ["--cache-dir", str(scratch / "mypy")]
         said = subprocess.run(
             [*command, *map(str, files)],
             cwd=ROOT,

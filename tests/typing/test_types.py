@@ -42,6 +42,8 @@ def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     pages, comments = stored(all_pages(), modules), stored([COMMENTS], modules)
     first = [ACCEPTED, REFUSED, *(module.file for module in [*pages, *comments])]
     findings = checker([first, *EXAMPLES], tmp_path_factory.mktemp("scratch"))
+    given = {file.resolve() for files in [first, *EXAMPLES] for file in files}
+    assert not [item for item in findings if item.file not in given]
     return Checked(request.param, findings, pages, comments)
 
 

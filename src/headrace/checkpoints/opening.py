@@ -35,12 +35,16 @@ def open_state(
 
     Cost: reading the manifests back to a base.
 
+    Example::
+
+        state = hr.open_state("state/visits")
+        rows = state.read("visits", key="/home")
+        assert rows.column("state").to_pylist() == ["count"]
+
     Raises:
         NotFound: when there is no such step, or no pipeline has run there.
         Expired: when the step is no longer kept.
         Damaged, NewerFormat: when a manifest cannot be read.
-
-    Example: ``hr.open_state("state/visits").read("visits", key="/home").to_pandas()``
     """
     pin_us = None if pin_for is None else duration_micros(pin_for, "pin_for")
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))

@@ -107,7 +107,16 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format ``headrace-state`` with a session, for ``spark.read.format``."""
+    """Register the format ``headrace-state`` with a session, for ``spark.read.format``.
+
+    Example::
+
+        from headrace.spark_state import register
+
+        register(spark)
+        reader = spark.read.format("headrace-state").option("computation", "visits")
+        reader.load("state/visits").select("key", "value").show()
+    """
     spark.dataSource.register(StateDataSource)
 
 

@@ -84,6 +84,16 @@ class TableState(Declaration):
             gets a dict of arrays with many rows at once: the old columns and those of ``sub``. It
             returns a dict with all of today's columns.
         renamed_from: the table's name when it was first stored, if it has been renamed since.
+
+    Example::
+
+        class Users(hr.ColumnarComputation):
+            visits = hr.TableState({"last": datetime}, sub={"user": str}, ttl=timedelta(days=30))
+
+            def process_batch(self, ctx, batch):
+                by_user = batch.by(user=batch["user"])
+                rows = self.visits.at(by_user.keys, user=by_user.sub["user"])
+                rows.upsert(last=by_user.max(by_user.timestamps_us))
     """
 
     kind: ClassVar[str] = "table"
@@ -182,7 +192,14 @@ def _told(kind: ColumnType) -> dict[str, Any]:
 
 
 class BatchContext(Protocol):
-    """What a columnar handler can use besides its own state."""
+    """What a columnar handler can use besides its own state.
+
+    Example::
+
+        def process_batch(self, ctx, batch):
+            ctx.produce("slowest", batch.keys, batch.max("ms"))
+            ctx.produce("seen", batch.row_keys, {"page": batch["page"]})  # one for each record
+    """
 
     @property
     def low_watermark_us(self) -> int:
@@ -260,6 +277,17 @@ class ColumnarComputation(UserCode):
     """Base class of user code that works on many keys at once.
 
     :mod:`headrace.computation.columnar` describes its lifecycle, with an example.
+
+    Example::
+
+        class Visits(hr.ColumnarComputation):
+            counts = hr.TableState({"visits": int})
+            totals = hr.Output(int)
+
+            def process_batch(self, ctx, batch):
+                rows = self.counts.at(batch.keys)
+                rows.upsert(visits=rows["visits"] + batch.counts)
+                ctx.produce("totals", batch.keys, rows["visits"])
     """
 
     on_records = "process_batch"

@@ -112,6 +112,16 @@ class Computation(UserCode, DeclaresPerKey):
     """Base class of user code that works on one key at a time.
 
     :mod:`headrace.computation.computation` describes its lifecycle, with an example.
+
+    Example::
+
+        class Visits(hr.Computation):
+            count = hr.ValueState(int, default=0)
+            totals = hr.Output(int)
+
+            def process_record(self, ctx, record):
+                self.count.value += 1
+                ctx.produce("totals", self.count.value)
     """
 
     on_records = "process_record"

@@ -27,6 +27,22 @@ class Codec(Protocol[V]):
     """A user-defined encoding of state values.
 
     It must be deterministic, and must not execute its input.
+
+    Example::
+
+        class Json:
+            def encode(self, value):
+                return json.dumps(value, sort_keys=True).encode()
+
+            def decode(self, data):
+                return json.loads(data)
+
+
+        class Profiles(hr.Computation):
+            profile = hr.ValueState(dict, codec=Json())
+
+            def process_record(self, ctx, record):
+                self.profile.value = {"page": record.value.page}
     """
 
     def encode(self, value: V) -> bytes:
@@ -182,6 +198,14 @@ class ValueState(Lasting, Generic[V]):
         ttl_domain: ``EVENT_TIME`` or ``WALL_TIME``.
         renamed_from: the name of the attribute when its values were first stored, if it has been
             renamed since. The storage keeps that name.
+
+    Example::
+
+        class Slowest(hr.Computation):
+            ms = hr.ValueState(int, default=0, ttl=timedelta(days=7))
+
+            def process_record(self, ctx, record):
+                self.ms.value = max(self.ms.value, record.value.ms)
     """
 
     kind = "value"
@@ -237,6 +261,16 @@ class ListState(Lasting, Generic[V]):
 
     ``version`` and ``upgrade`` apply to the elements; see :class:`ValueState`. With ``ttl``, each
     element lives for that long after it was added. For ``renamed_from`` see :class:`ValueState`.
+
+    Example::
+
+        class Pages(hr.Computation):
+            seen = hr.ListState(str)
+            out = hr.Output(list[str])
+
+            def process_record(self, ctx, record):
+                self.seen.append(record.value.page)
+                ctx.produce("out", self.seen[-3:])
     """
 
     kind = "list"
@@ -281,6 +315,15 @@ class MapState(Lasting, Generic[K, V]):
     ``version`` and ``upgrade`` apply to the values; see :class:`ValueState`. The type of the map's
     keys cannot change. With ``ttl``, each entry lives for that long after it was last set. For
     ``renamed_from`` see :class:`ValueState`.
+
+    Example::
+
+        class Visitors(hr.Computation):
+            visits = hr.MapState(str, int, ttl=timedelta(days=30))
+
+            def process_record(self, ctx, record):
+                user = record.value.user
+                self.visits[user] = self.visits.get(user, 0) + 1
     """
 
     kind = "map"
@@ -337,6 +380,18 @@ class Timer(Declaration):
             computations have holds. No computation is chained behind one that may hold.
         renamed_from: the timer's name when it was first stored, if it has been renamed since.
 
+    Example::
+
+        class Idle(hr.Computation):
+            idle = hr.Timer(hr.EVENT_TIME)
+            left = hr.Output(datetime)
+
+            def process_record(self, ctx, record):
+                self.idle.set(record.timestamp + timedelta(minutes=10))
+
+            def process_timer(self, ctx, timer):
+                ctx.produce("left", timer.time)
+
     Raises:
         PipelineError: for an event timer with ``holds=True``. It needs none, since it fires before
             the watermark passes it.
@@ -384,6 +439,15 @@ class Output(Generic[V]):
 
     Args:
         type: a struct, a dataclass or a scalar type. Opaque ``bytes`` are welcome.
+
+    Example::
+
+        class Split(hr.Computation):
+            slow = hr.Output(Hit)
+            fast = hr.Output(Hit)
+
+            def process_record(self, ctx, record):
+                ctx.produce("slow" if record.value.ms > 100 else "fast", record.value)
     """
 
     name: str = ""
@@ -414,6 +478,18 @@ class Posted(Output[V]):
         type: the type of the values, as for :class:`Output`.
         renamed_from: the name of the declaration when posts were first stored, if it has been
             renamed since.
+
+    Example::
+
+        class Reminders(hr.Computation):
+            reminder = hr.Posted(Hit)
+            out = hr.Output(Hit)
+
+            def process_record(self, ctx, record):
+                if record.stream == "reminder":
+                    ctx.produce("out", record.value)
+                else:
+                    ctx.post(record.timestamp + timedelta(hours=1), record.value)
     """
 
     renamed_from: str = ""

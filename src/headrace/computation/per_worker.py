@@ -51,6 +51,9 @@ class PerWorker(Declaration, Generic[V]):
 
         class Visitors(hr.Computation):
             seen = hr.PerWorker(set[str], default=set(), merge=set.union)
+
+            def process_record(self, ctx, record):
+                self.seen.value.add(record.value.user)
     """
 
     kind = PER_WORKER

@@ -45,6 +45,11 @@ class Control(PlacesWorkers):
 
     Args:
         store: the pipeline's storage.
+
+    Example::
+
+        control = Control(open_store("state/visits"))
+        print(control.head().step, control.migrations)
     """
 
     def __init__(self, store: Store) -> None:

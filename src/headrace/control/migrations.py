@@ -76,6 +76,13 @@ class Migration:
 
     Attributes:
         id: its number, unique within the pipeline; 0 for a migration that is only planned.
+
+    Example::
+
+        with hr.testing.drive(p, workers=2) as t:
+            move = t.rescale(3)
+            move.wait()
+            print(move.what, move.state, move.progress)
     """
 
     def __init__(

@@ -76,6 +76,12 @@ class Settings(msgspec.Struct, frozen=True):
         most_workers: the most workers that the pipeline can have, whoever asks for more. Each
             worker costs a task in every layer of every step.
         update_within_steps: how many steps ahead a configuration update may be published, at most.
+
+    Example::
+
+        settings = hr.Settings(limit=hr.Limit(10_000, 1 << 20), retain_steps=1_000)
+        with hr.run(p, storage="state/hits", runner="inline", settings=settings) as job:
+            job.drain()
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)

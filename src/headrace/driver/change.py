@@ -20,6 +20,15 @@ class Change:
         forget: computations whose state is given up.
         plan: what the change does: what is added, removed, replaced, and what happens to state.
         paused_s: seconds in which no step could run for it; None before it took effect.
+
+    Example::
+
+        with hr.run(p, storage="state/hits", runner="inline") as job:
+            new = job.pipeline.copy()
+            new.replace("visits", Visits())
+            change = job.change(new)
+            print(change.plan)
+            change.wait()
     """
 
     def __init__(

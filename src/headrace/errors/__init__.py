@@ -23,6 +23,13 @@ class HeadraceError(Exception):
         what: one sentence about what happened.
         place: the file, line, computation, key or step where it happened.
         remedy: what the reader can do about it.
+
+    Example::
+
+        try:
+            p.compute("users", Visits(), keys={hits: "uzer"})
+        except HeadraceError as error:
+            print(error.code, error.what, error.remedy, sep="\\n")
     """
 
     code: ClassVar[str] = "HR000"

@@ -61,6 +61,14 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
         ended: whether nothing more will come.
         idle: whether the watermark does not wait for it, because nothing has come for long.
         heard: whether the source has announced it, possibly before its first record.
+
+    Example::
+
+        def cautious(seen: hr.Frontier) -> int:
+            return seen.highest if seen.ended else seen.highest - 60_000_000
+
+
+        assert hr.by_function(cautious)
     """
 
     highest: Micros = MIN_TIME
@@ -393,6 +401,11 @@ def bounded_delay(delay: DurationLike) -> BoundedDelay:
     Args:
         delay: a timedelta, or a text such as ``"10s"``. Records that come later are late.
 
+    Example::
+
+        source = hr.sources.Files("hits.jsonl", event_time="at", type=Hit)
+        p.inject("files", source, watermark=hr.bounded_delay(timedelta(seconds=10)))
+
     Raises:
         PipelineError: for a value that is not a duration, or a negative one.
     """
@@ -406,7 +419,13 @@ def bounded_delay(delay: DurationLike) -> BoundedDelay:
 
 
 def ascending() -> BoundedDelay:
-    """Return the strategy for records whose event time never goes back within their partition."""
+    """Return the strategy for records whose event time never goes back within their partition.
+
+    Example::
+
+        source = hr.sources.Files("hits.jsonl", event_time="at", type=Hit)
+        p.inject("files", source, watermark=hr.ascending())
+    """
     return BoundedDelay(0)
 
 
@@ -414,6 +433,11 @@ def exact() -> Exact:
     """Return the strategy for sources that know up to where they are complete, and promise it.
 
     An example is :class:`headrace.sources.Inbox`, whose producers make such promises.
+
+    Example::
+
+        inbox = hr.sources.Inbox("inbox", Hit, event_time="at")
+        p.inject("pushed", inbox, watermark=hr.exact())
     """
     return Exact()
 
@@ -425,6 +449,15 @@ def by_function(function: Callable[[Frontier], TimeLike]) -> ByFunction:
         function: takes what is known of a partition, and returns up to where it is complete. It
             must depend on nothing else, because it is called in several processes and must return
             the same in all. Its result may go back; the watermark does not.
+
+    Example::
+
+        def night(seen: hr.Frontier) -> int:
+            return seen.highest - seen.highest % 86_400_000_000  # complete up to the last midnight
+
+
+        source = hr.sources.Files("hits.jsonl", event_time="at", type=Hit)
+        p.inject("files", source, watermark=hr.by_function(night))
     """
     return ByFunction(function)
 

@@ -55,6 +55,12 @@ class Lease(msgspec.Struct, frozen=True):
             ones more frequent. A needless take-over costs a step.
         hang_s: a driver whose loop is stuck for longer stops writing heartbeats. Attempts of steps,
             sinks, sources, waiting and clean-up may take any time.
+
+    Example::
+
+        lease = hr.Lease(period_s=1, patience_s=10)
+        with hr.run(p, storage="state/hits", runner="inline", lease=lease) as job:
+            job.drain()
     """
 
     period_s: float = 0.5

@@ -39,6 +39,13 @@ class PendingTimer(msgspec.Struct, frozen=True, order=True):
         name: the attribute that declares it.
         tag: the tag it was set with: a text, or an integer in a columnar computation.
         domain: event time or wall time.
+
+    Example::
+
+        with hr.testing.drive(p) as t:
+            t.push("hits", Hit("/home", "ann", 12, at=0))
+            t.run()
+            print([(timer.name, timer.time) for timer in t.timers("visits", "/home")])
     """
 
     time_us: int

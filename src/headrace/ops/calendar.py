@@ -47,7 +47,8 @@ class CalendarWindows(ColumnarComputation):
 
     Example::
 
-        hr.ops.CalendarWindows("day", time_zone="America/New_York", trips=hr.ops.Count())
+        days = hr.ops.CalendarWindows("day", time_zone="America/New_York", trips=hr.ops.Count())
+        p.compute("days", days, keys={trips: "car"})
 
     Raises:
         PipelineError: for an invalid unit or zone. When the pipeline is built, for a wrong column.

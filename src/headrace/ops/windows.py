@@ -100,8 +100,8 @@ class Sliding(ColumnarComputation):
 
     Example::
 
-        p.compute("load", hr.ops.Sliding("10m", "1m", mean=hr.ops.Mean("load")), keys={hosts:
-        "host"})
+        load = hr.ops.Sliding("10m", "1m", mean=hr.ops.Mean("load"))
+        p.compute("load", load, keys={hosts: "host"})
 
     Raises:
         PipelineError: for a wrong duration. When the pipeline is built, for a wrong column.
@@ -241,7 +241,12 @@ class Tumbling(Sliding):
 
 
 class TumblingCount(Tumbling):
-    """The number of a key's records in each window: :class:`Tumbling` with ``count=Count()``."""
+    """The number of a key's records in each window: :class:`Tumbling` with ``count=Count()``.
+
+    Example::
+
+        p.compute("a_minute", hr.ops.TumblingCount(timedelta(minutes=1)), keys={hits: "page"})
+    """
 
     def __init__(
         self,

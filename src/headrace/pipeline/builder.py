@@ -76,10 +76,10 @@ class Pipeline(PipelineGraph):
 
     Example::
 
-        p = Pipeline("traffic")
-        hits = p.inject("hits", sources.Files("logs/*.jsonl", event_time="at"))
+        p = hr.Pipeline("traffic")
+        hits = p.inject("hits", hr.sources.Files("logs/*.jsonl", event_time="at", type=Hit))
         visits = p.compute("visits", Visits(), keys={hits: "page"})
-        p.sink("totals", visits["totals"], sinks.Files("out/"))
+        p.sink("totals", visits["totals"], hr.sinks.Files("out/"))
     """
 
     def __init__(self, name: str, *, groups: Sequence[str] = ()) -> None:

@@ -27,6 +27,11 @@ class Salt(msgspec.Struct, frozen=True):
     Args:
         parts: the number of keys into which each key is divided.
         by: columns that differ between records of one time.
+
+    Example::
+
+        parts = hr.ops.Running(visits=hr.ops.Count())
+        p.compute("parts", parts, keys={hits: ("page", hr.Salt(16, by=("user",)))})
     """
 
     parts: int

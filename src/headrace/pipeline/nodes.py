@@ -52,6 +52,12 @@ class Node(msgspec.Struct, eq=False):
         posts: its streams of posts, by name.
         weak: whether sinks of its outputs are weak, unless they say otherwise.
         group: the group with which its state moves. It determines where keys lie in the hash space.
+
+    Example::
+
+        visits = p.compute("visits", Visits(), keys={hits: "page"}, late="side")
+        p.sink("totals", visits["totals"], hr.sinks.Files("out/totals"))
+        p.sink("late", visits["late"], hr.sinks.Files("out/late"))
     """
 
     name: str

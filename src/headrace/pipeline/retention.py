@@ -14,6 +14,9 @@ class Keep(msgspec.Struct, frozen=True):
     Attributes:
         age_us: keep what is younger, by the steps' clock readings. 0 for no bound.
         steps: keep this number of newest steps. 0 for no bound.
+
+    >>> keep(steps=100)
+    Keep(age_us=0, steps=100)
     """
 
     age_us: int = 0
@@ -30,6 +33,11 @@ def keep(age: DurationLike | None = None, *, steps: int | None = None) -> Keep:
     Args:
         age: how long, by the steps' clock readings, such as ``"7d"``.
         steps: how many of the newest steps.
+
+    Example::
+
+        week = hr.keep(timedelta(days=7))
+        p.compute("visits", Visits(), keys={hits: "page"}, retain={"totals": week})
 
     Raises:
         PipelineError: if no bound is given, or one is not positive.

@@ -31,6 +31,14 @@ class Delivery(msgspec.Struct, frozen=True):
             inside a delivery when another driver takes over may still write. A sink can refuse that
             if it can compare epochs in the transaction that writes: a delivery with a lower epoch
             than it has seen is stale.
+
+    Example::
+
+        def receive(delivery: hr.sinks.Delivery) -> None:
+            print(delivery.id, delivery.rows.num_rows, "rows from", delivery.positions)
+
+
+        p.sink("totals", visits, hr.sinks.Calls(receive))
     """
 
     id: int
@@ -76,6 +84,16 @@ class Sink:
     note of it repeats the last delivery. If delivering a step twice has the effect of delivering it
     once, the pipeline is exactly-once end to end. A weak sink receives a step before its commit;
     the same holds for it.
+
+    Example::
+
+        class OneFileEach(hr.sinks.Sink):
+            def deliver(self, step, rows):
+                path = Path(f"{step}.json")  # a step that comes again writes the same file again
+                path.write_text(json.dumps(rows.column("value").to_pylist()))
+
+
+        p.sink("totals", visits, OneFileEach())
     """
 
     #: Whether delivering a step again has no further effect. For readers of the code: Headrace does

@@ -74,6 +74,13 @@ class How(msgspec.Struct, frozen=True):
         strategy: how moves are divided into rounds.
         prepare: whether new owners read the bins ahead.
         objective: longest time that a step should be expected to take; ``None`` for no objective.
+
+    Example::
+
+        how = hr.policies.How(every=timedelta(minutes=1), strategy=hr.fluid(), prepare=True)
+        policy = hr.policies.Scaling()
+        with hr.run(p, storage="state/hits", runner="inline", policy=policy, policy_how=how) as job:
+            job.drain()
     """
 
     every: DurationLike = "10s"
@@ -138,6 +145,10 @@ def command_for(policy: Policy, decided: ScalingDecision, how: How) -> Command |
     """Return the command that carries out a decision; None if the decision is for nothing.
 
     The command names the policy and its reason.
+
+    >>> command = command_for(Balance(), Rescale(4, "it is six o'clock"), How())
+    >>> command.goal.workers, command.by
+    (4, "policy balance: it is six o'clock")
     """
     match decided:
         case Nothing():

@@ -24,6 +24,15 @@ class StepSummary(msgspec.Struct, frozen=True):
         head: the pipeline after it.
         skipped: records that sources could not read, over all injectors.
         counts: what each computation did in this step.
+
+    Example::
+
+        def show(done: hr.StepSummary) -> None:
+            print(f"step {done.step}: {done.records} records in {done.seconds:.3f} s")
+
+
+        with hr.run(p, storage="state/hits", runner="inline", listeners=[show]) as job:
+            job.drain()
     """
 
     step: int

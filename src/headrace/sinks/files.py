@@ -72,6 +72,10 @@ class Files(Sink):
     Cost: one file is created per step, which takes one request in an object store and six in HDFS.
     A run also reads the owner's name once.
 
+    Example::
+
+        p.sink("totals", visits, hr.sinks.Files("out/totals", format="csv", compression="gzip"))
+
     Raises:
         PipelineError: for an unknown format, compression or kind of location.
     """

@@ -95,6 +95,12 @@ class SparkStream(Source):
 
     Cost: every batch passes through the driver. If tasks can read the input themselves, use files
         or a ``SparkReader``.
+
+    Example::
+
+        frame = spark.readStream.format("rate").load()
+        rate = hr.sources.SparkStream(frame, event_time="timestamp", checkpoint="state/rate")
+        p.inject("rate", rate)
     """
 
     source_kind = "a streaming DataFrame"

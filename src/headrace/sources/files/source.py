@@ -100,6 +100,11 @@ class Files(Source):
     every time; of many, those that were read recently are, and all of them from time to time. A
     position names the files that were read recently. Every other file takes sixty bytes in the
     pipeline's storage and in the driver's memory.
+
+    Example::
+
+        source = hr.sources.Files("logs/*.jsonl", event_time="at", type=Hit, partition="file")
+        p.inject("logs", source, watermark=hr.bounded_delay(timedelta(seconds=10)))
     """
 
     source_kind = "files"

@@ -98,6 +98,13 @@ class Producer:
         be repeated safely until it returns, also by the next process of that name.
 
     Cost: an append creates one file (on a local disk, two syncs) and takes one small read.
+
+    Example::
+
+        web = Producer("inbox", "web-1", type=Hit, event_time="at")
+        web.append([Hit("/home", "ann", 12, at=1_000_000)])
+        web.promise(1_000_000)  # nothing earlier will come
+        web.finish()
     """
 
     def __init__(
