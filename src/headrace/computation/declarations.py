@@ -517,6 +517,9 @@ class Removed(Declaration):
             count = hr.ValueState(int, default=0)
             seen = hr.Removed()  # was a MapState
 
+            def process_record(self, ctx, record):
+                self.count.value += 1
+
     What is stored stays in the storage, and nothing reads it. It is found again if it is declared
     again. Once the pipeline has started with it, the storage remembers, and the line may go. Timers
     and posts cannot be removed in this way, since they may be pending.

@@ -60,6 +60,18 @@ class Deliverer(msgspec.Struct, frozen=True):
         delivered: this sink has acknowledged all deliveries up to this id; -1 for none.
         pending: the ids of committed deliveries that it has not acknowledged, and of the one that
             comes next. It may have received them.
+
+    Example::
+
+        class Archive(hr.sinks.Sink):
+            def begin(self, deliverer):
+                print(f"sink {deliverer.sink} goes on after delivery {deliverer.delivered}")
+
+            def deliver(self, step, rows):
+                print(rows.num_rows)
+
+
+        p.sink("archive", visits, Archive())
     """
 
     lineage: str

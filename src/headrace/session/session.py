@@ -113,6 +113,11 @@ def spark_session(
         The session. A session that was active before is returned as it is. A warning names the
         options that it does not have.
 
+    Example::
+
+        spark = hr.spark_session(conf={"spark.driver.memory": "4g"})
+        pages = spark.read.json("logs/").select("page").distinct().count()
+
     Raises:
         PipelineError: if an option cannot be what it should be.
         SessionUnsuitable: if no session can be started.

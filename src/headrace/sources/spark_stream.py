@@ -98,9 +98,9 @@ class SparkStream(Source):
 
     Example::
 
-        frame = spark.readStream.format("rate").load()
-        rate = hr.sources.SparkStream(frame, event_time="timestamp", checkpoint="state/rate")
-        p.inject("rate", rate)
+        frame = spark.readStream.schema("page STRING, at LONG").json("logs/")
+        logs = hr.sources.SparkStream(frame, event_time="at", checkpoint="state/logs")
+        p.inject("logs", logs)
     """
 
     source_kind = "a streaming DataFrame"
