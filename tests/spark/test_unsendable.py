@@ -31,9 +31,11 @@ def test_a_lock_in_a_computation_is_named_before_anything_runs(
     pipeline = built(HoldsAClient(), Collected())
     runner = SparkRunner(local_spark.sparkContext)
     lock = r"self\.clients\['one'\]\._lock is a _thread\.lock"
-    with pytest.raises(PipelineError, match=lock) as caught:
-        with hr.run(pipeline, storage=str(tmp_path), runner=runner) as job:
-            job.drain()
+    with (
+        pytest.raises(PipelineError, match=lock) as caught,
+        hr.run(pipeline, storage=str(tmp_path), runner=runner) as job,
+    ):
+        job.drain()
     assert len(str(caught.value).splitlines()) == 3
 
 
