@@ -29,8 +29,14 @@ def test_a_lock_in_a_computation_is_named_before_anything_runs(
     local_spark: Any, tmp_path: Path
 ) -> None:
     pipeline = built(HoldsAClient(), Collected())
-    with pytest.raises(PipelineError, match=r"self\.clients\['one'\]\._lock is a _thread\.lock"):
-        hr.run(pipeline, storage=str(tmp_path), runner=SparkRunner(local_spark.sparkContext))
+    runner = SparkRunner(local_spark.sparkContext)
+    lock = r"self\.clients\['one'\]\._lock is a _thread\.lock"
+    with (
+        pytest.raises(PipelineError, match=lock) as caught,
+        hr.run(pipeline, storage=str(tmp_path), runner=runner) as job,
+    ):
+        job.drain()
+    assert len(str(caught.value).splitlines()) == 3
 
 
 def test_a_client_that_is_made_where_it_is_used_works_in_tasks(
