@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_handover_takes_the_table_of_run_and_then_its_own(
     monkeypatch.setattr(run, "_run", lambda **options: seen.update(options))
     ran = headrace("handover")
     assert ran.exit_code == 0, ran.output
-    assert (seen["bins"], seen["rows"], seen["handover_timeout"]) == (32, 7, 1.5)
+    assert (seen["bins"], seen["rows"], seen["handover_timeout"]) == (32, 7, timedelta(seconds=1.5))
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_refused_start_leaves_the_storage_to_whoever_leads(tmp_path: Path) -> 
             job.wait("0.01s")
         site.write("2.jsonl", [("a", 2)])
         with pytest.raises(InputGoesOn):
-            site.run("drain")
+            site.run("drain", take_over=True)
         assert job.stop("60s")  # it was not fenced
 
 

@@ -141,7 +141,9 @@ def drawn(
     streams: dict[str, Any] = {}
     for spec in injectors:
         strategy: Any = hr.exact() if spec.bound is None else hr.bounded_delay(us(spec.bound))
-        ids: dict[str, Any] = {} if spec.horizon is None else {"ids": "id", "horizon": spec.horizon}
+        ids: dict[str, Any] = (
+            {} if spec.horizon is None else {"ids": "id", "horizon": us(spec.horizon)}
+        )
         streams[spec.name] = pipeline.inject(
             spec.name, hr.sources.Inbox("memory:modelled", Sent, event_time="a"), watermark=strategy,
             expect=spec.expect, idle_after=us(spec.idle_after), **ids,

@@ -249,6 +249,14 @@ class BatchVisitor:
         return f"computation {self.node.name!r}"
 
     def _fire_batch(self, fired: FiredBatch, report: NodeReport) -> None:
+        clock = self.state.clock
+        clock.fired_us = int(fired.times_us.min()) if fired.domain is WALL_TIME else None
+        try:
+            self._call_for(fired, report)
+        finally:
+            clock.fired_us = None
+
+    def _call_for(self, fired: FiredBatch, report: NodeReport) -> None:
         handle = self._handle_timers
         if self.node.on_error == "stop":
             try:

@@ -440,6 +440,13 @@ class Visitor:
         raise without_end(MOST_OF_A_KEY * MOST_PORTIONS_AT_THE_END, self._place)
 
     def _fire_one(self, cells: KeyCells, timer: Fired, slot: int, report: NodeReport) -> None:
+        if timer.domain is WALL_TIME:
+            with self.state.fires_at(timer.time_us):
+                self._call_for(cells, timer, slot, report)
+        else:
+            self._call_for(cells, timer, slot, report)
+
+    def _call_for(self, cells: KeyCells, timer: Fired, slot: int, report: NodeReport) -> None:
         del cells.slots[slot][timer.tag]
         self.state.cursor.touched.setdefault(slot, set()).add(timer.tag)
         earliest: int | None = None

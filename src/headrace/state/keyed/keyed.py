@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -433,7 +434,7 @@ class KeyedState(BinnedState):
             handle = cell.handle(self.cursor, clocks)
         if cell.kind == "timer":
             by_wall = cell.domain is WALL_TIME
-            handle.near = clocks.read_now if by_wall else clocks.read_cause
+            handle.near = clocks.read_wall if by_wall else clocks.read_cause
         return handle
 
     # -- bins ---------------------------------------------------------------------------------
@@ -600,6 +601,15 @@ class KeyedState(BinnedState):
         for cell in self.cells:
             if cell.domain is not None:
                 self.handles[cell.attribute].due_until = until[cell.domain]
+
+    @contextmanager
+    def fires_at(self, wall_us: int) -> Iterator[None]:
+        """Let handlers know in a ``with`` block that a wall timer of this time has fired."""
+        self._clocks.fired_us = wall_us
+        try:
+            yield
+        finally:
+            self._clocks.fired_us = None
 
     def hold_from(self, time: int, cause: Callable[[], int]) -> None:
         """Set the output watermark, before which no hold can begin.

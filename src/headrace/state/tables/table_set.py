@@ -34,10 +34,22 @@ _TAG = "tag"
 
 
 class StepClock:
-    """The clock reading of the current step, for rows that live by wall time."""
+    """The clock reading of the current step, for rows that live by wall time.
+
+    Attributes:
+        now_us: the clock reading.
+        fired_us: the earliest of the wall timers that a handler was called for; None for other
+            causes.
+    """
 
     def __init__(self) -> None:
         self.now_us = 0
+        self.fired_us: int | None = None
+
+    @property
+    def cause_us(self) -> int:
+        """The wall time that caused the handler's call."""
+        return self.now_us if self.fired_us is None else self.fired_us
 
 
 class BoundRows:
@@ -215,7 +227,7 @@ class TimersHandle:
         if not doubtful(times).any():
             return
         by_wall = self.domain is WALL_TIME
-        near = np.full(len(keys), self._clock.now_us) if by_wall else keys.times_us
+        near = np.full(len(keys), self._clock.cause_us) if by_wall else keys.times_us
         row = first_misread(times, near)
         if row is not None:
             check_unit(int(times[row]), int(near[row]))
