@@ -130,7 +130,7 @@ def test_each_run_ends_with_a_line_of_what_it_came_to(tmp_path: Path, option: st
     assert closing.endswith("s  late 0 (dropped 0)  skipped 0  duplicates 0  expired 0")
     first, *_, closing = [line for line in told(tmp_path, *options) if line.startswith("counted  ")]
     assert first.startswith(f"counted  {read}"), "it is said before anything is started"
-    assert first.endswith("looks whether there is more")
+    assert first.endswith("checking whether there is more")
     assert closing.startswith(f"counted  {ended}, nothing new: 0 records in 0 steps, ")
 
 

@@ -198,3 +198,39 @@ def test_a_test_that_moves_its_clock_or_watermark_in_seconds_is_told_so() -> Non
                 t.clock(time)
             with pytest.raises(DriveError, match=f"{time} looks like {unit}"):
                 t.watermark("hits", time)
+
+
+class Catches(hr.ColumnarComputation):
+    """Ticks from 1970 on, each time a tenth of the way to now: some ticks look like seconds."""
+
+    tick = hr.Timer(hr.WALL_TIME)
+    out = hr.Output(int)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        self.tick.set(batch.keys, 1)
+
+    def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
+        ctx.produce("out", fired.keys, fired.times_us)
+        if len(fired) and int(fired.times_us[0]) < AT // 1_000:
+            self.tick.set(fired.keys, fired.times_us * 10)
+
+
+class CatchesByKey(hr.Computation):
+    """The same for each key."""
+
+    tick = hr.Timer(hr.WALL_TIME)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.tick.set(1)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", timer.time_us)
+        if timer.time_us < AT // 1_000:
+            self.tick.set(timer.time_us * 10)
+
+
+@pytest.mark.parametrize("make", [Catches, CatchesByKey])
+def test_a_wall_timer_is_judged_by_the_one_that_set_it(make: Callable[[], Any]) -> None:
+    fired = [value for _, value in ran(make())]
+    assert fired == [10**n for n in range(len(fired))] and fired[-1] >= AT // 1_000

@@ -62,6 +62,8 @@ def of_other(other: Other | None) -> tuple[Any, ...]:
 
 
 def join(how: Any, within: Any) -> Join:
+    if isinstance(within, tuple):
+        within = tuple(us(bound) for bound in within)
     return Join(how, within=us(within), left=["at", "x", "n"], right=["at", "x", "y"])
 
 

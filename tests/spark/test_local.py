@@ -298,7 +298,7 @@ def test_structs_of_the_main_program_are_sent_by_value(local_spark: Any, tmp_pat
     script.write_text(
         "import msgspec, sys, io\n"
         "from typing import ClassVar\n"
-        "from headrace.runners.spark.code_shipping import _Pickler, _user_modules_by_value\n"
+        "from headrace.runners.spark.code_shipping import _Pickler, user_modules_by_value\n"
         "class Base(msgspec.Struct):\n    a: int\n"
         "class Made(Base, frozen=True, tag='m'):\n"
         "    b: list[int] = msgspec.field(default_factory=list)\n"
@@ -308,7 +308,7 @@ def test_structs_of_the_main_program_are_sent_by_value(local_spark: Any, tmp_pat
         "class Keyed(msgspec.Struct, kw_only=True):\n    a: int = 1\n    b: int\n"
         "buffer = io.BytesIO()\n"
         "made = (Made(2, [1]), Keyed(b=5))\n"
-        "with _user_modules_by_value(): _Pickler(buffer).dump(made)\n"
+        "with user_modules_by_value(): _Pickler(buffer).dump(made)\n"
         "sys.stdout.buffer.write(buffer.getvalue())\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)

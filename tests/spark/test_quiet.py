@@ -43,7 +43,7 @@ class Visits(hr.Computation):
 
 def drawn(source):
     p = hr.Pipeline("visits")
-    hits = p.inject("hits", source)
+    hits = p.inject("hits", source, watermark=hr.ascending())
     p.sink("out", p.compute("visits", Visits(), keys={hits: "page"}), hr.sinks.Console())
     return p
 """

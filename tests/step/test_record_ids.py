@@ -206,7 +206,7 @@ def test_of_each_id_one_record_goes_on_and_all_readers_agree_which(
     hits: list[Hit], ids: Any, rows: int, horizon: int, bound: int, way: dict[str, Any]
 ) -> None:
     collected, oracle = Collected(), Oracle(ids, horizon, bound)
-    pipeline = drawn(hits, collected, bound=bound, ids=ids, horizon=horizon)
+    pipeline = drawn(hits, collected, bound=bound, ids=ids, horizon=us(horizon))
     driver = run_inline(pipeline, rows=rows, **way)
     check(hits, rows, collected, oracle)
     assert driver.coordinator.head is not None
@@ -226,7 +226,7 @@ def test_no_record_goes_on_twice_whatever_crashes_and_moves(
         way = dict(ways[starts % len(ways)])
         starts += 1
         runner = Crashing(InlineRunner(way.pop("seed"), way.pop("processes")), faults)
-        pipeline = drawn(hits, collected, ids=ids, horizon=horizon)
+        pipeline = drawn(hits, collected, ids=ids, horizon=us(horizon))
         try:
             run_inline(pipeline, store=store, rows=rows, runner=runner, **way)
             break

@@ -11,8 +11,8 @@ from headrace.pipeline import Pipeline
 
 #: What is said of a pipeline whose input was read to its end, or as far as there was any.
 _READ = {
-    "ended": "all of its input had been read by step {step}: looks whether there is more",
-    "caught up": "all that there was had been read by step {step}: looks whether there is more",
+    "ended": "all of its input had been read by step {step}: checking whether there is more",
+    "caught up": "all that there was had been read by step {step}: checking whether there is more",
 }
 
 
