@@ -47,7 +47,7 @@ def test_a_missing_java_is_one_clear_error(tmp_path: Path) -> None:
     check_java({"PATH": str(java.parent)})
 
 
-def test_headrace_run_says_so_in_two_lines(tmp_path: Path) -> None:
+def test_headrace_run_says_so_in_two_lines_behind_its_closing_line(tmp_path: Path) -> None:
     (tmp_path / "visits.py").write_text(VISITS)
     ran = subprocess.run(
         [sys.executable, "-m", "headrace.cli", "run", "visits.py", "--storage", "stored"],
@@ -55,6 +55,7 @@ def test_headrace_run_says_so_in_two_lines(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 4
-    first, second = ran.stderr.splitlines()
+    closing, first, second = ran.stderr.splitlines()
+    assert closing.startswith("visits  failed: 0 records")
     assert first.startswith("[HR404] Spark needs Java, and there is none")
     assert "--runner inline" in second

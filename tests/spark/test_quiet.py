@@ -204,7 +204,7 @@ def test_without_java_the_error_says_what_to_install(folder: Path, tmp_path: Pat
         capture_output=True, text=True, timeout=LONGEST_S, check=False,
     )  # fmt: skip
     assert ran.returncode == 4, ran.stderr
-    assert "remedy: install Java 17 or newer" in ran.stderr
+    assert "remedy: install a JDK, version 17 or newer" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

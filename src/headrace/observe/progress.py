@@ -56,7 +56,7 @@ class RunTotals:
 
     def text(self, ended: str, seconds: float) -> str:
         """Return the closing line: how the run ended, and its totals."""
-        new = "" if self.records else ", nothing new"
+        new = "" if self.records or ended == "failed" else ", nothing new"
         all_of = self.counts
         return (
             f"{ended}{new}: {self.records:,} records in {self.steps:,} steps, {seconds:.1f} s  "
