@@ -63,7 +63,7 @@ def facts(*, weak: bool = False) -> PipelineFacts:
         name="p", layers=1, injectors={"in": 0}, nodes=["n"],
         identity={"computations": {"n": {"key": [], "cells": {}}}, "streams": {}},
         layout=contiguous(1, 1).to_wire(), store="memory:x",
-        rules={"in": Rules(bounded_delay(0))}, readers={"in": ["n"]},
+        rules={"in": Rules(bounded_delay("0s"))}, readers={"in": ["n"]},
         sinks={SINK: "n.out"}, weak=[SINK] if weak else [],
     )  # fmt: skip
 

@@ -127,7 +127,7 @@ def test_who_is_not_answered_in_time_gives_up_and_the_old_job_goes_on(tmp_path: 
         held[0] = False
         until(lambda: any("hand over" in one.text for one in old.current().answers))
         (answer,) = old.current().answers
-        assert "does not wait for it any more" in answer.why
+        assert "no longer waits for it" in answer.why
         step = old.current().step
         until(lambda: old.current().step > step + 3)
     check_exactly_once(collected, tmp_path)

@@ -84,6 +84,8 @@ def dumped(item: Any) -> bytes:
     return buffer.getvalue()
 
 
+#: Where msgspec keeps what it has found out about a class.
+_MSGSPEC_CACHE = "__msgspec_cache__"
 #: The type of functions with ``functools.lru_cache`` or ``cache``.
 _CACHED = type(functools.lru_cache(lambda: None))
 
@@ -114,6 +116,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._begun: set[Any] = set()
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and _MSGSPEC_CACHE in vars(obj):
+            # What msgspec remembers of a dataclass or a named tuple cannot be sent. It makes it anew.
+            delattr(obj, _MSGSPEC_CACHE)
         if isinstance(obj, msgspec.StructMeta) and not _importable(obj):
             self._check_new(obj)
             return _reduce_struct(obj)
