@@ -546,7 +546,7 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
     [
         ({"watermark": "10s"}, {}, "no way to seed a watermark"),
         ({"watermark": hr.bounded_delay}, {}, "hr.bounded_delay"),
-        ({"expect": "eu"}, {}, "names no partitions"),
+        ({"expect": "eu"}, {}, "is one text, and no list of names"),
         ({"expect": (1, 2)}, {}, "names no partitions"),
         ({"percentile": "0.9"}, {}, "no share of the records"),
         ({"idle_after": 0.5}, {}, "idle_after=0.5 is a number, and a duration needs a unit"),
