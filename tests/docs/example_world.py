@@ -260,6 +260,8 @@ def run_example(thing: Any, name: str, *, spark: Any = None) -> None:
         AssertionError: if an answer differs, or a computation has processed nothing.
     """
     code = programs_of(thing)
+    if spark is not None:  # its processes have a working directory of their own
+        code = re.sub(r'"((?:logs|state)/[^"]*)"', lambda path: f'"{Path.cwd() / path[1]}"', code)
     module: ModuleType | None = inspect.getmodule(thing)
     namespace = {**NAMES, **(vars(module) if module else {}), "hr": hr, "spark": spark}
     _make_files(code)
@@ -348,7 +350,7 @@ def _run(namespace: dict[str, Any]) -> None:
     p: hr.Pipeline = namespace["p"]
     own = namespace.get("job")
     if isinstance(own, hr.Job) and own.pipeline.name == p.name and own.ended:
-        _check_has_worked(p, own)
+        _check_has_worked(own.pipeline, own)
         return
     named = {key: namespace[key] for key in ("settings", "policy") if key in namespace}
     ends = all(injector.source.bounded for injector in p.injectors.values())

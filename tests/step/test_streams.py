@@ -192,7 +192,9 @@ def test_a_wall_timer_after_the_end_of_input_reaches_the_sinks_and_its_event_tim
     run_inline(pipeline, store=store, clock=clock)
     clock.now += 1_000
     run_inline(pipeline, store=store, clock=clock)
-    lines = [line for path in sorted(tmp_path.glob("step-*")) for line in path.read_text().splitlines()]
+    lines = [
+        line for path in sorted(tmp_path.glob("step-*")) for line in path.read_text().splitlines()
+    ]
     assert [json.loads(line)["value"] for line in lines] == ["ring True", "event True"]
     times = [json.loads(line)["timestamp"] for line in lines]
     assert times == ["1970-01-01T00:00:00.000010Z", "1970-01-01T00:00:00.000005Z"]
