@@ -3,13 +3,14 @@
 # make bench  every benchmark, in short       make demo-rescale   state moves, under load
 # make evaluation  the papers' tables and figures, made again
 # make docs   the documentation site, in `site`    make docs-serve   shows it at localhost:8000
+# make dist   wheel and sdist, with their contents checked    make release-check   the same, and README run on the wheel
 # make upgrade   newer versions of what it needs, into constraints.txt: run the tests after it
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help demo demo-rescale test check format soak bench evaluation docs docs-serve upgrade java clean
+.PHONY: help demo demo-rescale test check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -25,9 +26,9 @@ upgrade:
 	rm -rf $(VENV)
 	grep '^#' constraints.txt > constraints.new
 	mv constraints.new constraints.txt
-	$(MAKE) $(VENV)/.bench $(VENV)/.docs
+	$(MAKE) $(VENV)/.bench $(VENV)/.docs $(VENV)/.release
 	$(BIN)/pip freeze --exclude-editable >> constraints.txt
-	touch $(VENV)/.installed $(VENV)/.bench
+	touch $(VENV)/.installed $(VENV)/.bench $(VENV)/.docs $(VENV)/.release
 
 java:
 	@sh scripts/find-java.sh
@@ -66,6 +67,16 @@ docs: $(VENV)/.docs
 
 docs-serve: docs
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000
+
+$(VENV)/.release: $(VENV)/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --group release
+	touch $@
+
+dist: $(VENV)/.release
+	$(BIN)/python scripts/release_check.py --only-build
+
+release-check: $(VENV)/.release java
+	. scripts/java-home.sh && $(BIN)/python scripts/release_check.py $(if $(RELEASE_TAG),--tag "$$RELEASE_TAG")
 
 $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group bench

@@ -195,7 +195,7 @@ def local_session(slots: int = 2) -> Any:
     """Start a local session, configured as Headrace's own."""
     from pyspark.sql import SparkSession
 
-    from headrace.runners.spark.runner import SESSION_SETTINGS
+    from headrace.session.settings import SESSION_SETTINGS
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("headrace-bench").master(f"local[{slots}]")

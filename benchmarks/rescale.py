@@ -227,9 +227,9 @@ def ours(context: Any, folder: Path, keys: int, chosen: argparse.Namespace) -> A
     )  # fmt: skip
     with job:
         while job.running and (job.head is None or job.head.positions.get("records", 0) < keys):
-            job.wait(0.1)
+            job.wait("0.1s")
         while job.running and job.current().step < MEASURED_STEPS:
-            job.wait(0.1)
+            job.wait("0.1s")
         if chosen.ready:
             runner.make_ready(MANY)
         job.wait(chosen.warm)
@@ -249,7 +249,7 @@ def rescaled(
     move = job.rescale(workers, prepare=True)
     assert move.wait("10m") == "done", move.why
     ended = time.time()
-    job.wait(SETTLE_S)
+    job.wait(f"{SETTLE_S}s")
     usual = bytes_read(store, begun, asked) / (asked - begun)
     nread = bytes_read(store, asked, ended) - usual * (ended - asked)
     facts = move.facts

@@ -23,7 +23,9 @@ extensions = [
 ]
 # The source directory is the repository's root, so that pages can link to its other files.
 root_doc = "docs/index"
-include_patterns = ["docs/**", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+include_patterns = [
+    "docs/**", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "tests/README.md",
+]  # fmt: skip
 exclude_patterns = ["docs/README.md", "docs/conf.py"]
 source_suffix = {".md": "markdown"}
 

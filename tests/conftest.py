@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from headrace.coordinator.machine import Coordinator
 from tests.support import hdfs as hdfs_server
 from tests.support import s3server
 
@@ -20,6 +21,7 @@ settings.register_profile(  # for those who want to know whether anything is fou
     "unshrunk", settings.get_profile("headrace"), phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("headrace")
+Coordinator.validates = True
 # The virtual machines of tests live for seconds or minutes. What optimises them for hours takes half of the
 # processor time of a test on a cluster, and slows whatever runs beside it.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

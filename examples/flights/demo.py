@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from pathlib import Path
@@ -28,6 +29,8 @@ def main() -> None:
     chosen = parser.parse_args()
     out = chosen.data / "out"
     begun = time.monotonic()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("headrace.spark").setLevel(logging.INFO)  # says where Spark's log is
     print(f"The stream: {prepare.prepare(chosen.data)}", file=sys.stderr)
     settings = hr.Settings(limit=hr.Limit(chosen.rows, 16 << 20), exchange=chosen.exchange)
     with ProgressLine("flights") as progress:

@@ -75,5 +75,6 @@ def plot(out: Path, path: Path) -> None:
     axes[0].legend(loc="lower right", ncols=3)
     axes[0].set_title("Departures from New York in 2013, and the days that left the model")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    # Matplotlib leaves the types of its further options open.
+    figure.savefig(path, dpi=110)  # pyright: ignore[reportUnknownMemberType]
     plt.close(figure)

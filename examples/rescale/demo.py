@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import sys
@@ -55,7 +56,7 @@ def rescale(job: hr.Job, workers: int, quiet_s: float) -> hr.Migration:
     move = job.rescale(workers, prepare=True)
     move.wait("5m")
     while not move.after.steps and job.running:
-        job.wait(0.1)
+        job.wait("0.1s")
     return move
 
 
@@ -95,6 +96,8 @@ def main() -> int:
     chosen = parser.parse_args()
     # A task slot for each of four workers, however many cores there are.
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--conf spark.master=local[4] pyspark-shell")
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("headrace.spark").setLevel(logging.INFO)  # says where Spark's log is
     source, bills = Readings(chosen.meters, chosen.rate), Bills(chosen.meters)
     storage = Path(tempfile.mkdtemp(prefix="headrace-rescale-"))
     try:
@@ -105,7 +108,7 @@ def main() -> int:
             )  # fmt: skip
             with job:
                 while committed(job) < chosen.meters and job.running:  # each meter once
-                    job.wait(0.1)
+                    job.wait("0.1s")
                 moves = [rescale(job, workers, chosen.quiet) for workers in (4, 2)]
                 source.stop()
                 job.drain()

@@ -63,7 +63,7 @@ class Readings(hr.sources.Source):
         return [Split([start[0], *end])]
 
     def read(self, split: Split) -> pa.Table:
-        first, last, begun_us = split.spec
+        first, last, begun_us = map(int, split.spec)
         numbers = np.arange(first, last)
         times = begun_us + numbers * 1_000_000 // self._rate
         return pa.table({TIMESTAMP_COLUMN: times, **self.says(numbers)})

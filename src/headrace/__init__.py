@@ -22,6 +22,7 @@ from headrace.computation.declarations import (
     MapState,
     Output,
     Posted,
+    Removed,
     Timer,
     ValueState,
 )
@@ -43,11 +44,12 @@ from headrace.job import Job, run
 from headrace.keyspace.hashing import hash_key
 from headrace.ledger.heartbeats import Lease
 from headrace.migration.rounds import all_at_once, batched, fluid
-from headrace.pipeline import Pipeline, Salt, Stream
+from headrace.pipeline import Node, Pipeline, Salt, Stream
 from headrace.pipeline.retention import Keep, keep
 from headrace.pipeline.sifting import BadRecord
 from headrace.pipeline.source import Limit
 from headrace.protocol.step_summary import StepSummary
+from headrace.session import spark_session
 
 __version__ = "0.1.0"
 
@@ -73,11 +75,13 @@ __all__ = [
     "ListState",
     "MapState",
     "Migration",
+    "Node",
     "Output",
     "PerWorker",
     "Pipeline",
     "Posted",
     "Record",
+    "Removed",
     "Salt",
     "Settings",
     "StepSummary",
@@ -102,6 +106,7 @@ __all__ = [
     "run",
     "sinks",
     "sources",
+    "spark_session",
     "state_machine",
     "testing",
 ]

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from html import escape
 from types import TracebackType
 from typing import Literal
 
+from headrace.checkpoints.describing import html_of, text_of
 from headrace.control.control import Control
 from headrace.control.hosts import PlacesWorkers
 from headrace.coordinator.changes.changes import Begin
 from headrace.coordinator.settings import Settings, with_checkpoints, with_timeouts
+from headrace.driver.admission import refuse_if_seen
 from headrace.driver.change import Change
 from headrace.driver.driver import Clock, Driver
 from headrace.driver.leadership import Leadership, TakeOver
 from headrace.driver.watchdog import Watchdog
 from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
+from headrace.errors.printable import one_line, without_secrets
 from headrace.errors.user_code import FromOutside, user_error
-from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.durations import DurationLike, TimeoutLike, timeout_seconds
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.head import Head
@@ -28,10 +33,13 @@ from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.observe.why import Waits, why
 from headrace.pipeline import Pipeline
+from headrace.pipeline.watermark_rules import assumptions
 from headrace.policies import How, Policy
 from headrace.protocol.step_summary import Listener
 from headrace.runners.base import Runner
 from headrace.storage import Store, open_store
+
+log = logging.getLogger("headrace")
 
 #: Seconds between two looks for an answer, if the driver of this process leads.
 _LOOK_EVERY_S = 0.005
@@ -46,6 +54,13 @@ class Job(PlacesWorkers):
 
     A stop takes effect after the running step. Committed steps are kept: the next :func:`run` on
     the same storage goes on from there.
+
+    Example::
+
+        with hr.run(p, storage="state/hits", runner="inline") as job:
+            job.catch_up()  # read everything that is there now
+        assert job.ended == "caught up"
+        print(job.head.counts["visits"].records)
     """
 
     def __init__(self, driver: Driver, reign: Leadership | None = None) -> None:
@@ -171,9 +186,10 @@ class Job(PlacesWorkers):
         return newest_measurements(self._driver.store)
 
     def pass_time(self) -> bool:
-        """Sleep briefly. Return whether the job was running before that."""
+        """Wait briefly, at most for the next commit. Return whether the job was running before."""
         running = self.running
-        time.sleep(_LOOK_EVERY_S)
+        with self._driver.committed:
+            self._driver.committed.wait(_LOOK_EVERY_S)
         return running
 
     def answered(self, command: Command, within_s: float) -> Answer | None:
@@ -183,24 +199,41 @@ class Job(PlacesWorkers):
             ChangeRefused: if the pipeline ends without having answered.
         """
         deadline = time.monotonic() + within_s
-        while self._newest() is None and self.running and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY_S)
+        self._wait_until(lambda: self._newest() is not None, deadline)
         number = Control(self._driver.store).put(command)
         self._driver.look_for_commands()
-        while True:
-            running = self.running
-            head = self._newest()
-            for answer in [] if head is None else head.answers:
-                if answer.number == number:
-                    return answer
-            if not running:
-                raise ChangeRefused(
-                    f"the pipeline ended before it was answered: {command.text}",
-                    remedy="start it again: it is answered then",
-                )
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(_LOOK_EVERY_S if self.leads else _LOOK_IN_STORAGE_EVERY_S)
+        answered = self._wait_until(lambda: self._answer_to(number) is not None, deadline)
+        answer = self._answer_to(number)
+        if answer is None and not answered and not self.running:
+            raise ChangeRefused(
+                f"the pipeline ended before it was answered: {command.text}",
+                remedy="start it again: it is answered then",
+            )
+        return answer
+
+    def _answer_to(self, number: int) -> Answer | None:
+        """Return the answer to a command; None if the newest manifest has none."""
+        head = self._newest()
+        answers = [] if head is None else head.answers
+        return next((answer for answer in answers if answer.number == number), None)
+
+    def _wait_until(self, is_so: Callable[[], bool], deadline: float) -> bool:
+        """Wait until something is so, the job has ended, or the deadline. Return whether it is so.
+
+        While this driver leads, it is looked for after each commit. While another does, only the
+        storage shows what it commits, and that is looked at now and then.
+        """
+        committed = self._driver.committed
+        while (left_s := deadline - time.monotonic()) > 0 and self.running:
+            if not self.leads:
+                if is_so():
+                    return True
+                self._over.wait(min(left_s, _LOOK_IN_STORAGE_EVERY_S))
+                continue
+            with committed:
+                if committed.wait_for(is_so, min(left_s, _LOOK_IN_STORAGE_EVERY_S)):
+                    return True
+        return is_so()
 
     def _newest(self) -> Head | None:
         """Return the pipeline as of its newest step, whichever driver leads; None before any."""
@@ -215,6 +248,29 @@ class Job(PlacesWorkers):
     def pipeline(self) -> Pipeline:
         """The pipeline that runs now; ``job.pipeline.copy()`` is the start of a change."""
         return self._driver.pipeline
+
+    def describe(self) -> str:
+        """Return as text what runs, how far it is, and what each computation keeps.
+
+        A notebook shows the same, with a drawing of the pipeline.
+        """
+        lines = [self._state(), self.pipeline.describe()]
+        return "\n".join(lines if self.head is None else [*lines, text_of(self.head)])
+
+    def _repr_html_(self) -> str:
+        drawn = f"<p>{escape(self._state())}</p>{self.pipeline._repr_html_()}"
+        return drawn if self.head is None else drawn + html_of(self.head)
+
+    def _state(self) -> str:
+        """Return in one line whether the job runs, and where its state is."""
+        if self.running:
+            how = "runs" if self.leads else "stands by, or is about to begin"
+        elif self._over.is_set():
+            how = f"ended: {self.ended}" if self._error is None else f"failed: {self._error}"
+        else:
+            how = "not started"
+        where = without_secrets(self._driver.store.location)
+        return one_line(f"{self.pipeline.name} on {where}: {how}")
 
     def change(
         self,
@@ -253,7 +309,7 @@ class Job(PlacesWorkers):
             self._driver.ask_to_change(change)
         return change
 
-    def catch_up(self, timeout: float | None = None) -> bool:
+    def catch_up(self, timeout: TimeoutLike | None = None) -> bool:
         """Read what the sources have now, then end. The next run goes on from there.
 
         All that the sources have at the start of the call is read, processed and delivered. Wall
@@ -266,7 +322,7 @@ class Job(PlacesWorkers):
         read.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: in seconds, or such as ``"10m"``; None waits as long as it takes.
 
         Returns:
             Whether the job has ended; False after the timeout. :attr:`ended` distinguishes a stop.
@@ -274,10 +330,11 @@ class Job(PlacesWorkers):
         Raises:
             HeadraceError: what made the pipeline fail.
         """
+        within_s = _seconds(timeout)
         self._driver.ask_to_stop(catch_up=True)
-        return self._wait(timeout)
+        return self._wait(within_s)
 
-    def drain(self, timeout: float | None = None) -> bool:
+    def drain(self, timeout: TimeoutLike | None = None) -> bool:
         """Wait until all input has ended and its results are committed and delivered.
 
         The watermark goes to the end of time: all event timers fire, and all windows are produced.
@@ -286,7 +343,7 @@ class Job(PlacesWorkers):
         continue with more input later, use :meth:`catch_up`.
 
         Args:
-            timeout: seconds; None waits without limit.
+            timeout: in seconds, or such as ``"10m"``; None waits without limit.
 
         Returns:
             Whether the job has ended; False after the timeout.
@@ -294,15 +351,16 @@ class Job(PlacesWorkers):
         Raises:
             HeadraceError: what made the pipeline fail.
         """
+        within_s = _seconds(timeout)
         self._driver.declares_ends = True
         self._driver.ask_to_stop(drain=True)
-        return self.wait(timeout)
+        return self._wait(within_s)
 
-    def stop(self, timeout: float | None = None, *, at_step: int | None = None) -> bool:
+    def stop(self, timeout: TimeoutLike | None = None, *, at_step: int | None = None) -> bool:
         """Stop after the running step, or after a given later one.
 
         Args:
-            timeout: seconds to wait for the end; None waits without limit.
+            timeout: how long to wait, in seconds or such as ``"30s"``; None waits without limit.
             at_step: stop when exactly this step is committed. Steps without records count, too. The
                 request is durable: a driver that takes over earlier observes it. A stop without a
                 step cancels it, and so does :meth:`resume`.
@@ -314,15 +372,16 @@ class Job(PlacesWorkers):
             ChangeRefused: if that step is committed already.
             HeadraceError: what made the pipeline fail.
         """
+        within_s = _seconds(timeout)
         if at_step is not None:
             self._ask(Command("stop", at_step=at_step))
         elif self.head is not None and self.head.halt is not None and self.running:
             self._ask(Command("stop"))  # cancels the scheduled stop or pause
         else:
             self._driver.ask_to_stop(drain=False)
-        return self._wait(timeout)
+        return self._wait(within_s)
 
-    def cancel(self, timeout: float | None = None) -> bool:
+    def cancel(self, timeout: TimeoutLike | None = None) -> bool:
         """End now: end the tasks of the running step, and discard that step.
 
         This is for a step that does not end by itself. :attr:`ended` then names the place, as far
@@ -334,7 +393,7 @@ class Job(PlacesWorkers):
         storage. On Spark, the task's process is ended.
 
         Args:
-            timeout: seconds to wait for the end; None waits without limit.
+            timeout: how long to wait, in seconds or such as ``"30s"``; None waits without limit.
 
         Returns:
             Whether the job has ended.
@@ -342,8 +401,9 @@ class Job(PlacesWorkers):
         Raises:
             HeadraceError: what made the pipeline fail.
         """
+        within_s = _seconds(timeout)
         self._driver.cancel()
-        return self._wait(timeout)
+        return self._wait(within_s)
 
     def pause(self, *, at_step: int | None = None) -> None:
         """Run no more steps until :meth:`resume`, even after a restart.
@@ -365,7 +425,7 @@ class Job(PlacesWorkers):
         if answer is not None and not answer.applied:
             raise ChangeRefused(answer.why)
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: TimeoutLike | None = None) -> bool:
         """Wait for the end. Return whether the job has ended.
 
         From this call on, the end of an injector's input counts, and the watermark goes to the end
@@ -373,23 +433,24 @@ class Job(PlacesWorkers):
         behaves as if more could come. So :meth:`catch_up` can be called at any time.
 
         Args:
-            timeout: seconds; None waits without limit.
+            timeout: in seconds, or such as ``"10m"``; None waits without limit.
 
         Raises:
             HeadraceError: what made the pipeline fail.
             PipelineError: if the job has not started.
         """
+        within_s = _seconds(timeout)
         if not self._driver.declares_ends:
             self._driver.declares_ends = True
             self._driver.woken.set()
-        return self._wait(timeout)
+        return self._wait(within_s)
 
-    def _wait(self, timeout: float | None) -> bool:
+    def _wait(self, within_s: float | None) -> bool:
         if self._thread.ident is None:
             raise PipelineError(
                 "the job has not begun", remedy="with hr.run(...) as job: job.wait()"
             )
-        over = self._over.wait(timeout)
+        over = self._over.wait(within_s)
         self._raise()
         return over
 
@@ -417,6 +478,10 @@ def _to_be_told(error: BaseException) -> BaseException:
     return told
 
 
+def _seconds(timeout: TimeoutLike | None, what: str = "timeout") -> float | None:
+    return None if timeout is None else timeout_seconds(timeout, what)
+
+
 def run(
     pipeline: Pipeline,
     *,
@@ -433,7 +498,8 @@ def run(
     policy_dry_run: bool = False,
     standby: bool = False,
     handover: bool = False,
-    handover_timeout: float | None = 60.0,
+    handover_timeout: TimeoutLike | None = "60s",
+    take_over: bool = False,
     lease: Lease | None = None,
     task_timeout: DurationLike | None = None,
     sink_timeout: DurationLike | None = None,
@@ -442,8 +508,10 @@ def run(
 ) -> Job:
     """Run a pipeline, or resume it from its storage.
 
-    A process that already runs the pipeline is fenced, unless this one waits for it (``standby``)
-    or asks it to hand over (``handover``).
+    A storage has one driver. If another one runs there, in this process or elsewhere, this one is
+    refused, unless it waits for it (``standby``), asks it to hand over (``handover``), or is to
+    replace it (``take_over``). After a crash nothing has to be said: a driver that is dead holds
+    nobody up for longer than its heartbeats are waited for (``lease``).
 
     Args:
         pipeline: what to run.
@@ -479,8 +547,10 @@ def run(
         handover: get ready, ask the leader to end after its running step, and go on from there. If
             this pipeline does not fit what is stored, it is refused before anything stops. If no
             process leads, start once no heartbeat was seen for long enough.
-        handover_timeout: seconds to wait for the leader's answer; None waits without limit. If none
-            comes, the leader goes on.
+        handover_timeout: how long to wait for the answer, in seconds or such as ``"60s"``; None
+            waits without limit. If none comes, the leader goes on.
+        take_over: start at once, and replace a process that runs the pipeline. That process is
+            fenced: it ends with ``Fenced``, and nothing that it has not committed is seen.
         lease: how often this process writes a heartbeat, and how long it waits for those of others.
         task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour.
             After that, the pipeline ends with the place where it was (``TaskTimeout``).
@@ -497,12 +567,22 @@ def run(
     Returns:
         A job, to be used in a ``with`` statement.
 
+    Example::
+
+        p.sink("totals", visits, hr.sinks.Files("out/"))
+        with hr.run(p, storage="state/hits", runner="inline") as job:
+            job.drain()
+
     Raises:
-        HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods.
+        HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods;
+            ``StorageInUse`` is one of them.
     """
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
+    if not (standby or handover or take_over):
+        refuse_if_seen(store, pipeline.name)
     settings = with_checkpoints(settings or Settings(), checkpoint_every)
     settings = with_timeouts(settings, task_timeout, sink_timeout)
+    within_s = _seconds(handover_timeout, "handover_timeout")
     chosen = _runner(runner)
     driver = Driver(
         pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock,
@@ -510,8 +590,13 @@ def run(
         reopen=_names(reopen), remove_injectors=_names(remove_injectors),
     )  # fmt: skip
     driver.listeners += listeners or []
+    assumed = assumptions(pipeline.injectors.values(), pipeline.nodes.values())
+    if assumed:
+        log.warning("%s: %s", pipeline.name, assumed)
     driver.declares_ends = False  # until wait() or drain() is called
-    reign = Leadership(driver, lease, standby=standby, handover=handover, within_s=handover_timeout)
+    reign = Leadership(
+        driver, lease, standby=standby, handover=handover, within_s=within_s, replaces=take_over
+    )
     return Job(driver, reign)
 
 

@@ -113,7 +113,7 @@ def test_whatever_is_added_and_whenever_it_crashes_outputs_are_those_of_a_pipeli
     if not whole and not changed:  # it had ended before anybody asked
         return
     if changed:
-        changed[0].wait(0)
+        changed[0].wait("0s")
     assert collected.rows() == dict(model.outputs)
     head = driver.coordinator.head
     assert head is not None
@@ -318,7 +318,7 @@ def test_what_cannot_be_read_again_is_refused_with_what_to_do(draw_more: Any, wh
 
     run(pipeline, MemoryStore(), {20: act})
     with pytest.raises(PipelineError, match=why):
-        changes[0].wait(0)
+        changes[0].wait("0s")
     assert len(flat(collected, "count")) == 50
 
 
@@ -332,9 +332,9 @@ def test_a_second_one_waits_until_the_first_has_arrived() -> None:
 
     run(begin(items(200), collected, count=Count()), MemoryStore(),
         {100: more("late"), 110: more("later")})  # fmt: skip
-    assert changes[0].wait(0) is not None
+    assert changes[0].wait("0s") is not None
     with pytest.raises(PipelineError, match="while late still catches up"):
-        changes[1].wait(0)
+        changes[1].wait("0s")
 
 
 def test_a_crash_after_any_operation_of_the_storage_leaves_no_trace() -> None:

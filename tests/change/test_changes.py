@@ -21,6 +21,7 @@ from headrace.testing import drive
 from tests.change.worlds import (
     Count,
     CountBetter,
+    CountNewer,
     CountOtherwise,
     Item,
     Remembers,
@@ -46,7 +47,7 @@ def test_new_code_works_from_exactly_the_step_of_the_change_on_and_its_state_is_
 
     run(begin(items(40), collected, count=Count()), MemoryStore(), {15: better})
     (change,) = changes
-    step = change.wait(0)
+    step = change.wait("0s")
     assert step is not None
     assert change.plan.replaced == ["count"]
     assert change.plan.extended == {"count": ["total"]}
@@ -254,7 +255,7 @@ def test_a_computation_that_is_drawn_again_goes_on_with_its_state_and_its_due_ti
         {50: less, 150: again}, **upkeep)  # fmt: skip
     assert changes[1].plan.restored == ["old"]
     assert changes[1].plan.added == []
-    back = changes[1].wait(0)
+    back = changes[1].wait("0s")
     assert back is not None
     recent = [value for at, said in values(collected, "old") if at > back for value in said]
     counts = [int(value.split()[0]) for value in recent if "at" not in value]
@@ -327,7 +328,7 @@ def test_state_that_is_given_up_is_gone_also_for_a_later_computation_of_the_name
     run(begin(items(60), collected, count=Count(), old=Count()), store, {20: less, 30: again},
         slices=slices, slice_every=2)  # fmt: skip
     assert changes[0].plan.added == ["old"]
-    back = changes[0].wait(0)
+    back = changes[0].wait("0s")
     assert back is not None
     recent = [value for at, said in values(collected, "old") if at > back for value in said]
     assert len(recent) == 30
@@ -377,7 +378,7 @@ def test_a_change_that_is_refused_leaves_the_pipeline_running_as_it_was(
     driver = run(begin(items(40), collected, count=Count()), MemoryStore(), {15: refused},
                  runner=Unsendable())  # fmt: skip
     with pytest.raises(error, match=why):
-        changes[0].wait(0)
+        changes[0].wait("0s")
     assert len(flat(collected, "count")) == 40
     head = driver.coordinator.head
     assert head is not None
@@ -422,7 +423,7 @@ def test_a_change_through_the_job_says_its_plan_and_its_step_and_a_dry_run_chang
         drawing.replace("count", CountBetter())
         assert "replace count" in str(job.change(drawing, dry_run=True).plan)
         change = job.change(drawing)
-        step = change.wait(60)
+        step = change.wait("60s")
         assert step is not None
         assert change.paused_s is not None
         assert change.paused_s < 5
@@ -442,7 +443,7 @@ def test_a_change_that_was_asked_for_before_another_one_took_effect_does_not_und
     def both(summary: hr.StepSummary) -> None:
         if not asked:
             first = also(job.pipeline.copy(), "added")
-            first.replace("count", CountBetter())
+            first.replace("count", CountNewer())
             on_top = also(first.copy(), "on_top")
             drawings = [first, also(job.pipeline.copy(), "more"), on_top]
             asked.extend([job.change(drawing) for drawing in drawings])
@@ -454,10 +455,10 @@ def test_a_change_that_was_asked_for_before_another_one_took_effect_does_not_und
     with job:
         while not asked:
             job.pass_time()
-        assert asked[0].wait(60)
+        assert asked[0].wait("60s")
         with pytest.raises(ChangeRefused, match=r"would undo another change.*: added, count"):
-            asked[1].wait(60)
-        assert asked[2].wait(60)
+            asked[1].wait("60s")
+        assert asked[2].wait("60s")
         assert list(job.pipeline.nodes) == ["count", "added", "on_top"]
         known = job.change(also(begin([], Collected(), count=Count()), "more"), dry_run=True)
         assert known.plan.removed == ["added", "on_top"], "who is told may do so"
@@ -470,7 +471,7 @@ def test_who_waits_for_a_change_is_told_when_the_pipeline_has_ended() -> None:
     with job:
         job.drain()
     with pytest.raises(ChangeRefused, match="ended"):
-        job.change(job.pipeline.copy()).wait(10)
+        job.change(job.pipeline.copy()).wait("10s")
 
 
 def test_what_was_opened_for_a_change_is_closed_when_the_pipeline_ends_before_it() -> None:
@@ -506,7 +507,7 @@ def test_what_was_opened_for_a_change_is_closed_when_the_pipeline_ends_before_it
             runner=Elsewhere())  # fmt: skip
     assert more.notes == ["open", "close"]
     with pytest.raises(ChangeRefused, match="ended before"):
-        changes[0].wait(30)
+        changes[0].wait("30s")
 
 
 def test_a_crash_anywhere_while_a_weak_computation_catches_up_leaves_no_trace() -> None:
@@ -607,16 +608,16 @@ def test_a_drawing_whose_records_have_ids_is_copied_with_their_check() -> None:
     changes: list[Change] = []
 
     def better(driver: Driver) -> None:
-        changes.append(ask(driver, lambda p: p.replace("count", CountBetter()) and None))
+        changes.append(ask(driver, lambda p: p.replace("count", CountNewer()) and None))
         more = driver.pipeline.copy()
         more.compute("late", Count(), keys={more.nodes["count"].inputs[0]: "page"})
         changes.append(Change(more, {"late": "beginning"}, []))
         driver.ask_to_change(changes[-1])
 
     run(pipeline, MemoryStore(), {30: better})
-    assert changes[0].wait(0) is not None
+    assert changes[0].wait("0s") is not None
     with pytest.raises(PipelineError, match="ids"):
-        changes[1].wait(0)
+        changes[1].wait("0s")
     assert len(flat(collected, "count")) == 40, "a duplicate was dropped before and after"
 
 

@@ -15,12 +15,14 @@ from click.testing import CliRunner, Result
 import headrace as hr
 from headrace.cli import main
 from headrace.control.control import Control
+from headrace.control.process_check import this_process
 from headrace.driver import requests
 from headrace.driver.driver import Driver
 from headrace.errors import AlreadyExists, PipelineError, StorageError
 from headrace.errors.user_code import FromOutside
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command, CommandLog, command_name
+from headrace.ledger.heartbeats import Beat, Beats, Role
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
 from headrace.migration.loads import Prices
@@ -646,14 +648,14 @@ def test_the_command_line_asks_and_tells_the_answer(tmp_path: Path) -> None:
     )  # fmt: skip
     with job:
         while job.head is None or not job.head.positions:
-            job.wait(0.01)
+            job.wait("0.01s")
         for command in (
             ["remove", "old"], ["remove", "old", "--sink", "old", "--dry-run"],
             ["remove", "old", "--sink", "old"], ["pause"], ["status"], ["resume"],
             ["restore", "old", "--output", "json"], ["stop"],
         ):  # fmt: skip
             found.append(headrace(tmp_path, *command))
-        assert job.wait(60), "it was stopped"
+        assert job.wait("60s"), "it was stopped"
     refused, dry, removed, paused, status, resumed, restored, stopped = found
     assert refused.exit_code == 6
     assert "sink 'old' would have no input" in refused.stdout
@@ -675,9 +677,52 @@ def test_a_command_to_a_pipeline_that_does_not_run_waits_for_it(tmp_path: Path) 
     asked = headrace(tmp_path, "remove", "old", "--wait", "0")
     assert (asked.exit_code, "not answered yet" in asked.stdout) == (0, True)
     unanswered = headrace(tmp_path, "stop", "--wait", "0.01")
-    assert unanswered.exit_code == 7
+    assert unanswered.exit_code == 7, "it may run, as far as the storage shows"
     run(begin(items(10), Collected(), count=Count()), store)
     assert answers(store) == [("remove old", True), ("stop", False)]
+
+
+@pytest.mark.parametrize("how", ["ended", "killed"])
+@pytest.mark.parametrize(
+    "command", ["stop", "drain", "catch-up", "stop --now", "stop --at-step 99"]
+)
+def test_what_ends_a_run_is_refused_at_once_where_none_is(
+    tmp_path: Path, command: str, how: str
+) -> None:
+    store = LocalStore(tmp_path)
+    run(begin(items(10), Collected(), count=Count()), store)
+    process = msgspec.structs.replace(this_process(), started="1")  # one that had the id before
+    why = "drained" if how == "ended" else ""
+    role: Role = "ended" if why else "leads"
+    Beats(store).show(Beat("a", 1, role, 1, "host:7", 0, 0, 500_000, why, process=process))
+    before = store.list("commands/")
+    refused = headrace(tmp_path, *command.split(), "--wait", "1000000", "--output", "json")
+    assert refused.exit_code == 6
+    said = msgspec.json.decode(refused.stdout)
+    assert said["applied"] is False
+    ends = "has ended (drained)" if why else "is gone, and has noted no end"
+    assert said["why"] == f"no process runs the pipeline: host:7 {ends}"
+    assert store.list("commands/") == before, "nothing is left to be refused at the next start"
+
+
+def test_a_command_to_a_pipeline_that_has_ended_waits_in_the_storage_and_nobody_for_its_answer(
+    tmp_path: Path,
+) -> None:
+    store = LocalStore(tmp_path)
+    run(begin(items(10), Collected(), count=Count()), store)
+    Beats(store).show(Beat("a", 1, "ended", 1, "host:7", 0, 0, 500_000, "stopped"))
+    asked = headrace(tmp_path, "pause", "--wait", "1000000")
+    assert asked.exit_code == 7
+    assert "is applied when the pipeline runs (no process runs the pipeline: host:7" in asked.stdout
+
+
+def test_where_a_driver_stands_by_an_answer_is_waited_for(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    run(begin(items(10), Collected(), count=Count()), store)
+    Beats(store).show(Beat("a", 1, "ended", 1, "host:7", 0, 0, 500_000, "failed"))
+    assert "host:7 has ended (failed)" in Control(store).why_nobody_answers()
+    Beats(store).show(Beat("b", 1, "waits", 0, "host:8", 0, 0, 500_000))
+    assert Control(store).why_nobody_answers() == ""
 
 
 @pytest.mark.parametrize("command", [["remove", "x"], ["stop"], ["pause"], ["restore", "x"]])

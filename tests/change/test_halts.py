@@ -185,7 +185,7 @@ def test_a_job_is_stopped_and_paused_at_steps(tmp_path: Path) -> None:
             job.stop(at_step=max(1, paused - 1))
         job.resume()
         end = job.current().step + 6
-        assert job.stop(60, at_step=end)
+        assert job.stop("60s", at_step=end)
     done = computed(LocalStore(tmp_path))
     assert done[-1] == end
     assert job.ended == "stopped"
@@ -197,8 +197,8 @@ def test_who_stops_at_once_takes_back_a_stop_that_was_to_come(tmp_path: Path) ->
     pipeline = begin(items(5_000), collected, count=Count())
     with hr.run(pipeline, storage=tmp_path, runner="inline", settings=small) as job:
         job.pause()
-        assert not job.stop(0.0, at_step=job.current().step + 500)
-        assert job.stop(60)
+        assert not job.stop("0.0s", at_step=job.current().step + 500)
+        assert job.stop("60s")
     assert head_of(store).halt is None
     assert job.ended == "stopped"
 

@@ -316,7 +316,7 @@ def test_it_is_refused_where_nobody_waits_for_it_any_more_and_the_pipeline_goes_
     assert old.run() == "drained"
     (answer,) = Control(store).head().answers
     assert not answer.applied
-    assert "does not wait for it any more" in answer.why
+    assert "no longer waits for it" in answer.why
     assert values(collected) == expected()
 
 

@@ -94,7 +94,7 @@ def test_whoever_begins_after_something_has_gone_is_refused_and_told_why() -> No
     with pytest.raises(
         PipelineError, match=r"retained since step \d+, .* since its retain= says so"
     ):
-        change.wait(0)
+        change.wait("0s")
 
 
 def test_what_a_reader_that_catches_up_has_still_to_read_stays() -> None:

@@ -262,7 +262,7 @@ def test_rows_of_a_version_that_is_given_up_are_not_there() -> None:
 
 def test_state_that_no_code_declared_for_some_time_is_upgraded_when_it_is_declared_again() -> None:
     class Without(First):
-        seen = None  # type: ignore[assignment]
+        seen = hr.Removed()  # type: ignore[assignment]
 
         def process_record(self, ctx: Any, record: hr.Record) -> None:
             self.each.append(record.value.n)
@@ -272,7 +272,9 @@ def test_state_that_no_code_declared_for_some_time_is_upgraded_when_it_is_declar
         idle_steps(t, 6)
     with driven(store, Upgraded()) as t:
         push(t, ("a", 5))
-    upgraded_without = type("UpgradedWithout", (Upgraded,), {"seen": None, "process_record": _none})
+    upgraded_without = type(
+        "UpgradedWithout", (Upgraded,), {"seen": hr.Removed(), "process_record": _none}
+    )
     with driven(store, upgraded_without()) as t:
         idle_steps(t, 10)
     with driven(store, upgraded_without()) as t:

@@ -117,7 +117,7 @@ def test_whatever_reads_retained_streams_and_whenever_it_crashes_outputs_are_tho
         if not has_ended:
             break
     if changed:
-        changed[0].wait(0)
+        changed[0].wait("0s")
     assert collected.rows() == dict(model.outputs)
     head = driver.coordinator.head
     assert head is not None
@@ -277,7 +277,7 @@ def refusal(pipeline: hr.Pipeline, draw_more: Any, names: list[str]) -> Pipeline
 
     run(pipeline, MemoryStore(), {20: act})
     with pytest.raises(PipelineError) as caught:
-        changes[0].wait(0)
+        changes[0].wait("0s")
     return caught.value
 
 
@@ -309,7 +309,7 @@ def test_a_stream_that_is_retained_only_since_some_step_is_refused_with_that() -
     run(retaining(items(50), collected), store,
         {30: lambda driver: changes.append(begin_late(driver, collected))})  # fmt: skip
     with pytest.raises(PipelineError, match=f"it is retained since step {since}, and not from"):
-        changes[0].wait(0)
+        changes[0].wait("0s")
 
 
 def test_a_retained_stream_and_an_injector_at_once_are_refused() -> None:
@@ -343,7 +343,7 @@ def test_a_stream_stays_retained_until_who_reads_it_again_has_arrived() -> None:
         {100: lambda driver: begin_late(driver, collected),
          105: lambda driver: changes.append(ask(driver, not_retained))}, upto=110)  # fmt: skip
     with pytest.raises(PipelineError, match=r"'late' still catches up .* 'count.out' is none"):
-        changes[0].wait(0)
+        changes[0].wait("0s")
     pipeline = read_late(retaining(items(200), collected, retain=False), collected)
     with pytest.raises(PipelineError, match=r"'late' still catches up .* 'count.out' is none"):
         run(pipeline, store)

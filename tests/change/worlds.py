@@ -54,6 +54,12 @@ class CountBetter(Count):
         self.total.value += record.value.n
 
 
+class CountNewer(Count):
+    """New code for the same state."""
+
+    version = "v2"
+
+
 class CountOtherwise(hr.Computation):
     """Code that cannot read that state."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -51,7 +52,7 @@ def test_all_who_wait_for_a_job_are_told_why_it_has_failed(tmp_path: Path) -> No
 
     def waits() -> None:
         try:
-            told.append(job.wait(30))
+            told.append(job.wait("30s"))
         except UserCodeError:
             told.append(False)
 
@@ -64,7 +65,7 @@ def test_all_who_wait_for_a_job_are_told_why_it_has_failed(tmp_path: Path) -> No
         assert told == [False] * 3
         for _ in range(2):
             with pytest.raises(UserCodeError):
-                job.drain(1)
+                job.drain("1s")
     assert job.ended is None
 
 
@@ -112,3 +113,35 @@ def test_a_handler_that_lets_no_thread_run_ends_with_the_process_and_its_line(
     assert f'File "{file}", line 13 in process_record' in ended.stderr
     head = Ledger(LocalStore(tmp_path / "st")).open()
     assert head is not None and head.done == 0, "the step was thrown away, and the storage is whole"
+
+
+def told(storage: Path, *options: str) -> list[str]:
+    """Run the pipeline of a file, without a terminal; return what is told of it."""
+    asked = ["run", str(FILE), "--storage", str(storage), "--runner", "inline", *options]
+    return CliRunner().invoke(main, asked).stderr.splitlines()
+
+
+@pytest.mark.parametrize("option", ["--available-now", None])
+def test_each_run_ends_with_a_line_of_what_it_came_to(tmp_path: Path, option: str | None) -> None:
+    options = [option] if option else []
+    ended, read = ("caught up", "all that there was") if option else ("drained", "all of its input")
+    *_, closing = [line for line in told(tmp_path, *options) if line.startswith("counted  ")]
+    assert closing.startswith(f"counted  {ended}: 6 records in 1 steps, ")
+    assert closing.endswith("s  late 0 (dropped 0)  skipped 0  duplicates 0  expired 0")
+    first, *_, closing = [line for line in told(tmp_path, *options) if line.startswith("counted  ")]
+    assert first.startswith(f"counted  {read}"), "it is said before anything is started"
+    assert first.endswith("checking whether there is more")
+    assert closing.startswith(f"counted  {ended}, nothing new: 0 records in 0 steps, ")
+
+
+def test_a_run_that_is_interrupted_ends_with_such_a_line_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headrace.cli", "run", str(FILE), "--runner", "inline"]
+    command += ["--storage", str(tmp_path), "--keep-running"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        lines = iter(running.stderr)
+        next(line for line in lines if "step 1  6 records" in line)
+        running.send_signal(signal.SIGTERM)
+        *_, closing = lines
+    assert running.returncode == 130
+    assert closing.startswith("counted  stopped: 6 records in 1 steps, ")

@@ -42,6 +42,7 @@ from headrace.ledger.intent import Intent
 from headrace.pipeline.source import Offer
 from headrace.protocol.plan import NodeReport, StreamReport, TaskReport
 from headrace.runfiles.format import FileRef
+from tests.support.durations import us
 
 SINKS = ["fast", "slow"]
 
@@ -105,7 +106,7 @@ class Shell:
             name="p", layers=1, injectors={"in": 0}, nodes=["n"],
             identity={"computations": {"n": {"key": [], "cells": {}}}, "streams": {}},
             layout=contiguous(1, 1).to_wire(), store="memory:x",
-            rules={"in": Rules(bounded_delay(0))}, readers={"in": ["n"]},
+            rules={"in": Rules(bounded_delay(us(0)))}, readers={"in": ["n"]},
             sinks=dict.fromkeys(SINKS, "n.out"), weak=list(weak),
         )  # fmt: skip
         names = iter(f"nonce{n}" for n in range(1_000))
@@ -149,7 +150,7 @@ class Shell:
 
 def released(told: list[Any]) -> list[tuple[int, list[str]]]:
     """Return which steps are given to which sinks."""
-    return [(item.step, item.sinks) for item in told if isinstance(item, Release)]
+    return [(item.delivery.step, item.sinks) for item in told if isinstance(item, Release)]
 
 
 def kinds(instructions: list[Any]) -> list[type]:
@@ -168,12 +169,12 @@ def test_the_input_goes_on_until_the_outbox_is_full_and_then_waits_for_the_sink(
     for number in (1, 2):
         assert kinds(shell.step()) == [Release, Poll]
         shell.coordinator.handle(Released("fast", number))
-    assert kinds(shell.step()) == [Release, AwaitSinks], "no injector is polled"
+    release, wait = shell.step()
+    assert kinds([release, wait]) == [Release, AwaitSinks], "no injector is polled"
     assert shell.head.waits_for == ["slow"]
+    assert wait.until == {"slow": 1}, "one step less makes room"
     shell.coordinator.handle(Released("fast", 3))
-    assert shell.coordinator.waits
     shell.coordinator.handle(Released("slow", 1))
-    assert not shell.coordinator.waits
     assert kinds(shell.coordinator.handle(Woken())) == [Poll]
 
 
@@ -201,11 +202,11 @@ def test_a_stop_delivers_what_was_committed_and_notes_it() -> None:
     shell = started()
     shell.step()
     shell.coordinator.handle(StopAsked(drain=False))
-    assert kinds(shell.coordinator.handle(Offered({"in": None}, 200))) == [AwaitSinks]
-    assert shell.coordinator.waits
+    assert shell.coordinator.handle(Offered({"in": None}, 200)) == [
+        AwaitSinks(dict.fromkeys(SINKS, 1))
+    ]
     for sink in SINKS:
         shell.coordinator.handle(Released(sink, 1))
-    assert not shell.coordinator.waits
     (note,) = shell.coordinator.handle(Woken())
     assert isinstance(note, Commit) and note.manifest.released == 1
     assert shell.commit(note) == [Stop("stopped")]
@@ -232,7 +233,9 @@ def test_weak_sinks_get_a_step_before_its_commit_and_strong_ones_after() -> None
     (hand_out,) = shell.end()
     assert isinstance(hand_out, DeliverBeforeCommit)
     assert (hand_out.sinks, hand_out.await_) == (["fast"], []), "it is staged, so nobody waits"
-    assert hand_out.origin.id == 1 and hand_out.origin.positions == {"in": (0, 1)}
+    delivery = hand_out.delivery
+    assert delivery.origin.id == 1 and delivery.origin.positions == {"in": (0, 1)}
+    assert not delivery.committed
     shell.coordinator.handle(Released("fast", 1))
     (commit,) = shell.coordinator.handle(DeliveredBeforeCommit([]))
     assert commit.manifest.delivered == {"fast": 1, "slow": -1}
@@ -252,7 +255,7 @@ def test_what_is_staged_nowhere_and_not_acknowledged_is_checkpointed() -> None:
     assert (hand_out.await_, hand_out.patience_us) == (SINKS, 900)
     shell.coordinator.handle(Released("fast", 1))
     (checkpoint,) = shell.coordinator.handle(DeliveredBeforeCommit(["slow"]))
-    assert isinstance(checkpoint, WriteOutputs) and checkpoint.streams == ["n.out"]
+    assert isinstance(checkpoint, WriteOutputs) and checkpoint.output.streams == ["n.out"]
     (commit,) = shell.coordinator.handle(OutputsWritten(file(1)))
     assert kinds(shell.commit(commit)) == [Poll], "both were given it already"
     assert shell.head.unreleased == {1: [file(1)]}
@@ -281,7 +284,7 @@ def test_what_an_earlier_driver_has_begun_is_run_first_and_keeps_its_id() -> Non
     assert (run.plan.step, run.plan.clock_us) == (2, intent.clock_us), "the claim took step 1"
     assert run.divisions == {"in": (0, 1)}
     (hand_out,) = shell.end()
-    assert (hand_out.step, hand_out.origin.id) == (2, 1)
+    assert (hand_out.delivery.step, hand_out.delivery.origin.id) == (2, 1)
 
 
 def test_the_intent_of_a_rival_that_was_first_is_run_instead() -> None:

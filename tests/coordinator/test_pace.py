@@ -40,6 +40,7 @@ def test_pace_settles_on_steps_of_the_right_length(cost: float, target: int, at_
 
 @given(COSTS, TARGETS, BOUNDS, st.floats(0.0, 20.0))
 @example(cost=3.0, target=10_000, at_most=836, over=0.75)
+@example(cost=0.1, target=42_228, at_most=7_764, over=0.99)
 @example(cost=0.34, target=1_784_583, at_most=1_000_000, over=0.858)
 def test_however_long_a_step_takes_without_rows_half_of_the_time_is_for_rows(
     cost: float, target: int, at_most: int, over: float

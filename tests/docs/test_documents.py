@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from headrace import errors
 from headrace.cli import main
+from tests.support.pages import all_pages, programs
 from tests.support.processes import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,7 @@ def blocks(document: str, language: str) -> list[str]:
         "docs/how-to/follow-the-load.md",
         "docs/how-to/change-the-shape-of-state.md",
         "docs/how-to/let-state-expire.md",
+        "docs/how-to/keep-state.md",
         "docs/how-to/choose-a-storage.md",
         "docs/how-to/look-into-state.md",
         "docs/how-to/back-up-and-verify.md",
@@ -46,9 +48,9 @@ def test_a_page_of_blocks_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "document"}
-    for block in blocks(document, "python"):
-        exec(compile(block, document, "exec", dont_inherit=True), namespace)
+    for program in programs(ROOT / document):
+        code = compile(program.source(), document, "exec", dont_inherit=True)
+        exec(code, {"__name__": "document"})
 
 
 def headrace(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -148,10 +150,39 @@ def test_every_error_is_in_the_reference_with_its_code() -> None:
             assert kind.code in text, kind.code
 
 
-def test_every_link_and_named_file_is_there() -> None:
-    for document in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")]:
-        text = document.read_text()
-        for link in re.findall(r"\]\((?!http)([^)#]+)", text):
-            assert (document.parent / link).exists(), f"{document.name}: {link}"
-        for name in re.findall(r"`((?:tests|benchmarks)/[\w/.]+\.(?:py|md))`", text):
+def prose(document: Path) -> str:
+    """Return a page without its blocks of code."""
+    return re.sub(r"^( *)(```+|~~~+).*?^\1\2 *$", "", document.read_text(), flags=re.DOTALL | re.M)
+
+
+def anchors(document: Path) -> set[str]:
+    """Return what a link can lead to within a page, as GitHub and the site name it."""
+    found: dict[str, int] = {}
+    for heading in re.findall(r"^#{1,6} +(.+?) *$", prose(document), re.MULTILINE):
+        shown = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+    again = {f"{slug}-{number}" for slug, most in found.items() for number in range(1, most + 1)}
+    return set(found) | again
+
+
+def test_every_link_leads_to_a_file_and_to_a_heading_in_it() -> None:
+    lost: list[str] = []
+    for document in all_pages():
+        links = re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", prose(document))
+        for link in links:
+            path, _, anchor = link.partition("#")
+            target = document.parent / path if path else document
+            if not target.exists():
+                lost.append(f"{document.relative_to(ROOT)}: {link}: no such file")
+            elif anchor and (target.suffix != ".md" or anchor not in anchors(target)):
+                lost.append(f"{document.relative_to(ROOT)}: {link}: no such heading")
+    assert lost == []
+
+
+def test_every_file_of_the_tests_that_a_page_names_is_there() -> None:
+    for document in all_pages():
+        for name in re.findall(
+            r"`((?:tests|benchmarks)/[\w/.]+\.(?:py|md))`", document.read_text()
+        ):
             assert (ROOT / name).exists(), f"{document.name}: {name}"

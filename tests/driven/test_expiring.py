@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -307,10 +308,12 @@ def test_by_the_clock_a_key_goes_though_nothing_comes() -> None:
         assert [o.value for o in t.outputs("out", everything=True)] == [1, 1]
 
 
-@pytest.mark.parametrize("ttl", ["0s", 0])
+@pytest.mark.parametrize("ttl", ["0s", timedelta(seconds=-1)])
 def test_a_time_to_live_is_some_time(ttl: Any) -> None:
     with pytest.raises(PipelineError, match="is no time to live"):
         hr.ValueState(int, ttl=ttl)
+    with pytest.raises(PipelineError, match="is no time to live"):
+        hr.TableState({"n": int}, ttl=ttl)
 
 
 class Plain(hr.Computation):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -25,56 +26,60 @@ class Program(msgspec.Struct):
 
 
 Element = Callable[[int], Any]
-ON_MAPS: dict[str, Callable[[Any, int, Any], Any]] = {
-    "get": lambda m, k, v: m.get(k),
-    "get or": lambda m, k, v: m.get(k, v),
-    "item": lambda m, k, v: m[k],
-    "set": lambda m, k, v: m.__setitem__(k, v),
-    "delete": lambda m, k, v: m.__delitem__(k),
-    "pop": lambda m, k, v: m.pop(k),
-    "pop or": lambda m, k, v: m.pop(k, v),
-    "setdefault": lambda m, k, v: m.setdefault(k, v),
-    "update": lambda m, k, v: m.update({k: v, k + 1: copy.deepcopy(v)}),
-    "clear": lambda m, k, v: m.clear(),
-    "contains": lambda m, k, v: k in m,
-    "length": lambda m, k, v: len(m),
-    "keys": lambda m, k, v: sorted(m.keys()),
-    "values": lambda m, k, v: [value for _, value in sorted(m.items())],
-    "all values": lambda m, k, v: sorted(map(repr, m.values())),
-    "truth": lambda m, k, v: bool(m),
-    "equal": lambda m, k, v: m == {k: v},
-}
-ON_LISTS: dict[str, Callable[[Any, int, Any], Any]] = {
-    "item": lambda e, i, v: e[i],
-    "slice": lambda e, i, v: e[i:],
-    "step": lambda e, i, v: e[::-2],
-    "set": lambda e, i, v: e.__setitem__(i, v),
-    "set slice": lambda e, i, v: e.__setitem__(slice(i, i + 2), [v]),
-    "delete": lambda e, i, v: e.__delitem__(i),
-    "delete slice": lambda e, i, v: e.__delitem__(slice(i, None)),
-    "append": lambda e, i, v: e.append(v),
-    "extend": lambda e, i, v: e.extend([v, copy.deepcopy(v)]),
-    "insert": lambda e, i, v: e.insert(i, v),
-    "pop": lambda e, i, v: e.pop(),
-    "pop at": lambda e, i, v: e.pop(i),
-    "remove": lambda e, i, v: e.remove(v),
-    "index": lambda e, i, v: e.index(v),
-    "count": lambda e, i, v: e.count(v),
-    "contains": lambda e, i, v: v in e,
-    "clear": lambda e, i, v: e.clear(),
-    "reverse": lambda e, i, v: e.reverse(),
-    "sort": lambda e, i, v: e.sort(),
-    "sort down": lambda e, i, v: e.sort(key=repr, reverse=True),
-    "length": lambda e, i, v: len(e),
-    "iterate": lambda e, i, v: list(e),
-    "backwards": lambda e, i, v: list(reversed(e)),
-    "equal": lambda e, i, v: e == [v],
-}
+ON_MAPS: Mapping[str, Callable[[Any, int, Any], Any]] = MappingProxyType(
+    {
+        "get": lambda m, k, v: m.get(k),
+        "get or": lambda m, k, v: m.get(k, v),
+        "item": lambda m, k, v: m[k],
+        "set": lambda m, k, v: m.__setitem__(k, v),
+        "delete": lambda m, k, v: m.__delitem__(k),
+        "pop": lambda m, k, v: m.pop(k),
+        "pop or": lambda m, k, v: m.pop(k, v),
+        "setdefault": lambda m, k, v: m.setdefault(k, v),
+        "update": lambda m, k, v: m.update({k: v, k + 1: copy.deepcopy(v)}),
+        "clear": lambda m, k, v: m.clear(),
+        "contains": lambda m, k, v: k in m,
+        "length": lambda m, k, v: len(m),
+        "keys": lambda m, k, v: sorted(m.keys()),
+        "values": lambda m, k, v: [value for _, value in sorted(m.items())],
+        "all values": lambda m, k, v: sorted(map(repr, m.values())),
+        "truth": lambda m, k, v: bool(m),
+        "equal": lambda m, k, v: m == {k: v},
+    }
+)
+ON_LISTS: Mapping[str, Callable[[Any, int, Any], Any]] = MappingProxyType(
+    {
+        "item": lambda e, i, v: e[i],
+        "slice": lambda e, i, v: e[i:],
+        "step": lambda e, i, v: e[::-2],
+        "set": lambda e, i, v: e.__setitem__(i, v),
+        "set slice": lambda e, i, v: e.__setitem__(slice(i, i + 2), [v]),
+        "delete": lambda e, i, v: e.__delitem__(i),
+        "delete slice": lambda e, i, v: e.__delitem__(slice(i, None)),
+        "append": lambda e, i, v: e.append(v),
+        "extend": lambda e, i, v: e.extend([v, copy.deepcopy(v)]),
+        "insert": lambda e, i, v: e.insert(i, v),
+        "pop": lambda e, i, v: e.pop(),
+        "pop at": lambda e, i, v: e.pop(i),
+        "remove": lambda e, i, v: e.remove(v),
+        "index": lambda e, i, v: e.index(v),
+        "count": lambda e, i, v: e.count(v),
+        "contains": lambda e, i, v: v in e,
+        "clear": lambda e, i, v: e.clear(),
+        "reverse": lambda e, i, v: e.reverse(),
+        "sort": lambda e, i, v: e.sort(),
+        "sort down": lambda e, i, v: e.sort(key=repr, reverse=True),
+        "length": lambda e, i, v: len(e),
+        "iterate": lambda e, i, v: list(e),
+        "backwards": lambda e, i, v: list(reversed(e)),
+        "equal": lambda e, i, v: e == [v],
+    }
+)
 #: These change in place what they read, where that can be done.
 FILLED = {"item", "get", "pop", "setdefault"}
 
 
-def act(target: Any, table: dict[str, Any], op: list[Any], made: Element) -> str:
+def act(target: Any, table: Mapping[str, Any], op: list[Any], made: Element) -> str:
     """Do one operation; return what came of it."""
     what, at, number = op
     try:
@@ -91,7 +96,7 @@ class Acting(hr.Computation):
 
     out = hr.Output(str)
     made: Element
-    table: dict[str, Any]
+    table: Mapping[str, Any]
 
     def process_record(self, ctx: hr.Context, record: hr.Record[Program]) -> None:
         state: Any = self.state  # type: ignore[attr-defined]
@@ -157,7 +162,7 @@ KINDS = [Numbers, Boxes, LivingNumbers, LivingBoxes, Map, MapOfBoxes, LivingMap,
 Step = list[tuple[list[list[Any]], bool]]
 
 
-def programs(table: dict[str, Any]) -> st.SearchStrategy[list[Step]]:
+def programs(table: Mapping[str, Any]) -> st.SearchStrategy[list[Step]]:
     op = st.tuples(
         st.sampled_from(sorted(table)), st.integers(-3, 6), st.integers(0, 3)
     ).map(list)  # fmt: skip

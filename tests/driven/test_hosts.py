@@ -94,7 +94,7 @@ def test_a_restart_still_keeps_off(tmp_path: Path) -> None:
     with begun(tmp_path, "a", "b") as job:
         read_all(job)
         job.drain_hosts("b")
-        job.stop(60)
+        job.stop("60s")
     Control(LocalStore(tmp_path)).put(Command("drain_hosts", hosts=["c"]))
     with begun(tmp_path, "a", "b", "c", "d") as job:
         read_all(job)

@@ -34,6 +34,9 @@ class Hours:
     def __call__(self) -> float:
         return self.seconds
 
+    def passes(self, seconds: float) -> None:
+        self.seconds += seconds
+
 
 class Count(hr.Computation):
     """Counts, which takes some time for each record."""
@@ -46,7 +49,7 @@ class Count(hr.Computation):
         self.hours, self.each_s = hours, each_s
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
-        self.hours.seconds += self.each_s
+        self.hours.passes(self.each_s)
         self.seen.value += 1
         self.last.value = record.value.text
         ctx.produce("out", self.seen.value)

@@ -37,6 +37,19 @@ COUNT = 6
 BEGUN = threading.Event()
 
 
+def begun() -> None:
+    sys.modules[__name__].BEGUN.set()  # an event cannot be sent to tasks, so it is found there
+
+
+#: What some handlers wait for; see the fixture ``gate``.
+GATE = threading.Event()
+
+
+def the_gate() -> threading.Event:
+    found: threading.Event = sys.modules[__name__].GATE
+    return found
+
+
 class Item(msgspec.Struct):
     name: str
     at: int
@@ -49,7 +62,7 @@ class Spins(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         while record.value.name == "n3":
-            BEGUN.set()
+            begun()
             try:
                 time.sleep(0.001)
             except Exception:
@@ -62,12 +75,10 @@ class Swallows(hr.Computation):
 
     out = hr.Output(str)
 
-    def __init__(self, gate: threading.Event) -> None:
-        self.gate = gate
-
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
-        while record.value.name == "n3" and not self.gate.is_set():
-            BEGUN.set()
+        gate = the_gate()
+        while record.value.name == "n3" and not gate.is_set():
+            begun()
             try:
                 time.sleep(0.001)
             except BaseException:
@@ -80,13 +91,10 @@ class Waits(hr.Computation):
 
     out = hr.Output(str)
 
-    def __init__(self, gate: threading.Event) -> None:
-        self.gate = gate
-
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         if record.value.name == "n3":
-            BEGUN.set()
-            self.gate.wait(60)
+            begun()
+            the_gate().wait(60)
         ctx.produce("out", record.value.name)
 
 
@@ -106,7 +114,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    event = threading.Event()
+    event = sys.modules[__name__].GATE = threading.Event()  # type: ignore[attr-defined]
     yield event
     event.set()
 
@@ -140,7 +148,7 @@ def goes_on(folder: Path) -> None:
     pipeline = drawn(Echo())
     pipeline.sinks["out"].sink = sink
     with job(pipeline, folder) as runs:
-        assert runs.drain(60)
+        assert runs.drain("60s")
     assert names[-1] == f"n{COUNT}"
     assert committed(folder) >= COUNT
 
@@ -163,7 +171,7 @@ def test_a_handler_that_cannot_be_ended_is_left_behind_with_its_place(
     monkeypatch.setattr(watchdog, "GRACE_S", 0.5)
     with (
         pytest.raises(TaskTimeout) as raised,
-        job(drawn(kind(gate)), tmp_path, task_timeout="500ms") as runs,
+        job(drawn(kind()), tmp_path, task_timeout="500ms") as runs,
     ):
         runs.drain()
     assert raised.value.place == "computation 'slow', key 'n3', step 3"
@@ -176,9 +184,9 @@ def test_a_cancellation_that_is_not_obeyed_says_the_place(
     tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "GRACE_S", 0.5)
-    with job(drawn(Swallows(gate)), tmp_path) as runs:
+    with job(drawn(Swallows()), tmp_path) as runs:
         assert BEGUN.wait(60)
-        assert runs.cancel(60)
+        assert runs.cancel("60s")
         assert runs.ended == "cancelled at computation 'slow', key 'n3', step 3"
     gate.set()
     runs._thread.join(30)
@@ -205,7 +213,7 @@ def test_who_watches_a_task_says_where_it_was_before_it_is_killed(gate: threadin
 def test_a_job_that_is_cancelled_ends_with_the_place(tmp_path: Path) -> None:
     with job(drawn(Spins()), tmp_path) as runs:
         assert BEGUN.wait(60)
-        assert runs.cancel(60)
+        assert runs.cancel("60s")
         assert runs.ended == "cancelled at computation 'slow', key 'n3', step 3"
     assert committed(tmp_path) == 2
     goes_on(tmp_path)
@@ -219,18 +227,18 @@ def test_who_stands_by_does_not_take_over_what_was_cancelled(tmp_path: Path) -> 
             until(lambda: len(Beats(LocalStore(tmp_path)).all()) == 2)
             assert BEGUN.wait(60)
             time.sleep(0.2)
-            assert runs.cancel(60)
-            assert waits.wait(60)
+            assert runs.cancel("60s")
+            assert waits.wait("60s")
             assert (waits.ended or "").startswith("cancelled")
 
 
 def test_inline_a_handler_that_cannot_be_woken_is_left_behind(
     tmp_path: Path, gate: threading.Event
 ) -> None:
-    with job(drawn(Waits(gate)), tmp_path) as runs:
+    with job(drawn(Waits()), tmp_path) as runs:
         assert BEGUN.wait(60)
         begun = time.monotonic()
-        assert runs.cancel(60)
+        assert runs.cancel("60s")
         assert time.monotonic() - begun < 30
         assert (runs.ended or "").startswith("cancelled at")
     leader = leader_among(Beats(LocalStore(tmp_path)).all(), 1)
@@ -255,7 +263,7 @@ def test_a_sink_that_never_returns_ends_the_job(
         pytest.raises(SinkTimeout, match="'out'") as raised,
         job(drawn(Echo(), hangs), tmp_path, runner, sink_timeout="500ms") as runs,
     ):
-        runs.drain(60)
+        runs.drain("60s")
     assert raised.value.place == "sink 'out', step 3"
     gate.set()
     goes_on(tmp_path)
@@ -266,7 +274,7 @@ def test_a_sink_that_hangs_does_not_hang_a_cancellation(
 ) -> None:
     with job(drawn(Echo(), lambda d: gate.wait(60) and None), tmp_path, Elsewhere()) as runs:
         until(lambda: runs.head is not None and runs.head.done >= COUNT)
-        assert runs.cancel(30)
+        assert runs.cancel("30s")
         assert runs.ended == "cancelled"
     gate.set()
     goes_on(tmp_path)
@@ -291,7 +299,7 @@ def test_a_source_that_never_says_what_it_has_ends_the_job(tmp_path: Path) -> No
         pytest.raises(SourceTimeout, match="items"),
         job(pipeline, tmp_path, settings={"source_timeout_us": 500_000}) as runs,
     ):
-        runs.wait(60)
+        runs.wait("60s")
     Stuck.gate.set()
     goes_on(tmp_path)
 
@@ -325,7 +333,7 @@ def test_a_slow_look_at_a_source_is_not_taken_for_the_end_of_its_driver(tmp_path
             assert runs.leads
             waits._driver.ask_to_stop(drain=False)
         Stuck.gate.set()
-        assert runs.drain(60)
+        assert runs.drain("60s")
     assert runs.head is not None and runs.head.epoch == 1
 
 

@@ -122,7 +122,7 @@ def told(pipeline: hr.Pipeline, folder: Path, *, concurrent: bool = False) -> Us
         pytest.raises(HeadraceError) as caught,
         hr.run(pipeline, storage=folder, runner=runner, workers=1) as job,
     ):
-        job.drain(60)
+        job.drain("60s")
     assert isinstance(caught.value, UserCodeError), caught.value
     return caught.value
 
@@ -164,7 +164,7 @@ def test_what_a_handler_raises_is_skipped_if_that_is_the_policy(
     sink = lambda delivery: found.extend(delivery.rows.column("value").to_pylist())  # noqa: E731
     pipeline = drawn(kind(at, make), sink=sink, on_error="skip")
     with hr.run(pipeline, storage=tmp_path, runner="inline", workers=1) as job:
-        job.drain(60)
+        job.drain("60s")
         assert job.head is not None and job.head.counts["it"].skipped == 1
     assert sorted(n for n in found if n < 10) == sorted(
         [1, 2, 4] * (2 if at == "post" else 1) + ([3] if at != "record" else [])
@@ -186,7 +186,7 @@ def test_what_a_sink_raises_ends_the_pipeline_with_the_place_and_comes_again(
     assert isinstance(error.__cause__, type(make())), "the original stays"
     again: list[Any] = []
     with hr.run(drawn(sink=again.append), storage=tmp_path, runner="inline") as job:
-        job.drain(60)
+        job.drain("60s")
     assert sum(delivery.rows.num_rows for delivery in again) == 8
 
 
@@ -261,7 +261,7 @@ def test_what_functions_of_a_source_raise_ends_the_pipeline_with_the_place(
             pytest.raises(BadInput, match="item 1"),
             hr.run(drawn(source=source), storage=tmp_path / str(number), runner="inline") as job,
         ):
-            job.drain(60)
+            job.drain("60s")
 
 
 def test_an_item_without_a_time_is_left_out_whatever_its_function_raises(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_an_item_without_a_time_is_left_out_whatever_its_function_raises(tmp_pat
 
     source = hr.sources.Iterable(ITEMS, Item, event_time=time)
     with hr.run(drawn(source=source, injected="skip"), storage=tmp_path, runner="inline") as job:
-        job.drain(60)
+        job.drain("60s")
         assert job.head is not None and job.head.counts["it"].records == 3
 
 
@@ -318,7 +318,7 @@ def test_a_listener_cannot_end_who_waits_for_the_job(tmp_path: Path, make: Raise
         pytest.raises(UserCodeError, match=type(make()).__name__),
         hr.run(drawn(), storage=tmp_path, runner="inline", listeners=[listens]) as job,
     ):
-        job.drain(60)
+        job.drain("60s")
 
 
 def test_a_record_that_cannot_be_shown_has_a_place_all_the_same(tmp_path: Path) -> None:

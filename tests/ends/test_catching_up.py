@@ -165,7 +165,7 @@ def test_a_job_that_has_read_everything_before_it_is_asked_declares_no_end(tmp_p
     with hr.run(site.pipeline([], source), storage=site.storage, runner="inline") as job:
         while offered.count(True) < 3:
             assert job.pass_time()
-        assert job.catch_up(60)
+        assert job.catch_up("60s")
     assert job.head is not None and job.head.ended == []
     assert site.run("drain", source=source) == Counter({("a", 10): 1})
 
@@ -250,6 +250,6 @@ def test_a_running_pipeline_can_be_asked_from_outside_to_catch_up(tmp_path: Path
             job.pass_time()
         asked = CliRunner().invoke(main, ["catch-up", "--storage", str(site.storage)])
         assert asked.exit_code == 0, asked.output
-        assert job.wait(60)
+        assert job.wait("60s")
     assert job.ended == "caught up"
     assert job.head is not None and job.head.counts["counts"].records == 2

@@ -90,11 +90,11 @@ def test_a_refused_start_leaves_the_storage_to_whoever_leads(tmp_path: Path) -> 
     made = site.pipeline([])
     with hr.run(made, storage=site.storage, runner="inline") as job:
         while job.head is None or not job.head.ended:
-            job.wait(0.01)
+            job.wait("0.01s")
         site.write("2.jsonl", [("a", 2)])
         with pytest.raises(InputGoesOn):
-            site.run("drain")
-        assert job.stop(60)  # it was not fenced
+            site.run("drain", take_over=True)
+        assert job.stop("60s")  # it was not fenced
 
 
 def test_a_change_while_it_runs_is_refused_like_a_start(tmp_path: Path) -> None:
@@ -102,12 +102,12 @@ def test_a_change_while_it_runs_is_refused_like_a_start(tmp_path: Path) -> None:
     site.write("1.jsonl", [("a", 1)])
     with hr.run(site.pipeline([]), storage=site.storage, runner="inline") as job:
         while job.head is None or not job.head.ended:
-            job.wait(0.01)
+            job.wait("0.01s")
         watched = hr.sources.Files(site.hits, type=Hit, event_time="at", format="jsonl", watch=True)
         change = job.change(site.pipeline([], watched))
         with pytest.raises(InputGoesOn, match="waits for more"):
-            change.wait(60)
-        assert job.running and job.stop(60)
+            change.wait("60s")
+        assert job.running and job.stop("60s")
 
 
 def two_inputs(*names: str) -> hr.Pipeline:

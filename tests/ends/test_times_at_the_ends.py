@@ -10,15 +10,16 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput, UserCodeError
+from headrace.eventtime.durations import LONGEST_US
 from headrace.eventtime.timestamps import (
     FIRST_DATE_US,
     LAST_DATE_US,
-    LONGEST_US,
     MAX_TIME,
     to_micros,
 )
 from headrace.testing import Harness, drive
 from tests.ends.runs import Hit
+from tests.support.durations import us
 
 
 class Late(hr.Computation):
@@ -216,10 +217,10 @@ def test_what_is_sent_before_the_year_1_is_the_users_to_mend() -> None:
 @pytest.mark.parametrize(
     "operator",
     [
-        hr.ops.TumblingCount(LONGEST_US),
-        hr.ops.TumblingCount("1d", allowed_lateness=MAX_TIME),
+        hr.ops.TumblingCount(us(LONGEST_US)),
+        hr.ops.TumblingCount("1d", allowed_lateness=us(MAX_TIME)),
         hr.ops.Sliding("1d", "1h", many=hr.ops.Count()),
-        hr.ops.Session(LONGEST_US, many=hr.ops.Count()),
+        hr.ops.Session(us(LONGEST_US), many=hr.ops.Count()),
         hr.ops.CalendarWindows("month", time_zone="America/New_York", many=hr.ops.Count()),
     ],
     ids=["tumbling", "lateness", "sliding", "session", "calendar"],

@@ -31,6 +31,7 @@ from headrace.keyspace.planner import contiguous
 from headrace.ledger.folding import fold
 from headrace.ledger.head import Head
 from headrace.ledger.manifest import Manifest
+from tests.support.durations import us
 
 names = st.sampled_from(["a", "b", "c"])
 times = st.integers(0, 1_000)
@@ -45,7 +46,7 @@ def known(*parts: str) -> Frontiers:
 def test_the_watermark_is_the_lowest_partitions_and_never_goes_back(
     steps: list[dict[str, int]], delay: int
 ) -> None:
-    rules = {"in": Rules(bounded_delay(delay), expect=("a", "b"))}
+    rules = {"in": Rules(bounded_delay(us(delay)), expect=("a", "b"))}
     of, highest, reached = known("a", "b"), {"a": MIN_TIME, "b": MIN_TIME}, MIN_TIME
     for step in steps:
         seen = {"in": {name: PartitionSeen(time) for name, time in step.items()}}
@@ -158,7 +159,7 @@ def test_the_sketch_forgets_old_delays() -> None:
 def test_the_percentile_watermark_is_never_behind_the_low_one_and_never_goes_back(
     steps: list[list[int]],
 ) -> None:
-    rules = {"in": Rules(bounded_delay(300), percentile=0.9)}
+    rules = {"in": Rules(bounded_delay(us(300)), percentile=0.9)}
     of = Frontiers()
     for step in steps:
         before = of
@@ -233,7 +234,7 @@ many = st.sampled_from("abcdefgh")
 happenings = st.builds(
     Happened, st.dictionaries(many, times), st.dictionaries(many, times), st.sets(many),
     st.sets(many), st.sets(many), st.booleans(),
-    st.sampled_from([bounded_delay(5), bounded_delay(100), hr.exact()]),
+    st.sampled_from([bounded_delay(us(5)), bounded_delay(us(100)), hr.exact()]),
 )  # fmt: skip
 
 
@@ -297,7 +298,7 @@ def test_a_users_function_is_asked_for_all_that_have_ended() -> None:
     assert set(without_ended(of, [], Rules()).parts) == {"c"}
 
 
-@pytest.mark.parametrize(("strategy", "reached"), [(bounded_delay(0), 900), (hr.exact(), 800)])
+@pytest.mark.parametrize(("strategy", "reached"), [(bounded_delay(us(0)), 900), (hr.exact(), 800)])
 def test_those_that_ended_furthest_are_remembered_by_records_and_by_promise(
     strategy: BoundedDelay | Exact, reached: int
 ) -> None:

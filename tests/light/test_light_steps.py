@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import msgspec
@@ -28,6 +26,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.sources.inbox import Producer
 from headrace.storage import MemoryStore
 from headrace.storage.soft import is_soft
+from tests.support.durations import us
 
 KEYS, RECORDS, ROWS = 7, 120, 6
 
@@ -79,10 +78,9 @@ class Chancy(hr.Computation):
     deterministic = True
     number = hr.ValueState(int, default=0)
     out = hr.Output(int)
-    _drawn: Iterator[int] = count()
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
-        self.number.value = next(Chancy._drawn)
+        self.number.value = random.randrange(1 << 40)
         ctx.produce("out", 0)
 
 
@@ -119,7 +117,7 @@ def draw(
 ) -> hr.Pipeline:
     pipeline = hr.Pipeline("light")
     source = hr.sources.Iterable(items or hits(), Hit, event_time="at")
-    stream = pipeline.inject("hits", source, watermark=hr.bounded_delay(0))
+    stream = pipeline.inject("hits", source, watermark=hr.bounded_delay(us(0)))
     tally = pipeline.compute("tally", own or Tally(), keys={stream: "key"})
     pipeline.sink("told", tally["out"], hr.sinks.Calls(seen.take, idempotent=True))
     return pipeline
@@ -534,7 +532,7 @@ class Once(hr.sources.Iterable):
 def test_computations_that_cannot_be_repeated_are_refused(own: Any, problem: str) -> None:
     pipeline = hr.Pipeline("p")
     stream = pipeline.inject(
-        "hits", hr.sources.Iterable(hits(), Hit, event_time="at"), watermark=hr.bounded_delay(0)
+        "hits", hr.sources.Iterable(hits(), Hit, event_time="at"), watermark=hr.bounded_delay(us(0))
     )
     pipeline.compute("own", own, keys={stream: "key"})
     with pytest.raises(PipelineError, match=f"computation 'own': it .*{problem}|own.*{problem}"):
@@ -545,7 +543,7 @@ def test_computations_that_cannot_be_repeated_are_refused(own: Any, problem: str
 def test_sources_that_cannot_be_read_again_and_weak_sinks_are_refused() -> None:
     pipeline = hr.Pipeline("p")
     once = Once(hits(), Hit, event_time="at")
-    stream = pipeline.inject("hits", once, watermark=hr.bounded_delay(0))
+    stream = pipeline.inject("hits", once, watermark=hr.bounded_delay(us(0)))
     tally = pipeline.compute("tally", Tally(), keys={stream: "key"})
     pipeline.sink(
         "early", tally["out"], hr.sinks.Calls(lambda delivery: None, idempotent=True), weak=True
@@ -569,7 +567,7 @@ def test_an_inbox_keeps_batches_until_a_checkpoint_has_them() -> None:
     def drawn() -> hr.Pipeline:
         pipeline = hr.Pipeline("light")
         source = hr.sources.Inbox(inbox, Hit, event_time="at", clean=True)
-        stream = pipeline.inject("hits", source, watermark=hr.bounded_delay(0))
+        stream = pipeline.inject("hits", source, watermark=hr.bounded_delay(us(0)))
         tally = pipeline.compute("tally", Tally(), keys={stream: "key"})
         pipeline.sink("told", tally["out"], hr.sinks.Calls(seen.take, idempotent=True))
         return pipeline

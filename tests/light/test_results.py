@@ -26,6 +26,7 @@ from tests.light.test_light_steps import (
     run_to,
     start,
 )
+from tests.support.durations import us
 
 
 class Sized(Tally):
@@ -112,7 +113,7 @@ def test_a_weak_sink_does_not_keep_what_was_there_before_it_from_being_staged() 
     def drawn(seen: Seen, *, weak: bool) -> hr.Pipeline:
         pipeline = hr.Pipeline("light")
         source = hr.sources.Iterable(hits(), Hit, event_time="at")
-        stream = pipeline.inject("hits", source, watermark=hr.bounded_delay(0))
+        stream = pipeline.inject("hits", source, watermark=hr.bounded_delay(us(0)))
         tally = pipeline.compute("tally", Tally(), keys={stream: "key"})
         pipeline.sink("told", tally["out"], hr.sinks.Calls(seen.take, idempotent=True), weak=weak)
         return pipeline

@@ -11,6 +11,7 @@ import numpy as np
 import headrace as hr
 from headrace.eventtime.timestamps import MAX_TIME, to_micros
 from tests.model.plain import InjectorSpec, NodeSpec
+from tests.support.durations import us
 
 _BS = 32  # more than any b can be
 
@@ -139,18 +140,20 @@ def drawn(
     pipeline = hr.Pipeline("modelled", groups=groups)
     streams: dict[str, Any] = {}
     for spec in injectors:
-        strategy: Any = hr.exact() if spec.bound is None else hr.bounded_delay(spec.bound)
-        ids: dict[str, Any] = {} if spec.horizon is None else {"ids": "id", "horizon": spec.horizon}
+        strategy: Any = hr.exact() if spec.bound is None else hr.bounded_delay(us(spec.bound))
+        ids: dict[str, Any] = (
+            {} if spec.horizon is None else {"ids": "id", "horizon": us(spec.horizon)}
+        )
         streams[spec.name] = pipeline.inject(
             spec.name, hr.sources.Inbox("memory:modelled", Sent, event_time="a"), watermark=strategy,
-            expect=spec.expect, idle_after=spec.idle_after, **ids,
+            expect=spec.expect, idle_after=us(spec.idle_after), **ids,
         )  # fmt: skip
     for node in nodes:
         keys = {streams[name]: ("key" if by == "same" else by) for name, by in node.inputs}
         kind = ColumnarProgram if node.columnar else Program
         late: Any = node.late
         made = pipeline.compute(
-            node.name, kind(node), keys=keys, late=late, allowed_lateness=node.allowed,
+            node.name, kind(node), keys=keys, late=late, allowed_lateness=us(node.allowed),
             group=groups[int(node.name.removeprefix("node")) % len(groups)] if groups else None,
         )  # fmt: skip
         for stream in made.outputs.values():

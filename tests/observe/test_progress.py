@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.errors import UserCodeError
 from headrace.observe.progress import ProgressLine
 
 
@@ -50,20 +52,73 @@ class Refuses(hr.Computation):
             raise ValueError("thirteen")
 
 
-def test_the_last_line_says_what_was_late_and_skipped_in_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def line_of_a_run(storage: Path, capsys: pytest.CaptureFixture[str], *, fails: bool = False) -> str:
+    """Run a pipeline with late, bad and repeated records to its end; return the closing line."""
     pipeline = hr.Pipeline("counting")
     numbers = pipeline.inject(
-        "numbers", hr.sources.Iterable([5, 9, 13, 2, 20, 1], int, event_time=lambda number: number)
+        "numbers", hr.sources.Iterable([5, 9, 13, 2, 20, 1, 9], int, event_time=lambda n: n),
+        ids="value", horizon="1h",
+    )  # fmt: skip
+    pipeline.compute(
+        "refuses", Refuses(), keys={numbers: "value"}, on_error="stop" if fails else "skip"
     )
-    pipeline.compute("refuses", Refuses(), keys={numbers: "value"}, on_error="skip")
-    with ProgressLine("counting", every_s=1e9) as line:
+    pipeline.compute("aside", Count(), keys={numbers: "value"}, late="side")
+    with ProgressLine("counting", every_s=1e9, dropping={"refuses"}) as line:
         settings = hr.Settings(limit=hr.Limit(1, 1 << 20))
         with hr.run(
-            pipeline, storage=tmp_path, runner="inline", listeners=[line], settings=settings
+            pipeline, storage=storage, runner="inline", listeners=[line], settings=settings
         ) as job:
+            line.ended = lambda: job.ended
             job.drain()
     *_, last = capsys.readouterr().err.splitlines()
-    assert "6 records" in last
-    assert "late 2  skipped 1  " in last
+    return last
+
+
+def test_the_closing_line_has_the_totals_of_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = line_of_a_run(tmp_path, capsys)
+    assert re.fullmatch(
+        r"counting  drained: 7 records in \d+ steps, \d+\.\d s  late 4 \(dropped 2\)  skipped 1  "
+        r"duplicates 1  expired 0",
+        last,
+    )
+
+
+def test_a_run_that_finds_nothing_new_says_so_and_counts_nothing_of_the_run_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line_of_a_run(tmp_path, capsys)
+    last = line_of_a_run(tmp_path, capsys)
+    assert re.fullmatch(
+        r"counting  drained, nothing new: 0 records in 0 steps, \d+\.\d s  late 0 \(dropped 0\)  "
+        r"skipped 0  duplicates 0  expired 0",
+        last,
+    )
+
+
+def test_a_run_that_fails_has_a_closing_line_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserCodeError):
+        line_of_a_run(tmp_path, capsys, fails=True)
+    *_, last = capsys.readouterr().err.splitlines()
+    assert re.match(r"counting  failed: 2 records in 2 steps, .*  late 0 \(dropped 0\)", last)
+
+
+def test_a_pipeline_that_says_nothing_of_watermarks_says_at_the_start_what_that_means(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(watermark: Any) -> list[str]:
+        caplog.clear()
+        pipeline = hr.Pipeline("counting")
+        source = hr.sources.Iterable([1], int, event_time=lambda number: number)
+        numbers = pipeline.inject("numbers", source, watermark=watermark)
+        pipeline.compute("count", Count(), keys={numbers: "value"})
+        hr.run(pipeline, storage=tmp_path, runner="inline")
+        return [record.getMessage() for record in caplog.records]
+
+    (line,) = told(None)
+    assert "no watermark= for 'numbers': records are expected in order of event time" in line
+    assert 'watermark=hr.bounded_delay("10s")' in line
+    assert told(hr.bounded_delay("10s")) == told(hr.ascending()) == []

@@ -16,6 +16,7 @@ from headrace.eventtime.timestamps import MIN_TIME, to_micros
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.step.test_equivalence import FAULTS, Crashing
+from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline
 
 #: How much later than others a record may come, and still be on time.
@@ -92,7 +93,7 @@ def run(
         streams = [
             pipeline.inject(
                 f"in{number}", hr.sources.Iterable(items, types[number], event_time="at"),
-                watermark=hr.bounded_delay(delay),
+                watermark=hr.bounded_delay(us(delay)),
             )
             for number, items in enumerate(inputs)
         ]  # fmt: skip

@@ -16,6 +16,7 @@ from headrace.errors import PipelineError
 from headrace.eventtime.calendars import Calendar
 from headrace.ops import CalendarWindows, Count, Sum
 from tests.ops.support import Item, Row, late_count, ordered, rows_of, run
+from tests.support.durations import us
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR = 3_600_000_000
@@ -134,7 +135,7 @@ def test_each_window_is_said_once_with_all_its_records(
     ]
     steps, driver = run(
         lambda: CalendarWindows(
-            "day", time_zone="America/New_York", allowed_lateness=wait, count=Count(), total=Sum("x")
+            "day", time_zone="America/New_York", allowed_lateness=us(wait), count=Count(), total=Sum("x")
         ),
         items, delay=_LATENESS, rows=rows, workers=workers,
     )  # fmt: skip

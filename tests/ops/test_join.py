@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import PipelineError
-from headrace.ops import Join, Lookup
+from headrace.ops import Count, Join, Lookup, Session
+from headrace.pipeline import Node
+from headrace.testing import drive
 from tests.ops.support import (
     FAULTS,
     RECORD,
@@ -26,6 +28,7 @@ from tests.ops.support import (
     run,
 )  # fmt: skip
 from tests.ops.test_aggregates import draw
+from tests.support.durations import us
 
 RECORDS = few_or_many(RECORD, 30)
 
@@ -59,7 +62,9 @@ def of_other(other: Other | None) -> tuple[Any, ...]:
 
 
 def join(how: Any, within: Any) -> Join:
-    return Join(how, within=within, left=["at", "x", "n"], right=["at", "x", "y"])
+    if isinstance(within, tuple):
+        within = tuple(us(bound) for bound in within)
+    return Join(how, within=us(within), left=["at", "x", "n"], right=["at", "x", "y"])
 
 
 @settings(max_examples=20)
@@ -108,12 +113,12 @@ def test_a_record_without_a_partner_goes_on_when_none_can_come_any_more() -> Non
 
 
 def test_names_that_both_sides_have_get_a_suffix() -> None:
-    schema = draw(Join(within=1), Item, Other).values.schema
+    schema = draw(Join(within=us(1)), Item, Other).values.schema
     assert schema.names == [
         "key", "at", "x", "f", "s", "n", "key_right", "at_right", "x_right", "y",
     ]  # fmt: skip
     assert not schema.field("y").nullable
-    assert draw(Join("left", within=1), Item, Other).values.schema.field("y").nullable
+    assert draw(Join("left", within=us(1)), Item, Other).values.schema.field("y").nullable
 
 
 # -- look-ups -------------------------------------------------------------------------------------
@@ -139,12 +144,59 @@ def test_a_record_that_waits_meets_the_version_of_its_time(
         items, table, types=BOTH, faults=faults, **way,
     )  # fmt: skip
     wanted = [
-        Row(item.key, item.at + 1, of(item) + of_other(valid(table, item)))
+        Row(item.key, item.at, of(item) + of_other(valid(table, item)))
         for item in items
         if how == "left" or valid(table, item)
     ]
     assert rows_of(steps) == ordered(wanted)
     assert late_count(driver) == 0
+
+
+@settings(max_examples=20)
+@given(ITEMS, OTHERS, WAYS, FAULTS)
+def test_what_reads_a_lookup_sees_the_event_times_of_the_records(
+    items: list[Item], table: list[Other], way: dict[str, Any], faults: list[str]
+) -> None:
+    def sessions() -> Session:
+        return Session(us(7), n=Count())
+
+    def after_lookup(p: hr.Pipeline, stream: hr.Stream, versions: hr.Stream) -> Node:
+        keys = dict.fromkeys((stream, versions), "key")
+        met = p.compute("met", Lookup(stream_columns=["x"], table_columns=["y"]), keys=keys)
+        return p.compute("it", sessions(), keys={met: "key"})
+
+    plain, _ = run(sessions, items, **way)
+    found, driver = run(lambda: after_lookup, items, table, types=BOTH, faults=faults, **way)
+    assert rows_of(found) == rows_of(plain)
+    assert late_count(driver) == 0
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_a_version_that_comes_when_the_watermark_is_at_a_record_is_met(is_ordered: bool) -> None:
+    pipeline = hr.Pipeline("exact")
+    streams = [
+        pipeline.inject(
+            name, hr.sources.Iterable([], kind, event_time="at"), watermark=hr.bounded_delay("1h")
+        )
+        for name, kind in (("items", Item), ("table", Other))
+    ]
+    lookup = Lookup(stream_columns=["n"], table_columns=["y"])
+    pipeline.compute("it", lookup, keys=dict.fromkeys(streams, "key"), ordered=is_ordered)
+    with drive(pipeline) as t:
+        t.push("table", Other("a", 5, None, "old"))
+        t.push("items", Item("a", 10))
+        for name in ("items", "table"):
+            t.watermark(name, 10)
+        t.run()
+        assert t.outputs("it.out") == [], "one more of that time may come"
+        t.push("table", Other("a", 10, None, "new"))
+        t.run()
+        assert t.outputs("it.out") == []
+        for name in ("items", "table"):
+            t.watermark(name, 11)
+        t.run()
+        (met,) = t.outputs("it.out", everything=True)
+        assert (met.timestamp_us, met.value.y) == (10, "new")
 
 
 @settings(max_examples=20)
@@ -200,13 +252,13 @@ def test_late_records_of_the_stream_are_counted_and_late_versions_taken_in() -> 
     ("operator", "inputs", "says"),
     [
         (lambda: Join("left"), 2, "would wait for ever"),
-        (lambda: Join("outer", within=1), 2, "is not 'inner'"),  # type: ignore[arg-type]
-        (lambda: Join(within=(5, 1)), 2, "leaves no time for a partner"),
-        (lambda: Join(within=-1), 2, "leaves no time for a partner"),
+        (lambda: Join("outer", within=us(1)), 2, "is not 'inner'"),  # type: ignore[arg-type]
+        (lambda: Join(within=(us(5), us(1))), 2, "leaves no time for a partner"),
+        (lambda: Join(within=us(-1)), 2, "leaves no time for a partner"),
         (lambda: Join(within="soon"), 2, "is not a duration"),
-        (lambda: Join(within=1), 1, "it reads 1 streams, and works on 2"),
-        (lambda: Join(within=1, left=["nothing"]), 2, "has no column 'nothing'"),
-        (lambda: Join(within=1, suffix=""), 2, "would have two columns"),
+        (lambda: Join(within=us(1)), 1, "it reads 1 streams, and works on 2"),
+        (lambda: Join(within=us(1), left=["nothing"]), 2, "has no column 'nothing'"),
+        (lambda: Join(within=us(1), suffix=""), 2, "would have two columns"),
         (lambda: Lookup("outer"), 2, "how is 'left' or 'inner'"),  # type: ignore[arg-type]
         (Lookup, 1, "it reads 1 streams, and works on 2"),
         (lambda: Lookup(table_columns=["nothing"]), 2, "has no column 'nothing'"),
@@ -219,7 +271,7 @@ def test_what_is_asked_wrong_is_refused(operator: Any, inputs: int, says: str) -
 
 
 def test_one_object_can_be_drawn_twice() -> None:
-    operator = Join(within=1)
+    operator = Join(within=us(1))
     assert "y" in draw(operator, Item, Other).values.schema.names
     assert "s_right" in draw(operator, Item, Item).values.schema.names
 

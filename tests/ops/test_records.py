@@ -33,6 +33,7 @@ from tests.ops.support import (
     watermarks,
 )  # fmt: skip
 from tests.ops.test_aggregates import by_key, draw
+from tests.support.durations import us
 
 
 def whole(item: Item) -> Row:
@@ -112,7 +113,7 @@ def test_of_records_with_one_id_the_first_goes_on_until_the_horizon_is_over(
     before = watermarks(items, way["rows"], delay)
     timely = [item for item, watermark in zip(items, before, strict=True) if item.at >= watermark]
     steps, driver = run(
-        lambda: Dedup(id=id_, horizon=horizon), items, delay=delay, faults=faults, **way
+        lambda: Dedup(id=id_, horizon=us(horizon)), items, delay=delay, faults=faults, **way
     )
     seen: dict[Any, int] = {}
     wanted = []
@@ -130,7 +131,7 @@ def test_of_records_with_one_id_the_first_goes_on_until_the_horizon_is_over(
 
 def test_an_id_is_known_until_its_horizon_is_over_and_not_after() -> None:
     items = [Item("a", at, s=id_) for at, id_ in ((0, "x"), (9, "y"), (10, "x"), (11, "x"))]
-    steps, _ = run(lambda: Dedup(id="s", horizon=10), items, delay=1, rows=1)
+    steps, _ = run(lambda: Dedup(id="s", horizon=us(10)), items, delay=1, rows=1)
     assert [row.at for step in steps for row in step] == [0, 9, 11]
 
 
@@ -326,7 +327,7 @@ def test_one_record_comes_out_in_the_types_of_a_list_of_many() -> None:
         (lambda: Reduce(later, columns=["nothing"]), "has no column 'nothing'"),
         (lambda: Dedup(id="nothing", horizon="1s"), "has no column 'nothing'"),
         (lambda: Dedup(id="f", horizon="1s"), "id 'f': double is not a key type"),
-        (lambda: Dedup(id="s", horizon=-1), "is too short"),
+        (lambda: Dedup(id="s", horizon=us(-1)), "is too short"),
         (lambda: TopN(0, by="x"), "n=0 is no number of records"),
         (lambda: TopN(1, by="nothing"), "has no column 'nothing'"),
         (lambda: LastN(1, columns=["nothing"]), "has no column 'nothing'"),

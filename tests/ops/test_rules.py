@@ -32,6 +32,7 @@ from headrace.ops import (
 from headrace.runfiles.sections import deleted
 from headrace.runners.spark.code_shipping import pickled
 from tests.ops.support import ITEMS, KEYS, WAYS, Item, on_time, ordered, rows_of, run
+from tests.support.durations import us
 
 
 def clumsy(operator: type) -> type:
@@ -48,12 +49,12 @@ def clumsy(operator: type) -> type:
 
 ASKED: dict[str, Any] = {"count": Count(), "total": Sum("x"), "low": Min("s")}
 CUT: list[tuple[type, dict[str, Any], int]] = [
-    (Sliding, {"args": (10, 4), **ASKED}, 1),
-    (Sliding, {"args": (60, 1), **ASKED}, 1),
-    (Session, {"args": (9,), "allowed_lateness": 3, **ASKED}, 1),
-    (Dedup, {"id": "s", "horizon": 20}, 1),
+    (Sliding, {"args": (us(10), us(4)), **ASKED}, 1),
+    (Sliding, {"args": (us(60), us(1)), **ASKED}, 1),
+    (Session, {"args": (us(9),), "allowed_lateness": us(3), **ASKED}, 1),
+    (Dedup, {"id": "s", "horizon": us(20)}, 1),
     (Running, {"emit": "record", **ASKED}, 1),
-    (Join, {"how": "full", "within": 12}, 2),
+    (Join, {"how": "full", "within": us(12)}, 2),
     (Lookup, {}, 2),
     (Lookup, {"wait": False}, 2),
 ]
@@ -116,9 +117,9 @@ def test_windows_of_windows_take_an_offset_for_results_come_at_the_end_of_theirs
     items = on_time([("a", number, 0) for number in range(40)])
 
     def draw(p: hr.Pipeline, stream: hr.Stream) -> Any:
-        counts = p.compute("counts", TumblingCount(6), keys={stream: "key"})
+        counts = p.compute("counts", TumblingCount(us(6)), keys={stream: "key"})
         return p.compute(
-            "most", hr.ops.Tumbling(60, offset=1, most=Max("count")), keys={counts: "key"}
+            "most", hr.ops.Tumbling(us(60), offset=us(1), most=Max("count")), keys={counts: "key"}
         )
 
     steps, _ = run(lambda: draw, items, rows=3, workers=2)
@@ -131,7 +132,7 @@ def test_times_before_1970_lie_in_windows_too(
     drawn: list[tuple[str, int]], way: dict[str, Any]
 ) -> None:
     items = [Item(key, at) for key, at in drawn]
-    steps, _ = run(lambda: TumblingCount(7), items, delay=200, **way)
+    steps, _ = run(lambda: TumblingCount(us(7)), items, delay=200, **way)
     held: dict[tuple[str, int], int] = {}
     for item in items:
         place = item.key, item.at // 7 * 7

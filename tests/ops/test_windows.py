@@ -26,6 +26,7 @@ from tests.ops.support import (
     watermarks,
 )  # fmt: skip
 from tests.ops.test_aggregates import draw
+from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline
 
 ASKED: dict[str, Any] = {"count": Count(), "total": Sum("x"), "low": Min("s"), "mean": Mean("x")}
@@ -64,7 +65,7 @@ def test_each_window_is_said_once_with_all_its_records(
     size, every = unit * max(long, apart), unit * apart
 
     def operator() -> Sliding:
-        return Sliding(size, every, offset=offset, allowed_lateness=wait, **ASKED)
+        return Sliding(us(size), us(every), offset=us(offset), allowed_lateness=us(wait), **ASKED)
 
     steps, driver = run(operator, items, faults=faults, **way)
     assert rows_of(steps) == ordered(windows(items, size, every, offset, wait))
@@ -76,7 +77,7 @@ def test_each_window_is_said_once_with_all_its_records(
 def test_tumbling_windows_follow_one_another(
     items: list[Item], way: dict[str, Any], size: int
 ) -> None:
-    steps, _ = run(lambda: Tumbling(size, **ASKED), items, **way)
+    steps, _ = run(lambda: Tumbling(us(size), **ASKED), items, **way)
     assert rows_of(steps) == ordered(windows(items, size, size, 0, 0))
 
 
@@ -97,7 +98,10 @@ def test_a_record_whose_windows_are_over_is_counted_as_late_and_others_are_not(
                 kept.setdefault((item.key, start), []).append(item)
             start -= every
     steps, driver = run(
-        lambda: Sliding(size, every, allowed_lateness=wait, **ASKED), items, delay=5, **way
+        lambda: Sliding(us(size), us(every), allowed_lateness=us(wait), **ASKED),
+        items,
+        delay=5,
+        **way,
     )
     assert late_count(driver) == late
     wanted = [
@@ -109,7 +113,7 @@ def test_a_record_whose_windows_are_over_is_counted_as_late_and_others_are_not(
 
 def test_a_window_is_said_when_the_watermark_reaches_its_end_and_its_state_is_gone() -> None:
     items = [Item("a", 1), Item("a", 9), Item("b", 14), Item("b", 15), Item("b", 40)]
-    steps, _ = run(lambda: TumblingCount(10), items, delay=5, rows=1)
+    steps, _ = run(lambda: TumblingCount(us(10)), items, delay=5, rows=1)
     assert [[(r.key, r.at, r.values) for r in step] for step in steps] == [
         [("a", 10, (0, 10, 2))], [("b", 20, (10, 20, 2))], [("b", 50, (40, 50, 1))],
     ]  # fmt: skip
@@ -121,7 +125,7 @@ def test_panes_that_were_stored_without_marks_are_refused_where_they_would_not_b
     def drawn(panes: int) -> hr.Pipeline:
         pipeline = hr.Pipeline("test")
         items = pipeline.inject("in", hr.sources.Iterable([Item("a", 1)], Item, event_time="at"))
-        node = pipeline.compute("it", Sliding(panes, 1, count=Count()), keys={items: "key"})
+        node = pipeline.compute("it", Sliding(us(panes), us(1), count=Count()), keys={items: "key"})
         pipeline.sink("out", node["out"], Collected().sink("out"))
         return pipeline
 
@@ -153,7 +157,7 @@ def test_a_session_lasts_as_long_as_records_keep_coming(
     items: list[Item], way: dict[str, Any], faults: list[str], gap: int, wait: int
 ) -> None:
     steps, driver = run(
-        lambda: Session(gap, allowed_lateness=wait, **ASKED), items, faults=faults, **way
+        lambda: Session(us(gap), allowed_lateness=us(wait), **ASKED), items, faults=faults, **way
     )
     assert rows_of(steps) == ordered(sessions(items, gap, wait))
     assert late_count(driver) == 0
@@ -187,20 +191,22 @@ def test_a_record_too_late_for_a_session_of_its_own_is_counted(
                 groups.remove(group)
                 begin = min(item.at for item in group)
                 said.append(Row(key, end(group) + wait, (begin, end(group), *answers(group))))
-    steps, driver = run(lambda: Session(gap, allowed_lateness=wait, **ASKED), items, delay=5, **way)
+    steps, driver = run(
+        lambda: Session(us(gap), allowed_lateness=us(wait), **ASKED), items, delay=5, **way
+    )
     assert late_count(driver) == late
     assert rows_of(steps) == ordered(said)
 
 
 def test_a_record_between_two_sessions_joins_them() -> None:
     items = [Item("a", 0), Item("a", 15), Item("a", 8), Item("a", 60)]
-    steps, _ = run(lambda: Session(10, count=Count()), items, rows=1)
+    steps, _ = run(lambda: Session(us(10), count=Count()), items, rows=1)
     assert [r.values for r in rows_of(steps)] == [(0, 25, 3), (60, 70, 1)]
 
 
 def test_late_records_are_in_the_report_of_the_step() -> None:
     items = [*on_time([("a", 1, 0)] * 20), Item("a", 1), Item("a", 2)]
-    _, driver = run(lambda: TumblingCount(10), items, delay=0, rows=4)
+    _, driver = run(lambda: TumblingCount(us(10)), items, delay=0, rows=4)
     assert driver.coordinator.head is not None
     counts = driver.coordinator.head.counts["it"]
     assert (counts.records, counts.late) == (20, 2)
@@ -209,11 +215,11 @@ def test_late_records_are_in_the_report_of_the_step() -> None:
 @pytest.mark.parametrize(
     ("operator", "says"),
     [
-        (lambda: Tumbling(0, count=Count()), "size=0 is too short"),
+        (lambda: Tumbling("0s", count=Count()), "size='0s' is too short"),
         (lambda: Tumbling("1 fortnight", count=Count()), "is not a duration"),
         (lambda: Tumbling("1s", count=Count(), offset=Count()), "offset=.* is not a duration"),
         (lambda: Sliding("1s", "2s", count=Count()), "some records would be in no window"),
-        (lambda: Session("1s", allowed_lateness=-1, count=Count()), "is too short"),
+        (lambda: Session("1s", allowed_lateness=us(-1), count=Count()), "is too short"),
         (lambda: Tumbling("1s", window_start=Count()), "cannot be the name"),
         (lambda: Session("1s", most=Max("nothing")), "has no column 'nothing'"),
     ],
@@ -225,7 +231,7 @@ def test_what_is_asked_wrong_is_refused(operator: Any, says: str) -> None:
 
 def test_a_drawing_can_still_drop_whatever_is_behind_the_watermark() -> None:
     items = [Item("a", 0), Item("a", 8), Item("a", 7), Item("a", 30)]
-    found, driver = run(lambda: TumblingCount(10), items, delay=0, rows=1, late="drop")
+    found, driver = run(lambda: TumblingCount(us(10)), items, delay=0, rows=1, late="drop")
     assert [r.values for r in rows_of(found)] == [(0, 10, 2), (30, 40, 1)]
     assert late_count(driver) == 1
 

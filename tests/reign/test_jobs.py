@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,7 +77,7 @@ def test_a_handover_lets_the_old_job_end_with_a_reason_and_the_new_one_go_on(
         until(lambda: old.head is not None and old.head.step > 5)
         with job(tmp_path, collected, CountBetter(), handover=True) as new:
             until(lambda: new.take_over)
-            assert old.wait(60)
+            assert old.wait("60s")
             assert old.ended is not None
             assert old.ended.startswith("handed over to ")
             assert not old.leads
@@ -118,14 +120,14 @@ def test_who_is_not_answered_in_time_gives_up_and_the_old_job_goes_on(tmp_path: 
         until(lambda: old.head is not None and old.head.step >= 4)
         with (
             pytest.raises(ChangeRefused, match="did not hand over in time"),
-            job(tmp_path, collected, handover=True, handover_timeout=0.2,
+            job(tmp_path, collected, handover=True, handover_timeout="0.2s",
                 lease=hr.Lease(period_s=0.05, patience_s=50)) as new,
         ):  # fmt: skip
             new.wait()
         held[0] = False
         until(lambda: any("hand over" in one.text for one in old.current().answers))
         (answer,) = old.current().answers
-        assert "does not wait for it any more" in answer.why
+        assert "no longer waits for it" in answer.why
         step = old.current().step
         until(lambda: old.current().step > step + 3)
     check_exactly_once(collected, tmp_path)
@@ -161,12 +163,12 @@ def test_a_driver_that_fails_is_followed_at_once_and_one_that_is_fenced_stands_b
         until(lambda: first.leads and first.current().step > 3)
         with (
             pytest.raises(Breaks),
-            job(tmp_path, collected, listeners=[fail], lease=patient) as two,
+            job(tmp_path, collected, listeners=[fail], lease=patient, take_over=True) as two,
         ):
             until(lambda: two.leads)
             until(lambda: not first.leads and roles(tmp_path) == ["leads", "waits"])
             broken.append(True)
-            two.wait(60)
+            two.wait("60s")
         until(lambda: first.leads and first.current().epoch == 3)
         step = first.current().step
         until(lambda: first.current().step > step + 3)
@@ -248,7 +250,7 @@ def test_who_claims_while_steps_are_committed_claims_again_until_it_leads() -> N
     commits()
     rounds = 0
     claims.meanwhile = commits  # type: ignore[attr-defined]
-    assert Leadership(claims, QUICK).run() == "drained"
+    assert Leadership(claims, QUICK, replaces=True).run() == "drained"
     assert rounds == 4
     head = claims.ledger.open()
     assert head is not None
@@ -304,12 +306,15 @@ def test_nobody_waits_for_a_job_that_has_not_begun(tmp_path: Path) -> None:
         job(tmp_path, Collected()).wait()
 
 
-def test_a_plain_job_that_is_fenced_ends_with_that(tmp_path: Path) -> None:
-    collected = Collected()
-    with pytest.raises(Fenced), job(tmp_path, collected) as first:
+def test_a_plain_job_that_is_replaced_ends_and_says_by_whom(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collected, here = Collected(), f"{socket.gethostname()}:{os.getpid()}, which leads since 20"
+    with pytest.raises(Fenced, match=f"led by {here}"), job(tmp_path, collected) as first:
         until(lambda: first.head is not None and first.head.step > 3)
-        with job(tmp_path, collected):
-            first.wait(60)
+        with job(tmp_path, collected, take_over=True):
+            first.wait("60s")
+    assert f"takes over from {here}" in caplog.text
     assert roles(tmp_path) == ["ended"], "one who was fenced leaves nothing behind"
 
 
@@ -370,7 +375,7 @@ def test_a_storage_that_takes_no_beats_ends_nothing(
     monkeypatch.setattr(Heartbeat, "_beat", fails)
     collected = Collected()
     with job(tmp_path, collected) as runs:
-        until(lambda: "could not show others" in caplog.text)
+        until(lambda: runs.head is not None and "could not show others" in caplog.text)
         step = runs.current().step
         until(lambda: runs.current().step > step + 3)
     check_exactly_once(collected, tmp_path)
@@ -466,12 +471,12 @@ def test_a_change_that_was_overtaken_is_refused_and_the_standby_leads_again_as_i
                 lease=QUICK, listeners=[note]) as job:  # fmt: skip
         until(lambda: asked)
         with pytest.raises(ChangeRefused, match="another driver has taken over"):
-            asked[0].wait(60)
+            asked[0].wait("60s")
         until(lambda: job.leads and job.current().epoch == 3)
         until(lambda: job.current().positions["items"] > 99)
         assert set(job.current().counts) == {"count", "silent"}
         change()
-        assert asked[1].wait(60)
+        assert asked[1].wait("60s")
         step = job.current().step
         until(lambda: job.current().step > step + 3)
         head = job.current()

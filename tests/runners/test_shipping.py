@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pytest
 
+from headrace.computation.installed import is_installed
 from headrace.errors import PipelineError
-from headrace.runners.spark.code_shipping import _Pickler, is_installed
+from headrace.runners.spark.code_shipping import _Pickler, dumped, user_modules_by_value
 
 USERS = """
 from typing import Annotated, Generic, TypeVar
@@ -135,6 +137,26 @@ def test_annotations_of_msgspec_arrive(kind: Any, tmp_path: Path) -> None:
     buffer = io.BytesIO()
     _Pickler(buffer).dump(kind)
     assert pickle.loads(buffer.getvalue()) == kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Money:
+    amount: float
+
+
+class Pair(NamedTuple):
+    x: float
+
+
+@pytest.mark.parametrize("kind", [Money, Pair])
+def test_a_class_that_msgspec_has_decoded_can_be_sent(kind: Any) -> None:
+    decoder = msgspec.json.Decoder(kind)
+    text = msgspec.json.encode(kind(1.5))
+    assert decoder.decode(text) == kind(1.5)
+    with user_modules_by_value():
+        sent = dumped(kind)
+    assert pickle.loads(sent)(1.5) == kind(1.5)
+    assert decoder.decode(text) == msgspec.json.decode(text, type=kind) == kind(1.5)
 
 
 def test_packages_of_another_environment_are_installed_and_a_project_is_not(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def test_a_number_of_numpy_is_taken_wherever_a_number_is() -> None:
     pipeline = hr.Pipeline("numbers")
     items = [Numbers("a", np.int64(1), np.int32(4), np.float64(1), [np.float32(2)], np.bool_(0))]
     source = hr.sources.Iterable(items, Numbers, event_time="at")
-    stream = pipeline.inject("in", source, watermark=hr.bounded_delay(np.int64(0)))
+    stream = pipeline.inject("in", source, watermark=hr.bounded_delay("0s"))
     pipeline.compute("it", TakesNumbers(), keys={stream: "who"})
     source.splits(0, 1)
     with drive(pipeline) as harness:

@@ -27,6 +27,7 @@ from tests.simulation.oracle import (
 )
 from tests.simulation.recorder import Effects, Recorder, WrongEffect, differences
 from tests.simulation.storage import ProcessStore
+from tests.support.durations import us
 from tests.support.faults import SimulatedCrash
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def read_state(world: World) -> None:
             pin = world.rng.choice([None, "1s"])
             store = ProcessStore(world.disk)
             step = world.rng.choice([None, *Checkpoints(store).versions()[:2]])
-            with hr.open_state(store, step, pin_for=pin) as checkpoint:
+            with hr.open_state(store, step, pin_for=us(pin)) as checkpoint:
                 compared = check_state(world, checkpoint)
             if compared:
                 world.kernel.saw("state was read" if pin is None else "pinned state was read")

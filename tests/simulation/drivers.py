@@ -20,6 +20,7 @@ from headrace.errors import (
     Fenced,
     SinkTimeout,
     StorageError,
+    StorageInUse,
     TaskTimeout,
     TryAbandoned,
 )
@@ -91,7 +92,7 @@ class Drivers:
         if self._world.disk.fault(options.rival, "a rival takes over"):
             return "leads"
         if self._kernel.chance(options.reign * 20):
-            return self._rng.choice(["stands by", "is handed over to"])
+            return self._rng.choice(["stands by", "is handed over to", "starts plainly"])
         return "waits"
 
     def _live(self, who: str, name: str, how: str) -> None:
@@ -112,6 +113,7 @@ class Drivers:
             raise
         except (
             StorageError, TryAbandoned, ChangeRefused, CodeChanged, TaskTimeout, SinkTimeout,
+            StorageInUse,
         ) as error:  # fmt: skip
             kernel.saw(f"stopped: {type(error).__name__}")
         finally:
@@ -128,7 +130,7 @@ class Drivers:
             return driver.run()
         reign = Leadership(
             driver, LEASE, standby=how == "stands by", handover=how == "is handed over to",
-            within_s=1.0, clock=lambda: self._kernel.now_us / 1e6,
+            within_s=1.0, replaces=how == "leads", clock=lambda: self._kernel.now_us / 1e6,
         )  # fmt: skip
         try:
             return reign.run()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
+from headrace.coordinator.machine import Coordinator
 from headrace.driver.driver import Settings
 from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
@@ -24,6 +25,8 @@ from tests.simulation.recorder import Recorder, WrongEffect, differences
 from tests.simulation.storage import Disk
 from tests.simulation.threads import all_of
 from tests.simulation.world import DISORDER, Outside, Tap
+
+Coordinator.validates = True
 
 #: Faults cease after so many events and faults, or so many events at most; then all must come to rest
 #: within as many more.

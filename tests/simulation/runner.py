@@ -11,7 +11,8 @@ from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner, TryFailed
 from headrace.storage.base import Store
 from headrace.tasks.state_cache import SoftState
-from headrace.tasks.task import TaskResult, Worker
+from headrace.tasks.task import TaskResult
+from headrace.tasks.worker import Worker
 from tests.simulation.kernel import Actor, Kernel
 from tests.simulation.storage import HANGS_US, LONG_US, Disk, ProcessStore
 

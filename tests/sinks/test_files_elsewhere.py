@@ -18,6 +18,7 @@ import pytest
 import headrace as hr
 from headrace.driver.driver import Driver, Settings
 from headrace.errors import PipelineError, SinkConflict, StorageError, UserCodeError
+from headrace.pipeline.sink import Deliverer
 from headrace.runners.inline import InlineRunner
 from headrace.sinks import Files
 from headrace.sinks import files as module
@@ -74,6 +75,22 @@ def test_of_two_that_deliver_other_rows_at_once_one_is_told(location: str) -> No
     assert len(errors) == 1
 
 
+def test_a_place_far_away_belongs_to_one_storage(location: str) -> None:
+    first = Deliverer("1", "s1", "p", "out", pending=frozenset({7}))
+    other = Deliverer("2", "s2", "p", "out", pending=frozenset({7}))
+    for _ in range(2):  # also after a restart
+        sink = Files(location)
+        sink.begin(first)
+        sink.deliver(7, ROWS)
+    with pytest.raises(SinkConflict, match="of pipeline 'p', with storage s1"):
+        Files(location).begin(other)
+    Files(location, format="csv").begin(other)
+    store = open_store(location).uncached
+    store.delete("_headrace/owner-jsonl")
+    with pytest.raises(SinkConflict, match="1 files of another run are there"):
+        Files(location).begin(Deliverer("2", "s2", "p", "out", pending=frozenset({8})))
+
+
 class Echo(hr.Computation):
     out = hr.Output(int)
 
@@ -114,9 +131,11 @@ def test_each_record_is_written_once_though_the_driver_dies_behind_every_file(
     run(Files(location, compression="gzip"))
     store = open_store(location).uncached
     lines = [
-        line for name in store.list("") for line in gzip.decompress(store.read(name)).splitlines()
+        line
+        for name in store.list("step-")
+        for line in gzip.decompress(store.read(name)).splitlines()
     ]
-    assert len(store.list("")) == 3
+    assert len(store.list("step-")) == 3
     assert sorted(lines)[0].startswith(b'{"key":0,')
     assert len(set(lines)) == len(lines) == 6
 

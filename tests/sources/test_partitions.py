@@ -39,6 +39,7 @@ from headrace.sources.partitions import checked_columns, with_partitions
 from headrace.storage import MemoryStore, Store
 from headrace.tasks.source_seen import times_by_partition
 from headrace.testing import drive
+from tests.support.durations import us
 from tests.support.pipelines import Collected
 from tests.support.windows import Windows
 
@@ -244,7 +245,7 @@ def test_no_record_of_an_inbox_is_late_whatever_is_held_back(
             at += size
         producer.finish()
     source = hr.sources.Inbox(inbox, Said, event_time="at", producers=sorted(names.values()))
-    head, closed = run(source, rows=rows, drain=True, skew_limit=skew, idle_after=idle)
+    head, closed = run(source, rows=rows, drain=True, skew_limit=us(skew), idle_after=idle)
     assert head.counts["windows"].late == 0
     assert sorted(closed) == windows_of(parts)
 
@@ -264,7 +265,7 @@ def test_no_line_of_files_of_several_processes_is_late(
             lines = [json.dumps({"who": who, "at": at}) for at in ats]
             (folder / "log.jsonl").write_text("\n".join(lines) + "\n")
         source = hr.sources.Files(f"{name}/*/*.jsonl", type=Said, event_time="at", partition=by)
-        head, closed = run(source, rows=rows, drain=True, skew_limit=skew)
+        head, closed = run(source, rows=rows, drain=True, skew_limit=us(skew))
     assert head.counts["windows"].late == 0
     assert sorted(closed) == windows_of(parts)
 

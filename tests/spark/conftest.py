@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.runners.spark.runner import SESSION_SETTINGS
+from headrace.session.settings import SESSION_SETTINGS
 from tests.support.cluster import cluster_settings, standalone_cluster
 
 

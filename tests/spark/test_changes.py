@@ -92,7 +92,7 @@ def run_and_change(spark: Any, folder: Path, store: LocalStore) -> tuple[Collect
 
     pipeline = begin(items(60), collected, visits=write(folder, "v1").Visits())
     run(pipeline, store, {30: better}, runner=Watched(spark.sparkContext))
-    step = changes[0].wait(0)
+    step = changes[0].wait("0s")
     assert step is not None
     assert changes[0].paused_s is not None
     return collected, step, pids
@@ -216,13 +216,13 @@ def test_a_running_job_is_changed_through_the_api_and_the_command_line(
         drawing = job.pipeline.copy()
         drawing.replace("visits", write(folder, "v2").Visits())
         change = job.change(drawing)
-        step = change.wait(300)
+        step = change.wait("300s")
         assert step is not None
         while values(collected, "visits")[-1][0] < step + 5:
             assert job.running
             time.sleep(0.01)
         stopped = headrace(tmp_path, "stop", "--wait", "300")
-        assert job.wait(300)
+        assert job.wait("300s")
     assert removed.exit_code == stopped.exit_code == 0, removed.output + stopped.output
     print(f"paused for {change.paused_s * 1e3:.0f} ms")
     assert versions(collected, step) == ({"v1"}, {"v2"})

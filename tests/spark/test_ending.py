@@ -77,7 +77,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session whose Python processes are warm, so that no first step is taken for one that hangs."""
     found = session("local[2]")
     with job(found, Echo(), tmp_path_factory.mktemp("warm")) as runs:
-        assert runs.drain(300)
+        assert runs.drain("300s")
     yield found
     found.stop()
 
@@ -105,11 +105,11 @@ def test_a_task_that_takes_too_long_ends_the_pipeline_with_its_place(
         pytest.raises(TaskTimeout) as raised,
         job(spark, hangs, tmp_path, task_timeout="10s", settings={"exchange": exchange}) as runs,
     ):
-        runs.drain(120)
+        runs.drain("120s")
     assert raised.value.place == "computation 'slow', key 'n3', step 3"
     assert committed(tmp_path) == 2
     with job(spark, Echo(), tmp_path) as runs:
-        assert runs.drain(120), "the next start goes on"
+        assert runs.drain("120s"), "the next start goes on"
     assert committed(tmp_path) >= 5
 
 
@@ -122,7 +122,7 @@ def test_a_task_that_does_not_end_by_itself_is_killed_with_its_process(
         pytest.raises(TaskTimeout) as raised,
         job(spark, Hangs(str(mark), deaf=True), tmp_path, task_timeout="10s") as runs,
     ):
-        runs.drain(120)
+        runs.drain("120s")
     assert raised.value.place == "computation 'slow', key 'n3', step 3"
     until(lambda: is_gone(int(mark.read_text())), 120)
     assert committed(tmp_path) == 2
@@ -138,15 +138,15 @@ def test_a_running_task_is_cancelled_from_this_process_and_from_another_one(
         with job(spark, Hangs(str(mark), deaf=False), folder) as runs:
             until(mark.exists, 120)
             if how == "here":
-                assert runs.cancel(60)
+                assert runs.cancel("60s")
             else:
                 said = CliRunner().invoke(
                     main, ["stop", "--now", "--storage", str(folder / "storage"), "--wait", "60"]
                 )
                 assert said.exit_code == 0, said.output
                 assert "cancelled at computation 'slow', key 'n3', step 3" in said.output
-                assert runs.wait(60)
+                assert runs.wait("60s")
             assert runs.ended == "cancelled at computation 'slow', key 'n3', step 3"
         assert committed(folder) == 2
     with job(spark, Echo(), folder) as runs:
-        assert runs.drain(120), "what was asked is over once it is cancelled"
+        assert runs.drain("120s"), "what was asked is over once it is cancelled"

@@ -14,6 +14,7 @@ from headrace.ledger.migrations import Goal
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore, MemoryStore
 from tests.change.worlds import begin, flat, items, run
+from tests.support.durations import us
 from tests.support.pipelines import Collected
 
 pytestmark = pytest.mark.spark
@@ -24,9 +25,9 @@ TTL = 120
 class Recent(hr.Computation):
     """Says what a page has had in the last 120 microseconds."""
 
-    count = hr.ValueState(int, default=0, ttl=50)
-    seen = hr.ListState(int, ttl=TTL)
-    by = hr.MapState(int, int, ttl=TTL)
+    count = hr.ValueState(int, default=0, ttl=us(50))
+    seen = hr.ListState(int, ttl=us(TTL))
+    by = hr.MapState(int, int, ttl=us(TTL))
     out = hr.Output(str)
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:

@@ -18,6 +18,7 @@ from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from headrace.storage.soft import SOFT
 from tests.spark.conftest import session
+from tests.support.durations import us
 
 pytestmark = pytest.mark.spark
 
@@ -81,7 +82,7 @@ def test_lost_processes_and_hosts_between_checkpoints_leave_no_trace(
 
     pipeline = hr.Pipeline("light")
     stream = pipeline.inject(
-        "rows", hr.sources.Iterable(rows, Row, event_time="at"), watermark=hr.bounded_delay(0)
+        "rows", hr.sources.Iterable(rows, Row, event_time="at"), watermark=hr.bounded_delay(us(0))
     )
     tally = pipeline.compute("tally", Tally(str(tmp_path / "marks")), keys={stream: "key"})
     pipeline.sink("out", tally["out"], hr.sinks.Calls(take, idempotent=True))

@@ -23,11 +23,12 @@ from headrace.runners.spark import task_entry
 from headrace.runners.spark.runner import SparkRunner
 from headrace.runners.spark.spool import HostSpool
 from headrace.storage import LocalStore, MemoryStore
-from headrace.tasks import task
+from headrace.tasks import apply_task
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.oracle.timelines import outcome
 from tests.step import test_timelines as timelines
 from tests.step.test_user_code import ITEMS, Fussy, Item
+from tests.support.durations import us
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.specs import specs
 
@@ -124,7 +125,7 @@ def test_inline_and_spark_agree_on_what_comes_twice(
     from tests.step.test_record_ids import Hit, drawn
 
     hits = [Hit(i * 7 % 90, None, i % 7, i % 3, i) for i in range(300)]
-    options: dict[str, Any] = {"ids": "part", "horizon": 120}
+    options: dict[str, Any] = {"ids": "part", "horizon": us(120)}
     inline, spark, how = Collected(), Collected(), {"rows": 25, "retain_steps": 1_000}
     one = run_inline(drawn(hits, inline, **options), **how)
     other = run_inline(
@@ -297,7 +298,7 @@ def test_structs_of_the_main_program_are_sent_by_value(local_spark: Any, tmp_pat
     script.write_text(
         "import msgspec, sys, io\n"
         "from typing import ClassVar\n"
-        "from headrace.runners.spark.code_shipping import _Pickler, _user_modules_by_value\n"
+        "from headrace.runners.spark.code_shipping import _Pickler, user_modules_by_value\n"
         "class Base(msgspec.Struct):\n    a: int\n"
         "class Made(Base, frozen=True, tag='m'):\n"
         "    b: list[int] = msgspec.field(default_factory=list)\n"
@@ -307,7 +308,7 @@ def test_structs_of_the_main_program_are_sent_by_value(local_spark: Any, tmp_pat
         "class Keyed(msgspec.Struct, kw_only=True):\n    a: int = 1\n    b: int\n"
         "buffer = io.BytesIO()\n"
         "made = (Made(2, [1]), Keyed(b=5))\n"
-        "with _user_modules_by_value(): _Pickler(buffer).dump(made)\n"
+        "with user_modules_by_value(): _Pickler(buffer).dump(made)\n"
         "sys.stdout.buffer.write(buffer.getvalue())\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)
@@ -376,6 +377,6 @@ def test_a_parcel_of_another_try_costs_this_one_and_nothing_else() -> None:
     """Spark may give again what it was told to forget; see ``shuffle_cleaner``."""
     plan = SimpleNamespace(epoch=1, step=7, try_=1, readers=1)
     parcels = [Parcel(ParcelHeader(0, 0, "a", epoch=1, step=7, try_=try_)) for try_ in (1, 0)]
-    task._check_complete(plan, 1, parcels[:1])  # type: ignore[arg-type]
+    apply_task._check_complete(plan, 1, parcels[:1])  # type: ignore[arg-type]
     with pytest.raises(ParcelLost, match="another try"):
-        task._check_complete(plan, 1, parcels[1:])  # type: ignore[arg-type]
+        apply_task._check_complete(plan, 1, parcels[1:])  # type: ignore[arg-type]

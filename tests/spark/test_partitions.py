@@ -18,6 +18,7 @@ from headrace.runners.spark.runner import SparkRunner
 from headrace.sources.inbox import Producer
 from headrace.storage import LocalStore
 from tests.sources.test_partitions import Acts, Said, Several, Windows, passes, says
+from tests.support.durations import us
 from tests.support.pipelines import Collected
 
 pytestmark = pytest.mark.spark
@@ -99,7 +100,7 @@ def test_expectation_idleness_and_skew_hold_on_spark_what_they_hold_inline(
 ) -> None:
     inbox = LocalStore(tmp_path / "inbox")
     source = hr.sources.Inbox(tmp_path / "inbox", Said, event_time="at")
-    rules: dict[str, Any] = {"expect": ("a", "b"), "idle_after": "10s", "skew_limit": 100}
+    rules: dict[str, Any] = {"expect": ("a", "b"), "idle_after": "10s", "skew_limit": us(100)}
     ahead = Producer(inbox, "a", type=Said, event_time="at")
     for at in range(0, 1_000, 50):
         ahead.append([Said("a", at)])

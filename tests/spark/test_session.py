@@ -13,7 +13,8 @@ import pytest
 
 from headrace.errors import SessionUnsuitable
 from headrace.runners.spark.crews import Crews
-from headrace.runners.spark.runner import SESSION_SETTINGS, SparkRunner, check_settings
+from headrace.runners.spark.runner import SparkRunner
+from headrace.session.settings import SESSION_SETTINGS, check_settings
 from headrace.storage import LocalStore
 from tests.spark.test_local import DEEP
 from tests.support.pipelines import Collected, draw

@@ -20,6 +20,7 @@ import headrace as hr
 from headrace.driver.driver import Driver
 from headrace.errors import PipelineError, UserCodeError
 from headrace.storage import MemoryStore
+from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline, run_until_read
 
 
@@ -185,7 +186,7 @@ def test_tables_keep_keys_apart_also_when_their_hashes_are_the_same(
 class Recent(hr.ColumnarComputation):
     """Says which records have an id that was not seen in the last 10 microseconds."""
 
-    seen = hr.TableState({"dummy": bool}, ttl=10)
+    seen = hr.TableState({"dummy": bool}, ttl=us(10))
     out = hr.Output(int)
 
     def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
@@ -514,7 +515,7 @@ def test_a_time_to_live_beyond_the_end_of_time_lasts() -> None:
         ctx.produce("out", batch.keys, rows["n"])
         rows.upsert(n=rows["n"] + 1)
 
-    computation = handler(process, t=hr.TableState({"n": int}, ttl=2**63 - 1))
+    computation = handler(process, t=hr.TableState({"n": int}, ttl=us(2**63 - 1)))
     found, _ = run(computation, [Item("a", 0, at) for at in (1, 2, 3)], rows=1)
     assert [n for ((_, _, n),) in found["out"]] == [0, 1, 2]
 

@@ -377,14 +377,16 @@ def test_a_sink_of_files_is_exactly_once_even_if_it_is_weak(tmp_path: Path) -> N
     pipeline.sink("out", node, hr.sinks.Files(tmp_path))
     with pytest.raises(SystemExit):
         run(pipeline, dying, rows=3, inline=True)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.glob("step-*"))) == 2
     store = MemoryStore()
     for name in dying.list(""):
         store.write(name, dying.read(name))
     pipeline, node = pipeline_of(weak=True)
     pipeline.sink("out", node, hr.sinks.Files(tmp_path))
     run(pipeline, store, rows=2, inline=True)
-    lines = [line for path in sorted(tmp_path.iterdir()) for line in path.read_text().splitlines()]
+    lines = [
+        line for path in sorted(tmp_path.glob("step-*")) for line in path.read_text().splitlines()
+    ]
     values = sorted(msgspec.json.decode(line)["value"] for line in lines)
     assert values == list(range(COUNT))
 

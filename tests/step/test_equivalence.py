@@ -22,6 +22,7 @@ from headrace.runners.base import Runner, TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage.memory import MemoryStore
 from tests.oracle.model import Model, Spec
+from tests.support.durations import us
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.script import Round, Said, Script
 from tests.support.specs import WAYS, specs
@@ -158,7 +159,7 @@ def test_a_keys_records_are_applied_by_partition_and_position_in_whatever_order_
         for first in (0, 100)
     ]
     pipeline, collected = hr.Pipeline("arrival"), Collected()
-    stream = pipeline.inject("in", Script(rounds), watermark=hr.bounded_delay(1_000))
+    stream = pipeline.inject("in", Script(rounds), watermark=hr.bounded_delay(us(1_000)))
     node = pipeline.compute("follows", Follows(), keys={stream: "key"})
     pipeline.sink("out", node, collected.sink("out"))
     run_inline(pipeline, rows=1_000, workers=4, seed=seed, exchange=exchange)

@@ -23,6 +23,7 @@ from headrace.keyspace.hashing import canonical_key
 from headrace.storage.memory import MemoryStore
 from headrace.testing import drive
 from tests.oracle.model import Model, Spec
+from tests.support.durations import us
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.specs import WAYS, specs
 
@@ -178,7 +179,7 @@ def test_ids_posts_and_order_are_kept_by_key_in_any_group(
         pipeline = hr.Pipeline("kept", groups=groups)
         hits = pipeline.inject(
             "hits", hr.sources.Iterable([Hit(*of) for of in drawn], Hit, event_time="at"),
-            watermark=hr.bounded_delay(30), ids="id", horizon=100,
+            watermark=hr.bounded_delay(us(30)), ids="id", horizon=us(100),
         )  # fmt: skip
         last = groups[-1] if groups else None
         for name, what in (("ordered", InOrder()), ("posting", Posting())):

@@ -14,6 +14,7 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.ledger.ledger import Ledger
 from headrace.state.buffer import RecordBuffer
 from headrace.storage import MemoryStore
+from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline, run_until_read
 
 
@@ -28,7 +29,7 @@ def drawn(
 ) -> tuple[hr.Pipeline, Collected]:
     pipeline, collected = hr.Pipeline("test"), Collected()
     source = hr.sources.Iterable(items, Item, event_time="at")
-    stream = pipeline.inject("items", source, watermark=hr.bounded_delay(delay))
+    stream = pipeline.inject("items", source, watermark=hr.bounded_delay(us(delay)))
     node = pipeline.compute("it", computation, keys={stream: "key"}, **compute)
     for name in node.outputs:
         pipeline.sink(name, node[name], collected.sink(name))

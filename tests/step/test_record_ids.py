@@ -27,6 +27,7 @@ from headrace.state.ids.bloom import Generations
 from headrace.state.ids.ids import IdState
 from headrace.storage import LocalStore, MemoryStore
 from tests.step.test_equivalence import FAULTS, Crashing, digests
+from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline, run_until_read
 from tests.support.specs import WAYS
 
@@ -109,7 +110,7 @@ class Oracle:
 
 PROCESS: dict[str, Any] = {"late": "process"}
 HOW = st.sampled_from(
-    [PROCESS, {"late": "drop"}, {"late": "side"}, {"ordered": True}, {"allowed_lateness": 5}]
+    [PROCESS, {"late": "drop"}, {"late": "side"}, {"ordered": True}, {"allowed_lateness": us(5)}]
 )
 
 
@@ -128,7 +129,7 @@ def drawn(
     pipeline = hr.Pipeline("traffic")
     stream = pipeline.inject(
         "hits", Cut(hits, Hit, event_time="time"),
-        watermark=hr.bounded_delay(bound), **options,
+        watermark=hr.bounded_delay(us(bound)), **options,
     )  # fmt: skip
     for key in ("page", "user"):
         node = pipeline.compute(f"by_{key}", Seen(), keys={stream: key}, **how)
@@ -205,7 +206,7 @@ def test_of_each_id_one_record_goes_on_and_all_readers_agree_which(
     hits: list[Hit], ids: Any, rows: int, horizon: int, bound: int, way: dict[str, Any]
 ) -> None:
     collected, oracle = Collected(), Oracle(ids, horizon, bound)
-    pipeline = drawn(hits, collected, bound=bound, ids=ids, horizon=horizon)
+    pipeline = drawn(hits, collected, bound=bound, ids=ids, horizon=us(horizon))
     driver = run_inline(pipeline, rows=rows, **way)
     check(hits, rows, collected, oracle)
     assert driver.coordinator.head is not None
@@ -225,7 +226,7 @@ def test_no_record_goes_on_twice_whatever_crashes_and_moves(
         way = dict(ways[starts % len(ways)])
         starts += 1
         runner = Crashing(InlineRunner(way.pop("seed"), way.pop("processes")), faults)
-        pipeline = drawn(hits, collected, ids=ids, horizon=horizon)
+        pipeline = drawn(hits, collected, ids=ids, horizon=us(horizon))
         try:
             run_inline(pipeline, store=store, rows=rows, runner=runner, **way)
             break
@@ -243,8 +244,8 @@ def test_where_nothing_comes_twice_a_check_changes_nothing_but_its_own_counts(
     found = []
     for options in (
         {},
-        {"ids": "part", "horizon": 10_000},
-        {"ids": ("part", "page"), "horizon": 99},
+        {"ids": "part", "horizon": us(10_000)},
+        {"ids": ("part", "page"), "horizon": us(99)},
     ):
         collected = Collected()
         pipeline = drawn(unique, collected, bound=bound, how=how, **options)
@@ -269,7 +270,7 @@ def test_ids_that_share_a_hash_remain_different_ids(monkeypatch: pytest.MonkeyPa
     hits = [Hit(None, f"id{i % 90}", i % 7, 0, i) for i in range(400)]
     for workers, rows, cached in ((1, 400, 1 << 30), (3, 20, 1 << 30), (3, 20, 512)):
         collected = Collected()
-        pipeline = drawn(hits, collected, ids="name", horizon=10_000)
+        pipeline = drawn(hits, collected, ids="name", horizon=us(10_000))
         run_inline(pipeline, workers=workers, rows=rows, bins=16, exchange="shuffle", processes=2,
                    slices=16, base_every=2, cached_bytes=cached)  # fmt: skip
         first = [row for step in collected.rows()["page"] for row in step]
@@ -300,7 +301,7 @@ LITTLE = {"rows": 100, "bins": 256, "cached_bytes": 20_000, "slice_every": 10_00
 
 
 def test_new_ids_do_not_read_the_bins_that_were_let_go(bins_read: list[int]) -> None:
-    pipeline = drawn(remembered(4_000), Collected(), ids="part", horizon=10**6)
+    pipeline = drawn(remembered(4_000), Collected(), ids="part", horizon=us(10**6))
     run_inline(pipeline, **LITTLE)
     assert sum(bins_read) <= 4  # the filter's mistakes; without it there are thousands
 
@@ -309,7 +310,7 @@ def test_without_the_filter_each_step_reads_them(
     bins_read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Generations, "test", lambda self, hashes: np.ones(len(hashes), bool))
-    pipeline = drawn(remembered(4_000), Collected(), ids="part", horizon=10**6)
+    pipeline = drawn(remembered(4_000), Collected(), ids="part", horizon=us(10**6))
     run_inline(pipeline, **LITTLE)
     assert sum(bins_read) > 1_000
 
@@ -317,7 +318,9 @@ def test_without_the_filter_each_step_reads_them(
 def test_an_id_that_was_let_go_is_found_in_its_bin_alone(bins_read: list[int]) -> None:
     hits = remembered(4_000)
     again = [msgspec.structs.replace(hit, time=4_000) for hit in hits[:2]]
-    driver = run_inline(drawn([*hits, *again], Collected(), ids="part", horizon=10**6), **LITTLE)
+    driver = run_inline(
+        drawn([*hits, *again], Collected(), ids="part", horizon=us(10**6)), **LITTLE
+    )
     assert driver.coordinator.head is not None
     assert driver.coordinator.head.counts["hits.ids"].duplicates == 2
     assert 2 <= sum(bins_read) <= 6
@@ -325,7 +328,7 @@ def test_an_id_that_was_let_go_is_found_in_its_bin_alone(bins_read: list[int]) -
 
 def test_ids_are_written_no_more_once_they_are_forgotten() -> None:
     store = MemoryStore()
-    pipeline = drawn(remembered(3_000), Collected(), bound=0, ids="part", horizon=200)
+    pipeline = drawn(remembered(3_000), Collected(), bound=0, ids="part", horizon=us(200))
     driver = run_inline(pipeline, store=store, rows=100, slices=2, workers=1)
     head = driver.coordinator.head
     assert head is not None
@@ -354,7 +357,7 @@ def test_an_id_that_is_seen_anew_replaces_the_forgotten_one_in_storage(between: 
     hits = [Hit(0 if t in (0, 200, 201) else t, None, 0, 0, t) for t in times]
     store, collected = MemoryStore(), Collected()
     how: dict[str, Any] = {"rows": 1, "workers": 1, "slices": 2, "cached_bytes": 0}
-    options: dict[str, Any] = {"bound": 0, "ids": "part", "horizon": 10}
+    options: dict[str, Any] = {"bound": 0, "ids": "part", "horizon": us(10)}
     run_until_read(drawn(hits, collected, **options), store, len(hits) - 1, **how)
     run_inline(drawn(hits, collected, **options), store=store, **how)
     check(hits, 1, collected, Oracle("part", 10, 0))
@@ -363,7 +366,7 @@ def test_an_id_that_is_seen_anew_replaces_the_forgotten_one_in_storage(between: 
 def test_a_process_that_missed_steps_learns_of_their_ids_though_their_bins_are_not_loaded() -> None:
     hits = [Hit(i // 2, None, 0, 0, i) for i in range(60)]
     collected = Collected()
-    pipeline = drawn(hits, collected, ids="part", horizon=1_000)
+    pipeline = drawn(hits, collected, ids="part", horizon=us(1_000))
     run_inline(pipeline, rows=1, processes=2, seed=1, cached_bytes=0)
     check(hits, 1, collected, Oracle("part", 1_000, 10))
 
@@ -373,7 +376,7 @@ def test_what_is_learnt_of_a_bin_that_was_never_loaded_is_not_taken_for_all_of_i
     ids = [*range(40), *(id_ for pair in zip(fresh, again, strict=True) for id_ in pair)]
     hits = [Hit(id_, None, 0, 0, time) for time, id_ in enumerate(ids)]
     store, collected = MemoryStore(), Collected()
-    options: dict[str, Any] = {"ids": "part", "horizon": 1_000}
+    options: dict[str, Any] = {"ids": "part", "horizon": us(1_000)}
     run_until_read(drawn(hits, collected, **options), store, 40, rows=1, workers=1)
     run_inline(drawn(hits, collected, **options), store=store, rows=1, workers=1, bins=16,
                processes=3, cached_bytes=0)  # fmt: skip
@@ -391,7 +394,7 @@ def test_a_null_key_behind_a_check_is_told_with_its_place_in_the_input() -> None
 
 def test_status_tells_what_was_dropped(tmp_path: Path) -> None:
     hits = [Hit(i, None, 0, 0, time) for i, time in ((1, 500), (1, 501), (2, 502), (3, 0))]
-    pipeline = drawn(hits, Collected(), bound=0, ids="part", horizon=100)
+    pipeline = drawn(hits, Collected(), bound=0, ids="part", horizon=us(100))
     run_inline(pipeline, store=LocalStore(tmp_path), rows=1)
     found = CliRunner().invoke(main, ["status", "--storage", str(tmp_path)])
     assert "ids of hits: 2 records went on, 1 duplicates, 1 expired" in found.stdout
@@ -408,7 +411,7 @@ class Odd(msgspec.Struct):
         ({"ids": "nothing"}, "has no column 'nothing'"),
         ({"ids": ()}, "names no column"),
         ({"ids": "share"}, "double is not a key type"),
-        ({"ids": "time", "horizon": -1}, "is negative"),
+        ({"ids": "time", "horizon": "-1us"}, "is negative"),
     ],
 )
 def test_ids_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
@@ -422,6 +425,6 @@ def test_an_injector_that_nobody_reads_but_its_check_is_told() -> None:
     for name in ("odds", "hits"):
         source = hr.sources.Iterable([], Odd, event_time="time")
         stream = pipeline.inject(name, source, ids="time")
-    pipeline.compute("it", hr.ops.Dedup(horizon=1), keys={stream: "time"})
+    pipeline.compute("it", hr.ops.Dedup(horizon=us(1)), keys={stream: "time"})
     with pytest.raises(PipelineError, match="no computation reads injector 'odds'"):
         run_inline(pipeline)

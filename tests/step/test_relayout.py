@@ -24,6 +24,7 @@ from headrace.storage import MemoryStore
 from headrace.tasks.committed_files import CommittedFiles
 from headrace.tasks.state_cache import SoftState, WorkerState
 from tests.step.test_equivalence import Crashing, digests
+from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline
 from tests.support.relaid import Change, Relaid, the_ledger_knows
 
@@ -114,7 +115,7 @@ def drawn(hits: list[Hit], collected: Collected) -> hr.Pipeline:
     pipeline = hr.Pipeline("relaid")
     source = hr.sources.Iterable(hits, Hit, event_time="at")
     stream = pipeline.inject(
-        "hits", source, watermark=hr.bounded_delay(40), ids="name", horizon="200us"
+        "hits", source, watermark=hr.bounded_delay(us(40)), ids="name", horizon="200us"
     )
     kinds: list[tuple[str, Any, dict[str, Any]]] = [
         ("cells", Cells(), {}), ("tables", Tables(), {}), ("ordered", InOrder(), {"ordered": True}),

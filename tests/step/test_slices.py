@@ -141,6 +141,7 @@ class WithoutMap(hr.Computation):
 
     last = hr.ValueState(int, default=0)
     seen = hr.ListState(int)
+    by = hr.Removed()
     tick = hr.Timer(hr.EVENT_TIME)
     out = hr.Output(int)
 
@@ -155,6 +156,7 @@ class WithoutSub(hr.ColumnarComputation):
     """``Tables`` after one of its tables was taken out of the code."""
 
     totals = hr.TableState({"total": int})
+    by = hr.Removed()
     tick = hr.Timer(hr.EVENT_TIME)
     out = hr.Output(int)
 

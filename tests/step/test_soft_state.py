@@ -19,7 +19,7 @@ from headrace.runners.base import TryFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
 from headrace.tasks.state_cache import SoftState
-from headrace.tasks.task import Worker
+from headrace.tasks.worker import Worker
 from tests.support.pipelines import Collected, run_inline, run_until_read
 
 

@@ -17,7 +17,8 @@ from headrace.errors import PipelineError, UserCodeError
 from headrace.ledger.ledger import Ledger
 from headrace.runfiles.format import RunReader
 from headrace.storage import MemoryStore
-from headrace.tasks.task import OUTPUT
+from headrace.tasks.writing import OUTPUT
+from tests.support.durations import us
 from tests.support.pipelines import Collected, Elsewhere, run_inline
 
 
@@ -38,7 +39,7 @@ class Echo(hr.Computation):
 def drawn(items: list[Item], bound: int = 0) -> tuple[hr.Pipeline, hr.Stream]:
     pipeline = hr.Pipeline("streams")
     source = hr.sources.Iterable(items, Item, event_time="at")
-    return pipeline, pipeline.inject("items", source, watermark=hr.bounded_delay(bound))
+    return pipeline, pipeline.inject("items", source, watermark=hr.bounded_delay(us(bound)))
 
 
 def test_a_retained_stream_is_kept_as_files_that_the_manifests_name() -> None:
@@ -191,7 +192,9 @@ def test_a_wall_timer_after_the_end_of_input_reaches_the_sinks_and_its_event_tim
     run_inline(pipeline, store=store, clock=clock)
     clock.now += 1_000
     run_inline(pipeline, store=store, clock=clock)
-    lines = [line for path in sorted(tmp_path.iterdir()) for line in path.read_text().splitlines()]
+    lines = [
+        line for path in sorted(tmp_path.glob("step-*")) for line in path.read_text().splitlines()
+    ]
     assert [json.loads(line)["value"] for line in lines] == ["ring True", "event True"]
     times = [json.loads(line)["timestamp"] for line in lines]
     assert times == ["1970-01-01T00:00:00.000010Z", "1970-01-01T00:00:00.000005Z"]

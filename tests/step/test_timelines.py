@@ -15,6 +15,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.oracle.timelines import act, in_order, outcome, raises
 from tests.step.test_equivalence import FAULTS, Crashing, digests
+from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline
 from tests.support.specs import WAYS
 
@@ -140,7 +141,7 @@ def drawn(case: Case, collected: Collected) -> hr.Pipeline:
     keys: dict[Any, Any] = {}
     for name, records in zip("ab", case.inputs, strict=False):
         source = hr.sources.Iterable([Item(*r) for r in records], Item, event_time="at")
-        keys[pipeline.inject(name, source, watermark=hr.bounded_delay(case.bound))] = "key"
+        keys[pipeline.inject(name, source, watermark=hr.bounded_delay(us(case.bound)))] = "key"
     kind = LivelyInBulk if case.columnar else Lively
     node = pipeline.compute("it", kind(), keys=keys, ordered=case.ordered, on_error="skip")
     pipeline.sink("it", node, collected.sink("it"))
@@ -263,7 +264,7 @@ def test_in_order_per_record_and_columnar_code_agree_over_inputs_and_cuts(
         keys: dict[Any, Any] = {}
         for name, records in zip("ab", case.inputs, strict=False):
             source = hr.sources.Iterable([Item(*r) for r in records], Item, event_time="at")
-            keys[pipeline.inject(name, source, watermark=hr.bounded_delay(case.bound))] = "key"
+            keys[pipeline.inject(name, source, watermark=hr.bounded_delay(us(case.bound)))] = "key"
         pipeline.sink(
             "it", pipeline.compute("it", kind(), keys=keys, ordered=True), collected.sink("it")
         )

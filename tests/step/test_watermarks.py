@@ -19,6 +19,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from headrace.testing import drive
 from tests.step.test_soft_state import Item
+from tests.support.durations import us
 from tests.support.pipelines import Collected
 from tests.support.script import HandClock, Round, Said, Script
 from tests.support.windows import Windows
@@ -262,7 +263,7 @@ def test_who_goes_by_the_percentile_watermark_is_earlier_and_misses_few() -> Non
         early = pipeline.compute("early", Windows(), keys={stream: "key"}, watermark="percentile")
         return {"sure": sure, "early": early}
 
-    run = Run(mostly_in_order(), draw, watermark=hr.bounded_delay(2_100), percentile=0.95)
+    run = Run(mostly_in_order(), draw, watermark=hr.bounded_delay(us(2_100)), percentile=0.95)
     counts = run.heads[-1].counts
     assert counts["sure"].late == 0
     assert counts["early"].late == 10, "each of those that came behind counts as late"
@@ -282,7 +283,7 @@ def test_a_computation_that_waits_for_all_holds_the_percentile_watermark_by_its_
         return {"below": below}
 
     rounds = [Round({"": says(n * 10)}) for n in range(300, 600)]
-    run = Run(rounds, draw, watermark=hr.bounded_delay(2_100), percentile=0.95)
+    run = Run(rounds, draw, watermark=hr.bounded_delay(us(2_100)), percentile=0.95)
     assert run.heads[-1].frontiers_of("in").delays.quantile_us(0.95) == 0
     assert run.heads[-1].counts["below"].late == 0
     assert len(run.outputs("below")) == run.heads[-1].counts["sure"].produced
@@ -368,7 +369,7 @@ def test_late_records_go_to_the_side_stream(kind: Any, workers: int) -> None:
 def test_allowed_lateness_shifts_what_is_late(ats: list[int], allowed: int) -> None:
     def draw(pipeline: hr.Pipeline, stream: hr.Stream) -> dict[str, Any]:
         node = pipeline.compute(
-            "echo", Echo(), keys={stream: "key"}, late="side", allowed_lateness=allowed
+            "echo", Echo(), keys={stream: "key"}, late="side", allowed_lateness=us(allowed)
         )
         return {"out": node["out"], "late": node["late"]}
 
@@ -391,7 +392,7 @@ def test_late_records_that_are_worked_on_are_counted(kind: Any, ordered: bool) -
             keys={stream: "key"},
             late="process",
             ordered=ordered,
-            allowed_lateness=2,
+            allowed_lateness=us(2),
         )
         return {"out": node}
 
@@ -409,7 +410,7 @@ def test_late_records_that_are_worked_on_are_counted(kind: Any, ordered: bool) -
 @pytest.mark.parametrize(
     ("operator", "late"),
     [
-        (lambda: hr.ops.Tumbling(10, n=hr.ops.Count()), 1),
+        (lambda: hr.ops.Tumbling(us(10), n=hr.ops.Count()), 1),
         (lambda: hr.ops.Map(lambda batch: batch["at"], int), 0),
         (lambda: hr.ops.LastN(1), 2),
     ],
@@ -457,7 +458,7 @@ def test_what_is_not_further_behind_than_the_rule_allows_is_late_in_no_cut_into_
     def outputs(rows: int) -> list[Any]:
         pipeline, collected = hr.Pipeline("cut"), Collected()
         source = hr.sources.Iterable(ats, int, event_time=lambda at: at)
-        stream = pipeline.inject("in", source, watermark=hr.bounded_delay(7))
+        stream = pipeline.inject("in", source, watermark=hr.bounded_delay(us(7)))
         node = pipeline.compute("windows", Windows(), keys={stream: "value"})
         pipeline.sink("out", node, collected.sink("out"))
         driver = Driver(
@@ -545,14 +546,14 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
     [
         ({"watermark": "10s"}, {}, "no way to seed a watermark"),
         ({"watermark": hr.bounded_delay}, {}, "hr.bounded_delay"),
-        ({"expect": "eu"}, {}, "names no partitions"),
+        ({"expect": "eu"}, {}, "is one text, and no list of names"),
         ({"expect": (1, 2)}, {}, "names no partitions"),
         ({"percentile": "0.9"}, {}, "no share of the records"),
-        ({"idle_after": 0.5}, {}, "0.5 is not a duration"),
+        ({"idle_after": 0.5}, {}, "idle_after=0.5 is a number, and a duration needs a unit"),
         ({}, {"late": "sides"}, "choose one of: 'drop', 'side', 'process'"),
         ({}, {"watermark": "percentil"}, "choose one of: 'low', 'percentile'"),
         ({}, {"on_error": "ignore"}, "choose one of: 'stop', 'skip', 'dead_letter'"),
-        ({}, {"allowed_lateness": 1.5}, "1.5 is not a duration"),
+        ({}, {"allowed_lateness": 1.5}, "allowed_lateness=1.5 is a number"),
     ],
 )
 def test_what_is_not_known_is_refused_where_it_is_drawn(
@@ -567,4 +568,4 @@ def test_what_is_not_known_is_refused_where_it_is_drawn(
 
 def test_a_delay_is_not_negative() -> None:
     with pytest.raises(PipelineError, match="0 or more"):
-        hr.bounded_delay(-10)
+        hr.bounded_delay(us(-10))

@@ -1,6 +1,6 @@
 """A driver under a steady load that leads, stands by, or is handed over to. Used by tests of fail-over.
 
-usage: leading_driver.py FOLDER RATE [--spark] [--standby] [--handover] [--version NAME]
+usage: leading_driver.py FOLDER RATE [--spark] [--standby] [--handover] [--take-over] [--version NAME]
 
 So many records come in a second, without end, from when the first of all drivers began. Each delivery is
 a line of FOLDER/effects: its id and rows, who made it, and when, by the clock that all processes of a
@@ -24,13 +24,14 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.errors import ChangeRefused, Fenced
+from headrace.errors import ChangeRefused, Fenced, StorageInUse
 from headrace.pipeline.source import Offer, Position
 
 KEYS = 7
 #: Patient enough for a machine on which a process that is well may have to wait for a second.
 LEASE = hr.Lease(period_s=0.1, patience_s=2.0)
-FENCED, REFUSED = 3, 4
+FENCED, REFUSED, IN_USE = 3, 4, 5
+CODES = {Fenced: FENCED, ChangeRefused: REFUSED, StorageInUse: IN_USE}
 
 
 class Hit(msgspec.Struct):
@@ -114,24 +115,25 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("rate", type=float)
-    for flag in ("--spark", "--standby", "--handover"):
+    for flag in ("--spark", "--standby", "--handover", "--take-over"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--version", default="old")
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    job = hr.run(
-        pipeline(chosen.folder, chosen.rate, chosen.version),
-        storage=chosen.folder / "storage", workers=2, bins=16,
-        runner="spark" if chosen.spark else "inline", standby=chosen.standby,
-        handover=chosen.handover, lease=LEASE,
-        settings=hr.Settings(limit=hr.Limit(100, 1 << 20), slices=8, base_every=8),
-    )  # fmt: skip
     try:
+        job = hr.run(
+            pipeline(chosen.folder, chosen.rate, chosen.version),
+            storage=chosen.folder / "storage", workers=2, bins=16,
+            runner="spark" if chosen.spark else "inline", standby=chosen.standby,
+            handover=chosen.handover, take_over=chosen.take_over, lease=LEASE,
+            settings=hr.Settings(limit=hr.Limit(100, 1 << 20), slices=8, base_every=8),
+        )  # fmt: skip
         with job:
             job.wait()
-    except (Fenced, ChangeRefused) as error:
+    except (Fenced, ChangeRefused, StorageInUse) as error:
         print(type(error).__name__, error.what, flush=True)
-        sys.exit(FENCED if isinstance(error, Fenced) else REFUSED)
+        print(f"at {error.place}", flush=True)
+        sys.exit(CODES[type(error)])
     print(f"ended: {job.ended}", flush=True)
     if job.take_over is not None:
         print(f"took over: {msgspec.json.encode(job.take_over).decode()}", flush=True)

@@ -14,6 +14,7 @@ from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from tests.oracle.model import NodeSpec, Spec
+from tests.support.durations import us
 
 
 class Pair(msgspec.Struct):
@@ -162,7 +163,7 @@ def draw(
     for name, records in spec.injectors.items():
         items = [Input(*record) for record in records]
         source = hr.sources.Iterable(items, Input, event_time="time")
-        streams[name] = pipeline.inject(name, source, watermark=hr.bounded_delay(spec.bound))
+        streams[name] = pipeline.inject(name, source, watermark=hr.bounded_delay(us(spec.bound)))
     for number, node in enumerate(spec.nodes):
         keys = {streams[s]: ("key" if keyed == "same" else keyed) for s, keyed in node.inputs}
         kind = ColumnarSums if node.columnar else Sums

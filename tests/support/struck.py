@@ -20,6 +20,7 @@ import headrace as hr
 from headrace.driver.driver import Driver, Settings
 from headrace.runners.base import Runner
 from headrace.storage import LocalStore
+from tests.support.durations import us
 from tests.support.recorder import Effect, recorder
 from tests.support.stopping import stop_once
 
@@ -129,7 +130,7 @@ def pipeline(folder: Path, records: int | None, stops: frozenset[int]) -> hr.Pip
     marks = folder / "marks"
     marks.mkdir(exist_ok=True)
     source = hr.sources.Iterable(lambda: hits(records), Hit, event_time="at")
-    stream = drawn.inject("hits", source, watermark=hr.bounded_delay(0))
+    stream = drawn.inject("hits", source, watermark=hr.bounded_delay(us(0)))
     counts = drawn.compute("counts", Counts(marks, stops), keys={stream: "key"})
     totals = drawn.compute("totals", Totals(), keys={counts["sums"]: "window"})
     for name, made in {

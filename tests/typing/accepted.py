@@ -99,8 +99,15 @@ def pipeline() -> hr.Pipeline:
     )
     visits = p.compute("visits", Visits(), keys={hits: "page"})
     p.compute("totals", Totals(), keys={visits["totals"]: "key"})
+    p.compute("mixed", Visits(), keys={hits: "page", visits["totals"]: ("key",), visits: "key"})
+    streams = {hits: "page", visits["totals"]: "key"}
+    p.compute("named", Visits(), keys=streams)
     p.sink("totals", visits, hr.sinks.Console())
     return p
+
+
+def added(p: hr.Pipeline, hits: hr.Stream) -> hr.Node:
+    return p.compute("added", Visits(), keys=dict.fromkeys([hits], "page"))
 
 
 def as_today(old: dict[str, Any]) -> dict[str, Any]:

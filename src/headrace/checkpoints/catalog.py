@@ -35,6 +35,12 @@ class Checkpoints:
 
     Args:
         store: the pipeline's storage.
+
+    Example::
+
+        checkpoints = Checkpoints(open_store("state/visits"))
+        assert list(checkpoints.verify()) == []
+        checkpoints.copy(None, open_store("backup/visits"))
     """
 
     def __init__(self, store: Store) -> None:

@@ -19,6 +19,7 @@ from headrace.checkpoints.contents import (
     schema_of,
     stored_section,
 )
+from headrace.checkpoints.describing import html_of, text_of
 from headrace.checkpoints.partitions import Partition, partitions_of
 from headrace.checkpoints.state_files import StateReaders, catalogs_of_head, state_files
 from headrace.errors import Damaged, Expired, NotFound, PipelineError
@@ -70,6 +71,13 @@ class Checkpoint:
     def step(self) -> int:
         """The step."""
         return self.head.step
+
+    def describe(self) -> str:
+        """Return as text what the checkpoint holds. A notebook shows the same as a table."""
+        return text_of(self.head)
+
+    def _repr_html_(self) -> str:
+        return html_of(self.head)
 
     @cached_property
     def layout(self) -> Layout:

@@ -9,7 +9,7 @@ from functools import partial
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint, expired
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.ledger.pins import Pins
 from headrace.storage import Store, open_store
 
@@ -35,18 +35,21 @@ def open_state(
 
     Cost: reading the manifests back to a base.
 
+    Example::
+
+        state = hr.open_state("state/visits")
+        rows = state.read("visits", key="/home")
+        assert rows.column("state").to_pylist() == ["count"]
+
     Raises:
         NotFound: when there is no such step, or no pipeline has run there.
         Expired: when the step is no longer kept.
         Damaged, NewerFormat: when a manifest cannot be read.
-
-    Example: ``hr.open_state("state/visits").read("visits", key="/home").to_pandas()``
     """
+    pin_us = None if pin_for is None else duration_micros(pin_for, "pin_for")
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     checkpoint = Checkpoints(store).open(step)
-    if pin_for is None:
-        return checkpoint
-    return pinned(checkpoint, duration_micros(pin_for), "open_state")
+    return checkpoint if pin_us is None else pinned(checkpoint, pin_us, "open_state")
 
 
 def pinned(checkpoint: Checkpoint, for_us: int, by: str) -> Checkpoint:

@@ -19,7 +19,7 @@ from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.checkpoints.contents import conformed
 from headrace.checkpoints.opening import open_state, pinned
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import duration_micros
+from headrace.eventtime.durations import duration_micros
 from headrace.keyspace.ranges import Ranges
 from headrace.storage import open_store
 
@@ -107,7 +107,16 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format ``headrace-state`` with a session, for ``spark.read.format``."""
+    """Register the format ``headrace-state`` with a session, for ``spark.read.format``.
+
+    Example::
+
+        from headrace.spark_state import register
+
+        register(spark)
+        reader = spark.read.format("headrace-state").option("computation", "visits")
+        reader.load("state/visits").select("key", "value").show()
+    """
     spark.dataSource.register(StateDataSource)
 
 
@@ -126,7 +135,7 @@ def _asked(options: Mapping[str, str]) -> _Asked:
             f"{_FORMAT} {what}",
             remedy="its options are: path, computation, section, step, parts, pinFor",
         )
-    pin_us = duration_micros(known.get("pinfor", _PIN_FOR))
+    pin_us = duration_micros(known.get("pinfor", _PIN_FOR), "pinFor")
     step = _number(known, "step")
     return _Asked(
         # (executors may have another working directory)

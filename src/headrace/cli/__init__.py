@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
 import click
 
@@ -42,7 +43,10 @@ from headrace.cli.common import (
     REFUSED,
     UNANSWERED,
     hide_option,
+    typed_errors,
 )
+from headrace.cli.environment import name_variables
+from headrace.cli.project import FILE, PYPROJECT, find_project, read_project, use_project
 from headrace.errors.printable import MOST_MESSAGE, message
 
 __all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNANSWERED", "main"]
@@ -50,12 +54,24 @@ __all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNAN
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="headrace")
+@click.option(
+    "--project",
+    envvar="HEADRACE_PROJECT",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"The file with the defaults of options.  [default: {FILE} or {PYPROJECT}, here or above]",
+)
 @hide_option
-def main() -> None:
+@click.pass_context
+def main(context: click.Context, project: Path | None) -> None:
     """Stateful stream processing on Apache Spark, exactly once."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Printable("%(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    with typed_errors():
+        found = read_project(project) if project is not None else find_project(Path.cwd())
+        if found is not None:
+            use_project(context, found)
 
 
 class _Printable(logging.Formatter):
@@ -71,3 +87,4 @@ _ROOMS = [
 for _room in _ROOMS:
     for _command in _room.COMMANDS:
         main.add_command(_command)
+name_variables(main)

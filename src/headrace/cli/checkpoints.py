@@ -12,6 +12,7 @@ import msgspec
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.checkpoints.opening import pinned
+from headrace.cli import completion
 from headrace.cli.common import (
     DAMAGED,
     Duration,
@@ -77,7 +78,8 @@ def _line(of: dict[str, Any]) -> str:
 
 @checkpoint.command()
 @storage_option
-@click.option("--step", type=click.IntRange(0), help="Only this one; by default all.")
+@click.option("--step", type=click.IntRange(0), shell_complete=completion.steps,
+              help="Only this one; by default all.")  # fmt: skip
 @output_option
 def verify(storage: str, step: int | None, output: str) -> None:
     """Read every byte of the checkpoints, and check it. Changes nothing, fences no driver.
@@ -100,9 +102,14 @@ def verify(storage: str, step: int | None, output: str) -> None:
 @checkpoint.command()
 @storage_option
 @click.option(
-    "--to", "target", required=True, help="An empty place: a directory that is not there yet."
+    "--to",
+    "target",
+    required=True,
+    shell_complete=completion.folders,
+    help="An empty place: a directory that is not there yet.",
 )
-@click.option("--step", type=click.IntRange(0), help="Which one; by default the newest.")
+@click.option("--step", type=click.IntRange(0), shell_complete=completion.steps,
+              help="Which one; by default the newest.")  # fmt: skip
 @click.option("--pin-for", type=Duration(), default="1h", show_default=True,
               help="Ask a running pipeline to keep the step meanwhile, so long at most.")  # fmt: skip
 @output_option

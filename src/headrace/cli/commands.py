@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
+from headrace.cli import completion
 from headrace.cli.common import (
     REFUSED,
     UNANSWERED,
@@ -16,6 +17,7 @@ from headrace.cli.common import (
     storage_option,
     tell,
     typed_errors,
+    unanswered,
 )
 from headrace.control.control import Control
 from headrace.ledger.commands import Kind
@@ -24,6 +26,9 @@ from headrace.storage import open_store
 #: Seconds between two looks whether a driver has ended.
 _LOOK_S = 0.1
 
+#: Commands that only end a run, so that there is nothing to do where none is.
+_ENDS: frozenset[Kind] = frozenset({"stop", "drain", "catch_up"})
+
 _wait = click.option(
     "--wait", "seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
     help="Seconds to wait for the answer; 0 only asks.",
@@ -31,7 +36,8 @@ _wait = click.option(
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...",
+                shell_complete=completion.computations)  # fmt: skip
 @storage_option
 @click.option("--sink", "sinks", multiple=True, help="A sink to be removed with it; repeatable.")
 @click.option("--forget", is_flag=True, help="Give its state up, too.")
@@ -55,7 +61,8 @@ def remove(
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...",
+                shell_complete=completion.computations)  # fmt: skip
 @storage_option
 @_wait
 @output_option
@@ -111,6 +118,9 @@ def _ask(
     code = 0
     with typed_errors():
         control = _control_of(storage)
+        nobody = control.why_nobody_answers() if kind in _ENDS else ""
+        if nobody:
+            _refuse(kind, nobody, output)
         number = control.ask(kind, names, sinks=sinks, forget=forget, at_step=at_step, now=now)
         if now and seconds:
             ended = _ended_now(control, number, seconds)
@@ -128,9 +138,16 @@ def _ask(
             text = f"{answer.text}: {said} step {answer.step}{answer.why and f': {answer.why}'}"
         else:
             code = UNANSWERED if seconds else 0
-            text = f"command {number} is not answered yet: it is applied when the pipeline runs"
+            text = unanswered(control, number)
         tell(facts, text, output)
     sys.exit(code)
+
+
+def _refuse(kind: Kind, why: str, output: str) -> NoReturn:
+    """Refuse a command that ends a pipeline which nobody runs. Nothing is sent."""
+    facts = {"command": None, "kind": kind, "answered": True, "applied": False, "why": why}
+    tell(facts, f"{kind.replace('_', '-')}: refused: {why}", output)
+    sys.exit(REFUSED)
 
 
 def _ended_now(control: Control, number: int, seconds: float) -> str:

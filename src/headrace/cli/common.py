@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ import msgspec
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.checkpoints.opening import pinned
+from headrace.cli import completion
 from headrace.control.control import Control
 from headrace.errors import HeadraceError, PipelineError
 from headrace.errors.printable import (
@@ -24,7 +25,7 @@ from headrace.errors.printable import (
     without_secrets,
 )
 from headrace.errors.user_code import whole_traceback
-from headrace.eventtime.timestamps import duration_micros
+from headrace.eventtime.durations import duration_micros
 from headrace.ledger.commands import Command
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
@@ -49,13 +50,15 @@ class Duration(click.ParamType[int]):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         """Return the duration in microseconds."""
         try:
-            return duration_micros(value)
+            micros = duration_micros(value)
         except PipelineError as error:
             return self.fail(f"{error.what}, such as 250ms, 30s or 1h30m", param, ctx)
+        return self.fail(f"{value!r} is negative", param, ctx) if micros < 0 else micros
 
 
 storage_option = click.option(
     "--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
+    shell_complete=completion.folders,
     help="Where the pipeline's state is: a directory, or s3://BUCKET/PREFIX.",
 )  # fmt: skip
 output_option = click.option(
@@ -64,7 +67,10 @@ output_option = click.option(
 
 
 at_step_option = click.option(
-    "--at-step", type=click.IntRange(0), help="As of this step; by default the newest."
+    "--at-step",
+    type=click.IntRange(0),
+    shell_complete=completion.steps,
+    help="As of this step; by default the newest.",
 )
 
 
@@ -79,6 +85,21 @@ def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
+def pass_on(context: click.Context, commands: Iterable[str], said: dict[str, Any]) -> None:
+    """Let options of a group be the defaults of its commands.
+
+    What was said for the group comes before what the project file says for a command, and that
+    before the defaults of the group.
+    """
+    above = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
+    explicit = {name: value for name, value in said.items()
+                if context.get_parameter_source(name) in above}  # fmt: skip
+    tables = context.default_map or {}
+    context.default_map = {
+        name: {**said, **(tables.get(name) or {}), **explicit} for name in commands
+    }
+
+
 def say(text: str, *, err: bool = False) -> None:
     """Print a text for people: escaped, each line bounded, without passwords."""
     lines = (printable(without_secrets(line), MOST_MESSAGE) for line in text.split("\n"))
@@ -88,6 +109,23 @@ def say(text: str, *, err: bool = False) -> None:
 def say_json(facts: Any) -> None:
     """Print data as one whole line of JSON. Control characters are escaped, for terminals."""
     click.echo(json_printable(msgspec.json.encode(facts).decode()))
+
+
+#: Fields that hold a time, or "-" for one that is not known.
+_TIMES = frozenset({"watermark", "oldest", "input_watermark", "output_watermark"})
+
+
+def with_null_times(facts: Any) -> Any:
+    """Return data for JSON, in which a watermark that is not known yet is null."""
+    plain = msgspec.to_builtins(facts)
+    if isinstance(plain, list):
+        return [with_null_times(each) for each in plain]
+    if isinstance(plain, dict):
+        return {
+            name: None if name in _TIMES and value == "-" else with_null_times(value)
+            for name, value in plain.items()
+        }
+    return plain
 
 
 def tell(facts: Any, text: str, output: str) -> None:
@@ -122,7 +160,7 @@ def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: b
     code = 0
     if answer is None:
         code = UNANSWERED if seconds else 0
-        text = f"command {number} is not answered yet: it is applied when the pipeline runs"
+        text = unanswered(control, number)
     else:
         facts |= msgspec.to_builtins(answer)
         code = 0 if answer.applied else REFUSED
@@ -133,6 +171,13 @@ def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: b
     if code:
         sys.exit(code)
     return 0 if answer is None else answer.migration
+
+
+def unanswered(control: Control, number: int) -> str:
+    """Return what is said of a command that has no answer yet."""
+    nobody = control.why_nobody_answers()
+    text = f"command {number} is not answered yet: it is applied when the pipeline runs"
+    return f"{text} ({nobody})" if nobody else text
 
 
 def store_of(storage: str) -> Store:

@@ -17,12 +17,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from headrace.cli import completion
 from headrace.cli.common import (
     REFUSED,
     Duration,
     ask,
     head_of,
     output_option,
+    pass_on,
     storage_option,
     tell,
     typed_errors,
@@ -58,7 +60,7 @@ _prepare_option = click.option(
     "--prepare/--no-prepare", default=False, help="Copy what a round moves ahead."
 )
 _objective_option = click.option(
-    "--objective", type=Duration(), default=0,
+    "--objective", type=Duration(), default="0s",
     help="Keep steps within it, such as 250ms: that is how large rounds are then.",
 )  # fmt: skip
 _bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...")
@@ -137,7 +139,7 @@ def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
 @_asks(
     click.option("--by", type=click.Choice(sorted(PRICES_BY)), help="Work or state.  [default: work, "
                  "or state while too little was measured of work]"),
-    click.option("--group", help="Only in this group."),
+    click.option("--group", shell_complete=completion.groups, help="Only in this group."),
     *MOVES,
 )  # fmt: skip
 def rebalance(by: str | None, group: str | None, **how: Any) -> None:
@@ -226,14 +228,19 @@ def _follow(control: Control, id_: int, output: str) -> None:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--storage", envvar="HEADRACE_STORAGE", help="The directory of the pipeline's state.")
+@click.option(
+    "--storage",
+    envvar="HEADRACE_STORAGE",
+    shell_complete=completion.folders,
+    help="The directory of the pipeline's state.",
+)
 @output_option
 @click.pass_context
 def migrations(context: click.Context, storage: str | None, output: str) -> None:
     """Show the migrations that are under way or queued, and the newest that have ended."""
     if context.invoked_subcommand is not None:
         said = {"output": output, **({} if storage is None else {"storage": storage})}
-        context.default_map = dict.fromkeys(migrations.commands, said)
+        pass_on(context, migrations.commands, said)
         return
     if storage is None:
         raise click.UsageError("Missing option '--storage' (env var: 'HEADRACE_STORAGE').")
@@ -244,7 +251,7 @@ def migrations(context: click.Context, storage: str | None, output: str) -> None
 
 
 @migrations.command("show")
-@click.argument("id_", type=int, metavar="ID")
+@click.argument("id_", type=int, metavar="ID", shell_complete=completion.migrations)
 @storage_option
 @output_option
 def show(id_: int, storage: str, output: str) -> None:
@@ -258,7 +265,7 @@ def _telling(kind: Kind, help: str) -> click.Command:
     """Return a command that acts on a migration."""
 
     @click.command(kind.partition("_")[0], help=help)
-    @click.argument("id_", type=int, metavar="ID")
+    @click.argument("id_", type=int, metavar="ID", shell_complete=completion.migrations)
     @storage_option
     @click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0,
                   show_default=True, help="Seconds to wait for the answer; 0 only asks.")  # fmt: skip
@@ -325,14 +332,19 @@ def _text(facts: RecordedMigration) -> str:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--storage", envvar="HEADRACE_STORAGE", help="The directory of the pipeline's state.")
+@click.option(
+    "--storage",
+    envvar="HEADRACE_STORAGE",
+    shell_complete=completion.folders,
+    help="The directory of the pipeline's state.",
+)
 @output_option
 @click.pass_context
 def updates(context: click.Context, storage: str | None, output: str) -> None:
     """Show the configuration updates that are published and not in force yet."""
     if context.invoked_subcommand is not None:
         said = {"output": output, **({} if storage is None else {"storage": storage})}
-        context.default_map = dict.fromkeys(updates.commands, said)
+        pass_on(context, updates.commands, said)
         return
     if storage is None:
         raise click.UsageError("Missing option '--storage' (env var: 'HEADRACE_STORAGE').")
@@ -363,7 +375,7 @@ def _update_text(facts: dict[str, int]) -> str:
 
 
 @updates.command("withdraw")
-@click.argument("step", type=click.IntRange(0), metavar="STEP")
+@click.argument("step", type=click.IntRange(0), metavar="STEP", shell_complete=completion.updates)
 @storage_option
 @click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0,
               show_default=True, help="Seconds to wait for the answer; 0 only asks.")  # fmt: skip

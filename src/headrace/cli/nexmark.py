@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from headrace.cli.common import Duration, output_option, say, tell, typed_errors, with_options
+from headrace.cli.session import SESSION, session_options
 from headrace.cli.strategies import STRATEGIES, strategy_of
 from headrace.cli.tables import aligned
 from headrace.control.migrations import Strategy
@@ -68,6 +69,7 @@ _OPTIONS = [
                  help="Draw latency over time, memory, and how many events were how late."),
     click.option("--json", "file", type=click.Path(path_type=Path, allow_dash=True),
                  help="Write all that was seen; - is --output json."),
+    *SESSION,
     output_option,
 ]  # fmt: skip
 
@@ -75,8 +77,9 @@ _OPTIONS = [
 @click.command()
 @with_options(_OPTIONS)
 def nexmark(
-    query: str, storage: str | None, plot: Path | None, file: Path | None, output: str, **how: Any
-) -> None:
+    query: str, storage: str | None, plot: Path | None, file: Path | None, output: str,
+    master: str | None, conf: tuple[str, ...], packages: tuple[str, ...], log_level: str, **how: Any,
+) -> None:  # fmt: skip
     """Run a NEXMark query while events arrive by the clock, and report how late its answers were.
 
     QUERY is one of q0 to q9 and q11 to q22. Latency counts from the time when an event was due
@@ -90,7 +93,8 @@ def nexmark(
     with typed_errors(), _scratch() as scratch:
         _check_installed(["hdrh", "psutil", *(["matplotlib"] if plot is not None else [])])
         _check_places(file, plot)
-        _run(query, _new(storage or scratch), plot, file, output, **how)
+        with session_options(master, conf, packages, log_level):
+            _run(query, _new(storage or scratch), plot, file, output, **how)
 
 
 @contextmanager

@@ -6,12 +6,14 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
 import click
 
+from headrace.cli import completion
 from headrace.cli.common import (
     INTERRUPTED,
     hide_option,
@@ -21,7 +23,9 @@ from headrace.cli.common import (
     with_options,
 )
 from headrace.cli.loading import load_pipeline
+from headrace.cli.opening import dropping, say_what_is_there
 from headrace.cli.policy import checked, policy_option, set_option
+from headrace.cli.session import SESSION, session_options
 from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.job import run as run_pipeline
@@ -31,7 +35,7 @@ from headrace.pipeline.source import Limit
 from headrace.runners.inline import InlineRunner
 
 _OPTIONS = [
-    click.argument("target"),
+    click.argument("target", shell_complete=completion.files),
     storage_option,
     click.option("--workers", type=click.IntRange(1),
                  help="How many workers.  [default: those that there are; task slots at first]"),
@@ -57,6 +61,7 @@ _OPTIONS = [
                  help="A sink may take so long for a delivery.  [default: 10m]"),
     click.option("--recompute-shown", is_flag=True,
                  help="Compute under a new id a step that other code has begun to show to weak sinks."),
+    *SESSION,
     hide_option,
     policy_option,
     set_option,
@@ -64,9 +69,10 @@ _OPTIONS = [
     click.option("--keep-running", is_flag=True, help="Go on when all input has ended."),
     click.option("--available-now", is_flag=True,
                  help="Read what is there now, and end; the next run goes on. Windows stay open."),
-    click.option("--reopen", multiple=True, metavar="NAME",
+    click.option("--reopen", multiple=True, metavar="NAME", shell_complete=completion.injectors,
                  help="Read injector NAME on, should its input have ended; repeatable."),
     click.option("--remove-injector", "remove_injectors", multiple=True, metavar="NAME",
+                 shell_complete=completion.injectors,
                  help="Go on without injector NAME, which the code does not have any more; repeatable."),
     click.option(
         "--patience", type=click.FloatRange(0.1), default=Lease().patience_s, show_default=True,
@@ -79,14 +85,18 @@ _OPTIONS = [
 @with_options(_OPTIONS)
 @click.option("--standby", is_flag=True,
               help="Get ready, and run it only when nobody else does any more.")  # fmt: skip
-def run(standby: bool, **options: Any) -> None:
+@click.option("--take-over", is_flag=True,
+              help="Start at once, and replace a process that runs the pipeline.")  # fmt: skip
+def run(standby: bool, take_over: bool, **options: Any) -> None:
     """Run or resume the pipeline of TARGET until its input has ended (see also --available-now).
 
     TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by
-    default "pipeline"). Ctrl-C and SIGTERM stop after the running step. A process that already runs the
-    pipeline is fenced, unless this one stands by.
+    default "pipeline"). Ctrl-C and SIGTERM stop after the running step. If another process runs the
+    pipeline, this one is refused, unless it stands by or is to take over.
     """
-    _run(**options, standby=standby)
+    if standby and take_over:
+        raise click.UsageError("--standby waits, and --take-over does not: give one of them")
+    _run(**options, standby=standby, take_over=take_over)
 
 
 @click.command()
@@ -100,18 +110,24 @@ def handover(standby: bool, seconds: float, **options: Any) -> None:
     If the code of TARGET does not fit what is stored, the handover is refused before anything
     stops. Takes the options of "run", and goes on as "run" would.
     """
-    _run(**options, standby=standby, handover=True, handover_timeout=seconds)
+    _run(
+        **options,
+        standby=standby,
+        handover=True,
+        handover_timeout=timedelta(seconds=min(seconds, 1e9)),
+    )
 
 
 def _run(
     target: str, storage: str, workers: int | None, bins: int | None, runner: Any, exchange: Any,
     checkpoint_every: str | None, rows: int, keep_running: bool, available_now: bool,
     name: str | None, options: dict[str, str], policy_dry_run: bool, patience: float,
-    recompute_shown: bool, **how: Any,
+    recompute_shown: bool, master: str | None, conf: Sequence[str], packages: Sequence[str],
+    log_level: str, **how: Any,
 ) -> None:  # fmt: skip
     if keep_running and available_now:
         raise click.UsageError("--keep-running goes on, and --available-now ends: give one of them")
-    with typed_errors():
+    with typed_errors(), _interruptible(), session_options(master, conf, packages, log_level):
         pipeline = load_pipeline(target)
         settings = with_checkpoints(
             Settings(
@@ -120,14 +136,16 @@ def _run(
             _steps_or_time(checkpoint_every),
         )
         lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)
-        with ProgressLine(pipeline.name) as progress:
+        say_what_is_there(storage, pipeline.name)
+        with ProgressLine(pipeline.name, dropping=dropping(pipeline)) as progress:
             job = run_pipeline(
                 pipeline, storage=storage, workers=workers, bins=bins,
                 runner=InlineRunner(ends_process=True) if runner == "inline" else runner,
                 settings=settings, listeners=[progress], policy=checked(name, options),
                 policy_dry_run=policy_dry_run, lease=lease, **how,
             )  # fmt: skip
-            with job, _terminated_as_interrupted():
+            progress.ended = lambda: job.ended
+            with job:
                 try:
                     wait_for = job.catch_up if available_now else job.drain
                     job.wait() if keep_running else wait_for()
@@ -140,8 +158,11 @@ def _run(
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does: container platforms and service managers stop a process with it."""
+def _interruptible() -> Iterator[None]:
+    """End on Ctrl-C with the exit code for it, and let SIGTERM do what Ctrl-C does.
+
+    Container platforms and service managers stop a process with SIGTERM.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -152,6 +173,9 @@ def _terminated_as_interrupted() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
+    except KeyboardInterrupt:
+        say("interrupted", err=True)
+        sys.exit(INTERRUPTED)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.checkpoints.contents import conformed
 from headrace.checkpoints.difference import difference
+from headrace.cli import completion
 from headrace.cli.common import (
     NOTHING_THERE,
     Duration,
@@ -39,7 +40,7 @@ def state() -> None:
 
 
 @state.command()
-@click.argument("computation")
+@click.argument("computation", shell_complete=completion.computations)
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
 @storage_option
 @_section_option
@@ -66,7 +67,7 @@ def get(
 
 
 @state.command()
-@click.argument("computation")
+@click.argument("computation", shell_complete=completion.computations)
 @storage_option
 @_section_option
 @at_step_option
@@ -94,9 +95,9 @@ def scan(
 
 
 @state.command()
-@click.argument("before", type=click.IntRange(0))
-@click.argument("after", type=click.IntRange(0))
-@click.argument("computation")
+@click.argument("before", type=click.IntRange(0), shell_complete=completion.steps)
+@click.argument("after", type=click.IntRange(0), shell_complete=completion.steps)
+@click.argument("computation", shell_complete=completion.computations)
 @storage_option
 @_section_option
 @_pin_option

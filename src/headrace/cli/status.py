@@ -18,6 +18,7 @@ from headrace.cli.common import (
     storage_option,
     tell,
     typed_errors,
+    with_null_times,
 )
 from headrace.computation.record_ids import IDS
 from headrace.eventtime.timestamps import show_time
@@ -53,7 +54,7 @@ def status(storage: str, output: str) -> None:
         name = ledger.read(0)[0].pipeline
         facts = status_of(name, head, Beats(open_store(storage)).all())
         _add_files(facts, head, ledger)
-        tell(facts, _status_text(facts), output)
+        tell(with_null_times(facts), _status_text(facts), output)
 
 
 @click.command()
@@ -80,7 +81,7 @@ def top(storage: str, steps: int, once: bool, every: float, output: str) -> None
             return view_of(window, time.time_ns() // 1_000)
 
         if output == "json":
-            tell(look(), "", output)
+            tell(with_null_times(look()), "", output)
         elif once or not sys.stdout.isatty():
             Console().print(render(look()))
         else:
@@ -110,7 +111,7 @@ def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
         "catching_up": head.resting,
         "bins": len(Layout.from_wire(head.layout)),
         "ended": head.ended,
-        "input": _input(head),
+        "input": input_of(head),
         "released": head.released,
         "outbox": {
             "steps": len(head.unreleased),
@@ -135,7 +136,7 @@ def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _input(head: Head) -> str:
+def input_of(head: Head) -> str:
     """Return the state of the input: ``ended``, ``caught up`` (by the newest run), or ``open``."""
     drawn = set(head.identity.get("injectors") or head.positions)
     if drawn and drawn <= set(head.ended):

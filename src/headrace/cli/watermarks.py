@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 
 import click
+import pyarrow as pa
 
+from headrace.checkpoints.checkpoint import Checkpoint
+from headrace.cli import completion
 from headrace.cli.common import (
     at_step_option,
     head_of,
@@ -15,8 +18,10 @@ from headrace.cli.common import (
     storage_option,
     tell,
     typed_errors,
+    with_null_times,
 )
 from headrace.cli.tables import rows_option, tell_rows
+from headrace.eventtime.timestamps import show_time
 from headrace.observe.bin_watermarks import bin_marks
 from headrace.observe.why import explain, why
 from headrace.storage import open_store
@@ -34,11 +39,14 @@ def watermark() -> None:
 def watermark_list(storage: str, at_step: int | None, output: str) -> None:
     """Show the watermarks of all computations. Changes nothing."""
     with typed_errors():
-        tell_rows(opened(storage, at_step).watermarks(), output, secret=False)
+        found = opened(storage, at_step)
+        # As times of Arrow, they cannot say that all input has ended.
+        rows = found.watermarks() if output == "arrow" else _as_texts(found)
+        tell_rows(rows, output, secret=False)
 
 
 @watermark.command("why")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.computations_and_injectors)
 @storage_option
 @output_option
 def watermark_why(name: str, storage: str, output: str) -> None:
@@ -49,11 +57,11 @@ def watermark_why(name: str, storage: str, output: str) -> None:
     """
     with typed_errors():
         way = why(head_of(storage), name, time.time_ns() // 1_000)
-        tell(way, explain(way), output)
+        tell(with_null_times(way), explain(way), output)
 
 
 @watermark.command("bins")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.computations)
 @storage_option
 @click.option("--most", type=click.IntRange(1), default=20, show_default=True,
               help="How many bins to show, those with the oldest work first.")  # fmt: skip
@@ -73,7 +81,28 @@ def watermark_bins(name: str, storage: str, most: int, output: str) -> None:
             f"oldest work {mark.oldest}, {mark.pending:,} pending"
             for mark in found
         ]
-        tell(found, "\n".join(lines) or f"{name} has no work pending in event time", output)
+        tell(
+            with_null_times(found),
+            "\n".join(lines) or f"{name} has no work pending in event time",
+            output,
+        )
+
+
+def _as_texts(found: Checkpoint) -> pa.Table:
+    """Return the watermarks as RFC 3339: null before anything is known, ``end`` after all input."""
+    of = found.components.values()
+    columns = {
+        "input": [each.input_watermark for each in of],
+        "output": [each.output_watermark for each in of],
+    }
+    texts = {
+        name: [None if (text := show_time(at)) == "-" else text for at in micros]
+        for name, micros in columns.items()
+    }
+    names = pa.array([each.name for each in of], pa.string())
+    return pa.table(
+        {"computation": names} | {name: pa.array(each, pa.string()) for name, each in texts.items()}
+    )
 
 
 COMMANDS: list[click.Command] = [watermark]

@@ -32,6 +32,12 @@ class Keys:
         hashes: the 64-bit hash of each key.
         columns: the parts of the keys, as NumPy arrays.
         once: whether each key is known to occur only once.
+
+    Example::
+
+        def process_batch(self, ctx, batch):
+            busy = batch.keys[batch.counts > 1]
+            ctx.produce("slowest", busy, batch.max("ms")[batch.counts > 1])
     """
 
     def __init__(
@@ -122,6 +128,14 @@ class KeyedBatch:
         sub: for a batch that was divided further (see :meth:`by`), the values that each group has
             in common.
         positions: for such a batch, the position of each record in the original batch.
+
+    Example::
+
+        def process_batch(self, ctx, batch):
+            mean = batch.sum("ms") / batch.counts  # for each key
+            behind = batch["ms"] > mean[batch.group_of_row]  # for each record
+            if behind.any():
+                ctx.produce("seen", batch.where(behind).row_keys, {"page": batch["page"][behind]})
     """
 
     positions: I64
@@ -389,6 +403,13 @@ class FiredBatch:
         keys: the key of each timer. A key occurs once for each of its tags.
         times_us: the time for which each timer was set, in microseconds since 1970 UTC.
         tags: the tag with which each timer was set.
+
+    Example::
+
+        def process_timers(self, ctx, fired):
+            rows = self.counts.at(fired.keys)
+            ctx.produce("new", fired.keys, rows["visits"])
+            rows.delete()
     """
 
     def __init__(

@@ -42,11 +42,17 @@ import numpy.typing as npt
 
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.computation import UserCode
-from headrace.computation.declarations import Declaration, Declares
+from headrace.computation.declarations import (
+    Declaration,
+    Declares,
+    renaming,
+    time_domain,
+    ttl_micros,
+)
 from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME, TimeDomain
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike
 from headrace.keyspace.hashing import key_type_problem
 from headrace.schema.columns import ColumnType
 from headrace.schema.upgrades import UpgradeLike, upgrades_of
@@ -77,6 +83,17 @@ class TableState(Declaration):
             table as it was declared then, a function), or to None to give the rows up. The function
             gets a dict of arrays with many rows at once: the old columns and those of ``sub``. It
             returns a dict with all of today's columns.
+        renamed_from: the table's name when it was first stored, if it has been renamed since.
+
+    Example::
+
+        class Users(hr.ColumnarComputation):
+            visits = hr.TableState({"last": datetime}, sub={"user": str}, ttl=timedelta(days=30))
+
+            def process_batch(self, ctx, batch):
+                by_user = batch.by(user=batch["user"])
+                rows = self.visits.at(by_user.keys, user=by_user.sub["user"])
+                rows.upsert(last=by_user.max(by_user.timestamps_us))
     """
 
     kind: ClassVar[str] = "table"
@@ -86,14 +103,27 @@ class TableState(Declaration):
         ttl: DurationLike | None = None, ttl_domain: TimeDomain = EVENT_TIME,
         added: dict[str, Any] | None = None, dropped: Collection[str] = (),
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        renamed_from: str = "",
     ) -> None:  # fmt: skip
+        self.renamed_from = renaming(renamed_from)
+        for which, given in (("columns", columns), ("sub", sub or {})):
+            if not isinstance(given, Mapping):
+                raise PipelineError(
+                    f"{which}={given!r} names no types",
+                    remedy=f'give a dict of name → type: {which}={{"count": int}}',
+                )
+        if isinstance(dropped, str):
+            raise PipelineError(
+                f"dropped={dropped!r} is one text, and no list of columns",
+                remedy=f"give a list: dropped=[{dropped!r}]",
+            )
         self.columns = columns
         self.added = added or {}
         self.dropped = frozenset(dropped)
         self.version, self.upgrades = version, upgrades_of(version, upgrade)
         self.sub = sub or {}
-        self.ttl_us = None if ttl is None else duration_micros(ttl)
-        self.ttl_domain = TimeDomain(ttl_domain)
+        self.ttl_us = ttl_micros(ttl)
+        self.ttl_domain = time_domain(ttl_domain)
 
     def column_types(self, *, place: str) -> tuple[list[ColumnType], list[ColumnType]]:
         """Return the sub columns and the other columns.
@@ -162,7 +192,14 @@ def _told(kind: ColumnType) -> dict[str, Any]:
 
 
 class BatchContext(Protocol):
-    """What a columnar handler can use besides its own state."""
+    """What a columnar handler can use besides its own state.
+
+    Example::
+
+        def process_batch(self, ctx, batch):
+            ctx.produce("slowest", batch.keys, batch.max("ms"))
+            ctx.produce("seen", batch.row_keys, {"page": batch["page"]})  # one for each record
+    """
 
     @property
     def low_watermark_us(self) -> int:
@@ -240,6 +277,17 @@ class ColumnarComputation(UserCode):
     """Base class of user code that works on many keys at once.
 
     :mod:`headrace.computation.columnar` describes its lifecycle, with an example.
+
+    Example::
+
+        class Visits(hr.ColumnarComputation):
+            counts = hr.TableState({"visits": int})
+            totals = hr.Output(int)
+
+            def process_batch(self, ctx, batch):
+                rows = self.counts.at(batch.keys)
+                rows.upsert(visits=rows["visits"] + batch.counts)
+                ctx.produce("totals", batch.keys, rows["visits"])
     """
 
     on_records = "process_batch"

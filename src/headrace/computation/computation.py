@@ -25,7 +25,8 @@ order:
 
 **Side effects.** A crash repeats the whole step. So user code may run twice, but only one run is
 ever seen. Handlers should use only ``self`` and ``ctx``. While a handler runs, attributes other
-than declared state cannot be set, since nothing would keep their values.
+than declared state cannot be set, since nothing would keep their values. Code that keeps something
+in plain objects is refused; see :mod:`headrace.computation.plain_state`.
 """
 
 from __future__ import annotations
@@ -111,6 +112,16 @@ class Computation(UserCode, DeclaresPerKey):
     """Base class of user code that works on one key at a time.
 
     :mod:`headrace.computation.computation` describes its lifecycle, with an example.
+
+    Example::
+
+        class Visits(hr.Computation):
+            count = hr.ValueState(int, default=0)
+            totals = hr.Output(int)
+
+            def process_record(self, ctx, record):
+                self.count.value += 1
+                ctx.produce("totals", self.count.value)
     """
 
     on_records = "process_record"

@@ -13,6 +13,14 @@ class Context(Protocol):
 
     Attributes:
         key: the key at hand: a value or, for a key with several parts, a tuple.
+
+    Example::
+
+        def process_record(self, ctx, record):
+            if record.timestamp < ctx.low_watermark:
+                ctx.produce("corrections", record.value)
+            elif ctx.random() < 0.01:  # the same if the step is computed again
+                ctx.produce("samples", record.value)
     """
 
     key: Any

@@ -30,7 +30,14 @@ V = TypeVar("V")
 
 
 class ValueHandle(ABC, Generic[V]):
-    """The :class:`headrace.ValueState` of a key, or the :class:`headrace.PerWorker` of a worker."""
+    """The :class:`headrace.ValueState` of a key, or the :class:`headrace.PerWorker` of a worker.
+
+    Example::
+
+        def process_record(self, ctx, record):
+            if not self.first.exists:
+                self.first.value = record.timestamp
+    """
 
     __slots__ = ()
 
@@ -54,7 +61,15 @@ class ValueHandle(ABC, Generic[V]):
 
 
 class MapHandle(MutableMapping[K, V]):
-    """The :class:`headrace.MapState` of the key at hand: a ``dict`` that iterates in key order."""
+    """The :class:`headrace.MapState` of the key at hand: a ``dict`` that iterates in key order.
+
+    Example::
+
+        def process_record(self, ctx, record):
+            self.counts[record.value.page] = self.counts.get(record.value.page, 0) + 1
+            for page, count in self.counts.items():
+                ctx.produce("pages", f"{page}: {count}")
+    """
 
     __slots__ = ()
 
@@ -116,6 +131,12 @@ class ListHandle(MutableSequence[V]):
 
     Elements are stored one by one. Appending costs the element that is added. Inserting or deleting
     also costs the elements behind it.
+
+    Example::
+
+        def process_record(self, ctx, record):
+            self.recent.append(record.value.page)
+            del self.recent[:-10]
     """
 
     __slots__ = ()
@@ -195,7 +216,15 @@ class ListHandle(MutableSequence[V]):
 
 
 class TimerHandle(ABC):
-    """The :class:`headrace.Timer` of the key at hand."""
+    """The :class:`headrace.Timer` of the key at hand.
+
+    Example::
+
+        def process_record(self, ctx, record):
+            self.idle.set(record.timestamp + timedelta(minutes=10))  # replaces the one that was set
+            if record.value.page == "/logout":
+                self.idle.cancel()
+    """
 
     __slots__ = ()
 
@@ -204,7 +233,8 @@ class TimerHandle(ABC):
         """Set the timer. A timer that is already set with the same name and tag is replaced.
 
         Args:
-            when: an aware ``datetime``, or microseconds since 1970 UTC.
+            when: an aware ``datetime``, or microseconds since 1970 UTC. It may be in the past: then
+                the timer fires at once.
             tag: distinguishes timers of one name.
             hold: an event time that is not before that of the record or timer at hand. Only for a
                 timer that is declared with ``holds=True``. Until the timer fires or is cancelled,
@@ -212,7 +242,8 @@ class TimerHandle(ABC):
                 early as the hold.
 
         Raises:
-            ValueError: for an impossible time, or a hold before its cause.
+            ValueError: for an impossible time, for one that is obviously in seconds, milliseconds or
+                nanoseconds, and for a hold before its cause.
             TypeError: for a hold of a timer that is declared without ``holds=True``.
         """
 

@@ -132,8 +132,8 @@ def state_machine(fold: Fold, *, state: Any, output: Any) -> UserCode:
             seen = (state or 0) + 1
             return (None, [seen]) if event.last else (seen, [])
 
-        p.compute("sessions", hr.state_machine(session, state=int, output=int), keys={events:
-        "user"})
+        sessions = hr.state_machine(session, state=int, output=int)
+        p.compute("sessions", sessions, keys={events: "user"})
 
     Args:
         fold: ``(key, value, state) -> (state, outputs)``. ``state`` is None for a key that has

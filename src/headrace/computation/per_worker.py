@@ -15,7 +15,7 @@ import msgspec
 from typing_extensions import TypeVar
 
 from headrace.computation.computation import UserCode
-from headrace.computation.declarations import PER_WORKER, Codec, Declaration
+from headrace.computation.declarations import PER_WORKER, Codec, Declaration, renaming
 from headrace.computation.handles import ValueHandle
 from headrace.schema.upgrades import UpgradeLike, upgrades_of
 
@@ -44,11 +44,16 @@ class PerWorker(Declaration, Generic[V]):
         default: what ``value`` is before it was set. A mutable default is copied.
         codec: an encoding of your own.
         version, upgrade: version of the value's schema, as for :class:`headrace.ValueState`.
+        renamed_from: the attribute's name when it was first stored, as for
+            :class:`headrace.ValueState`.
 
     Example::
 
         class Visitors(hr.Computation):
             seen = hr.PerWorker(set[str], default=set(), merge=set.union)
+
+            def process_record(self, ctx, record):
+                self.seen.value.add(record.value.user)
     """
 
     kind = PER_WORKER
@@ -58,24 +63,26 @@ class PerWorker(Declaration, Generic[V]):
     def __init__(
         self: PerWorker[T], type: type[T], *, merge: Callable[[T, T], T], default: T,
         codec: Codec[T] | None = None, version: int = 1,
-        upgrade: Mapping[int, UpgradeLike] | None = None,
+        upgrade: Mapping[int, UpgradeLike] | None = None, renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: PerWorker[T | None], type: type[T], *, merge: Callable[[T, T], T],
         default: None = None, codec: Codec[T] | None = None, version: int = 1,
-        upgrade: Mapping[int, UpgradeLike] | None = None,
+        upgrade: Mapping[int, UpgradeLike] | None = None, renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: PerWorker[Any], type: Any, *, merge: Callable[[Any, Any], Any],
         default: V | None = None, codec: Codec[V] | None = None, version: int = 1,
-        upgrade: Mapping[int, UpgradeLike] | None = None,
+        upgrade: Mapping[int, UpgradeLike] | None = None, renamed_from: str = "",
     ) -> None: ...  # fmt: skip
     def __init__(
         self, type: Any, *, merge: Any, default: Any = None, codec: Any = None,
         version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        renamed_from: str = "",
     ) -> None:  # fmt: skip
+        self.renamed_from = renaming(renamed_from)
         self.type = type
         self.merge = merge
         self.default = default

@@ -19,7 +19,8 @@ from headrace.computation.computation import UserCode
 from headrace.computation.declarations import Declaration
 from headrace.computation.shape import Declarations
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import MIN_TIME, DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
+from headrace.eventtime.timestamps import MIN_TIME
 from headrace.keyspace.hashing import key_type_problem
 
 #: Names of the check's only output and of its only state.
@@ -89,7 +90,7 @@ def record_ids(
         problem = key_type_problem(schema.field(column).type)
         if problem:
             raise PipelineError(f"injector {injector!r}: id {column!r}: {problem}")
-    horizon_us = duration_micros(horizon)
+    horizon_us = duration_micros(horizon, "horizon", place=f"injector {injector!r}")
     if horizon_us < 0:
         raise PipelineError(
             f"injector {injector!r}: the horizon {horizon!r} is negative",

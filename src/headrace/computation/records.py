@@ -21,6 +21,12 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
         value: the value, of the stream's type.
         timestamp_us: the event time, in microseconds since 1970 UTC.
         stream: the name of the input stream; for a post, the name of its declaration.
+
+    Example::
+
+        def process_record(self, ctx, record):
+            self.last.value = record.timestamp
+            ctx.produce("pages", f"{record.stream}: {record.value.page}")
     """
 
     value: V
@@ -41,6 +47,12 @@ class Fired(msgspec.Struct, frozen=True, gc=False):
         tag: the tag with which it was set.
         time_us: the time for which it was set, in microseconds since 1970 UTC.
         domain: the clock by which that time is measured.
+
+    Example::
+
+        def process_timer(self, ctx, timer):
+            if timer.name == "hour_over":
+                ctx.produce("hours", timer.time - timedelta(hours=1))
     """
 
     name: str

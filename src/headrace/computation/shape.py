@@ -16,8 +16,10 @@ from headrace.computation.declarations import (
     Hold,
     Output,
     Posted,
+    Removed,
     Timer,
     hold_cell,
+    stored_name,
 )
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME, TimeDomain
@@ -32,6 +34,7 @@ class Declarations(msgspec.Struct, frozen=True):
         outputs: output streams, by name.
         posts: streams of posts, by name.
         per_worker: state by worker instead of by key, by name.
+        removed: the stored names of what was removed on purpose.
     """
 
     states: dict[str, Any]
@@ -39,6 +42,13 @@ class Declarations(msgspec.Struct, frozen=True):
     outputs: dict[str, Any]
     posts: dict[str, Any] = {}
     per_worker: dict[str, Any] = {}
+    removed: list[str] = []
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all that is declared."""
+        every = (self.states, self.timers, self.outputs, self.posts, self.per_worker, self.removed)
+        return {name for declared in every for name in declared}
 
     @property
     def holding(self) -> list[str]:
@@ -47,8 +57,14 @@ class Declarations(msgspec.Struct, frozen=True):
 
     @property
     def cells(self) -> dict[str, Any]:
-        """Everything that is stored with a key, by the name of its cell."""
-        return {**self.states, **self.timers, **self._holds}
+        """Everything that is stored with a key, by the name of its cell in storage."""
+        return {**by_stored_name({**self.states, **self.timers}), **self._holds}
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The names of the attributes whose cells have another name in storage, by that name."""
+        found = {**self.states, **self.timers, **self.per_worker, **self.posts}
+        return {item.renamed_from: name for name, item in found.items() if item.renamed_from}
 
     @property
     def dated_cells(self) -> dict[str, TimeDomain]:
@@ -57,12 +73,17 @@ class Declarations(msgspec.Struct, frozen=True):
         A hold counts by event time. A bin with a hold that the watermark has reached is in memory,
         so that the exact lowest hold is known.
         """
-        timers = {name: timer.domain for name, timer in self.timers.items()}
+        timers = {name: timer.domain for name, timer in by_stored_name(self.timers).items()}
         return {**timers, **dict.fromkeys(self._holds, EVENT_TIME)}
 
     @property
     def _holds(self) -> dict[str, Hold]:
-        return {hold_cell(name): Hold() for name in self.holding}
+        return {hold_cell(stored_name(name, self.timers[name])): Hold() for name in self.holding}
+
+
+def by_stored_name(items: Mapping[str, Any]) -> dict[str, Any]:
+    """Return declarations by their names in storage."""
+    return {stored_name(name, item): item for name, item in items.items()}
 
 
 def declarations_of(
@@ -84,6 +105,9 @@ def declarations_of(
     for name, declaration in (declared or {}).items():
         declaration.name = name
         found[name] = declaration
+    removed = [name for name, item in found.items() if isinstance(item, Removed)]
+    _check_stored_names(found, cls, place)
+    found = {name: item for name, item in found.items() if name not in removed}
     timers = {name: item for name, item in found.items() if isinstance(item, Timer)}
     posts = {name: item for name, item in found.items() if isinstance(item, Posted)}
     outputs = {n: item for n, item in found.items() if isinstance(item, Output) and n not in posts}
@@ -120,7 +144,27 @@ def declarations_of(
             raise PipelineError(
                 f"{cls.__name__}.{name} cannot be a name: it begins with an underscore", place=place
             )
-    return Declarations(states, timers, outputs, posts, per_worker)
+    return Declarations(states, timers, outputs, posts, per_worker, removed)
+
+
+def _check_stored_names(found: Mapping[str, Any], cls: type[UserCode], place: str) -> None:
+    """Check that no two declarations are stored under one name.
+
+    Raises:
+        PipelineError: if two are.
+    """
+    stored: dict[str, str] = {}
+    for name, item in found.items():
+        if isinstance(item, Output) and not isinstance(item, Posted):
+            continue
+        other = stored.setdefault(stored_name(name, item), name)
+        if other != name:
+            raise PipelineError(
+                f"{cls.__name__}.{name} and {cls.__name__}.{other} are both stored as "
+                f"{stored_name(name, item)!r}",
+                place=place,
+                remedy="a name in storage stays with its state: give the new one another name",
+            )
 
 
 def _defines(cls: type[UserCode], handler: str) -> bool:

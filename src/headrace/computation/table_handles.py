@@ -17,7 +17,15 @@ Mask = npt.NDArray[np.bool_]
 
 
 class TableRows(Protocol):
-    """Some rows of a table, as they are now: found once, then read and changed by column."""
+    """Some rows of a table, as they are now: found once, then read and changed by column.
+
+    Example::
+
+        def process_batch(self, ctx, batch):
+            rows = self.counts.at(batch.keys)
+            rows.upsert(visits=rows["visits"] + batch.counts)
+            rows.delete(where=rows["visits"] >= 100)
+    """
 
     def __len__(self) -> int:
         """Return how many rows were asked for, whether or not they exist."""
@@ -51,7 +59,16 @@ class TableRows(Protocol):
 
 
 class TableHandle(Protocol):
-    """A ``TableState`` as handlers see it."""
+    """A ``TableState`` as handlers see it.
+
+    Example::
+
+        def process_batch(self, ctx, batch):
+            rows = self.counts.at(batch.keys)
+            new = batch.keys[~rows.exists]
+            ctx.produce("new", new, np.ones(len(new), dtype=np.int64))
+            rows.upsert(visits=rows["visits"] + batch.counts)
+    """
 
     def at(self, keys: Keys, **sub: Any) -> TableRows:
         """Return the rows of some keys.

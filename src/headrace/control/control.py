@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.control.hosts import PlacesWorkers
+from headrace.control.process_check import still_runs
 from headrace.coordinator.identity import removed_of
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Answer, Command, CommandLog, Kind
@@ -19,6 +20,8 @@ from headrace.ledger.measurements import Published, newest_measurements
 from headrace.storage.base import Store
 
 _LOOK_EVERY_S = 0.05
+#: Of so many looks for an answer, one looks whether anybody is there to give it.
+_LOOKS_FOR_DRIVER = 20
 
 
 class RemovalPreview(msgspec.Struct, frozen=True):
@@ -42,6 +45,11 @@ class Control(PlacesWorkers):
 
     Args:
         store: the pipeline's storage.
+
+    Example::
+
+        control = Control(open_store("state/visits"))
+        print(control.head().step, control.migrations)
     """
 
     def __init__(self, store: Store) -> None:
@@ -108,6 +116,27 @@ class Control(PlacesWorkers):
         leader = leader_among(Beats(self._store).all(), self.head().epoch)
         return leader.why if leader is not None and leader.role == "ended" else ""
 
+    def why_nobody_answers(self) -> str:
+        """Return why no driver will answer a command soon; empty if one may.
+
+        None will if the last leader has noted its end, or its process is seen to be gone, and no
+        driver stands by.
+        """
+        beats = Beats(self._store).all()
+        if any(
+            beat.role in ("waits", "asks") and still_runs(beat.process) is not False
+            for beat in beats
+        ):
+            return ""
+        leader = leader_among(beats, self.head().epoch)
+        if leader is None:
+            return ""
+        if leader.role == "ended":
+            return f"no process runs the pipeline: {leader.where} has ended ({leader.why})"
+        if still_runs(leader.process) is False:
+            return f"no process runs the pipeline: {leader.where} is gone, and has noted no end"
+        return ""
+
     def answer(self, number: int) -> Answer | None:
         """Return the answer to a command; None if it is not answered yet.
 
@@ -123,11 +152,18 @@ class Control(PlacesWorkers):
         return found
 
     def wait(
-        self, number: int, timeout: float, sleep: Callable[[float], None] = time.sleep
+        self, number: int, within_s: float, sleep: Callable[[float], None] = time.sleep
     ) -> Answer | None:
-        """Wait for the answer to a command. Return None if none came within ``timeout`` seconds."""
-        deadline = time.monotonic() + timeout
+        """Wait for the answer to a command. Return None if none came within so many seconds.
+
+        Returns None at once if no process runs the pipeline; see :meth:`why_nobody_answers`.
+        """
+        deadline = time.monotonic() + within_s
+        looks = 0
         while (found := self.answer(number)) is None and time.monotonic() < deadline:
+            if looks % _LOOKS_FOR_DRIVER == 0 and self.why_nobody_answers():
+                return self.answer(number)  # it may have been answered just before the end
+            looks += 1
             sleep(_LOOK_EVERY_S)
         return found
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.control.migrations import MovesState
 from headrace.coordinator.migrations.drained_hosts import drained_after, remark
+from headrace.coordinator.refused import Refused
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.places import Places
@@ -45,9 +46,10 @@ class PlacesWorkers(MovesState):
         if not dry_run:
             return self.ask_for(command)
         head = self.current()
-        drained = drained_after(head.drained_hosts, command, head.places)
-        if isinstance(drained, str):
-            raise ChangeRefused(f"{command.text}: {drained}")
+        try:
+            drained = drained_after(head.drained_hosts, command, head.places)
+        except Refused as refusal:
+            raise ChangeRefused(f"{command.text}: {refusal.why}") from refusal
         why = remark(sorted(drained), head.places)
         return Answer(-1, command.text, False, head.step + 1, why)
 

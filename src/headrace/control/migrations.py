@@ -18,7 +18,7 @@ from headrace.coordinator.load.meter import measured_outside
 from headrace.coordinator.migrations.goals import plan_goal
 from headrace.coordinator.migrations.layout_state import course_of
 from headrace.errors import ChangeRefused
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, TimeoutLike, duration_micros, timeout_seconds
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin
 from headrace.keyspace.updates import Update
@@ -76,6 +76,13 @@ class Migration:
 
     Attributes:
         id: its number, unique within the pipeline; 0 for a migration that is only planned.
+
+    Example::
+
+        with hr.testing.drive(p, workers=2) as t:
+            move = t.rescale(3)
+            move.wait()
+            print(move.what, move.state, move.progress)
     """
 
     def __init__(
@@ -144,14 +151,14 @@ class Migration:
         return self.facts.after
 
     def wait(
-        self, timeout: DurationLike | None = None, *, on_timeout: OnTimeout = "raise"
+        self, timeout: TimeoutLike | None = None, *, on_timeout: OnTimeout = "raise"
     ) -> migrations.MigrationState:
         """Wait until the migration has ended. Return ``done`` or ``aborted``.
 
         :attr:`why` has the reason.
 
         Args:
-            timeout: such as ``"5m"``; None waits without limit.
+            timeout: in seconds, or such as ``"5m"``; None waits without limit.
             on_timeout: what to do after the timeout. ``commit`` moves the rest at once, whatever it
                 costs. ``rollback`` moves everything back. Both wait until that is done. ``raise``
                 raises an error and leaves the migration as it is.
@@ -159,7 +166,9 @@ class Migration:
         Raises:
             ChangeRefused: after the timeout, or if the pipeline ends earlier.
         """
-        deadline = None if timeout is None else time.monotonic() + duration_micros(timeout) / 1e6
+        deadline = (
+            None if timeout is None else time.monotonic() + timeout_seconds(timeout, "timeout")
+        )
         while not (facts := self.facts).is_over:
             if not self._asks.pass_time():
                 raise ChangeRefused(
@@ -412,7 +421,7 @@ class MovesState(ABC):
         self, goal: Goal, strategy: Strategy | None, prepare: bool,
         objective: DurationLike | None, if_busy: IfBusy, dry_run: bool,
     ) -> Migration:  # fmt: skip
-        objective_us = 0 if objective is None else duration_micros(objective)
+        objective_us = 0 if objective is None else duration_micros(objective, "objective")
         whole = msgspec.structs.replace(
             goal, strategy=strategy or batched(), prepare=prepare, objective_us=objective_us,
             groups=list(self.groups.names),

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from headrace.computation.per_worker import NOTHING
+from headrace.coordinator.step_output import StepOutput
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.eventtime.watermark import PartitionSeen, lowest, merged_seen
 from headrace.keyspace.digests import add_digests
@@ -41,17 +42,16 @@ class Adopted(msgspec.Struct, frozen=True):
             computation.
         next_wall_timer: the lowest pending wall timer, or a bound below it.
         runs: the files of state changes.
-        outputs, retained: the files of staged and of retained productions.
+        output: what sinks are to receive.
+        retained: the files of retained productions.
         backlog: computations that left due timers or posts for the next steps.
         slice: the slice that was written whole, if any.
         state_digests: the digest of what each computation changed.
         stream_digests: (rows, digest) of the productions on each stream.
         counts: what each computation did.
-        inline_outputs: copies of small staged productions, by stream.
         phases: seconds by phase, summed over all tasks.
         longest_phases: the same, of the slowest task of each layer only.
         soft_state: how many tasks found their soft state in each condition.
-        unstaged: small productions that are in no file, by stream.
         unread: whether some worker still has something to read ahead.
         per_worker: what computations hold in workers, where that has changed.
         tasks: the reports of the tasks that applied a layer.
@@ -68,18 +68,16 @@ class Adopted(msgspec.Struct, frozen=True):
     oldest: dict[str, int]
     next_wall_timer: int
     runs: list[FileRef]
-    outputs: list[FileRef]
+    output: StepOutput
     retained: list[FileRef]
     backlog: list[str]
     slice: Slice | None
     state_digests: dict[str, int]
     stream_digests: dict[str, tuple[int, int]]
     counts: dict[str, Counts]
-    inline_outputs: dict[str, list[bytes]]
     phases: dict[str, float]
     longest_phases: dict[str, float]
     soft_state: dict[str, int]
-    unstaged: dict[str, list[bytes]] = {}
     unread: bool = False
     per_worker: list[HeldBy] = []
     tasks: list[TaskReport] = []
@@ -127,12 +125,14 @@ def _sum(plan: StepPlan, reports: list[TaskReport]) -> Adopted:
         read_digests=_sums(reports, "read_digests"),
         skipped=_sums(reports, "skipped"),
         runs=[report.run for report in applied if report.run],
-        outputs=[report.outputs for report in applied if report.outputs],
+        output=StepOutput(
+            files=[report.outputs for report in applied if report.outputs],
+            copies=_joined(report.inline_outputs for report in reports),
+            unstaged=_joined(report.unstaged for report in reports),
+        ),
         retained=[report.retained for report in applied if report.retained],
         slice=_slice(plan, applied),
         stream_digests=_stream_digests(reports),
-        inline_outputs=_joined(report.inline_outputs for report in reports),
-        unstaged=_joined(report.unstaged for report in reports),
         phases=_added(report.phases for report in reports),
         longest_phases=_longest(reports),
         soft_state=_soft_state(reports),

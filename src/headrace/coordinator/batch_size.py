@@ -18,7 +18,7 @@ _BOUND = 0.5
 _WINDOW = 32
 #: If numbers of rows vary by less than this share of their mean, the fixed time cannot be estimated
 #: from them.
-_LEAST_SPREAD = 0.1
+_LEAST_SPREAD = 0.05
 
 
 class BatchSize:

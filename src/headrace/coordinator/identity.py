@@ -3,7 +3,8 @@
 It is plain data in the head, with these parts:
 
 * ``computations``: also those that were removed. Each has the ``shapes`` of its state; see
-  :mod:`headrace.coordinator.state_compatibility`.
+  :mod:`headrace.coordinator.state_compatibility`. ``removed`` names states that the code no longer
+  declares, on purpose.
 * ``injectors`` and ``streams``.
 * ``retained``: for each retained stream, the step since which its productions are kept.
 * ``groups``: their names, in order, if there are any. Each computation then names its own.
@@ -19,12 +20,20 @@ from collections.abc import Collection
 from typing import Any
 
 from headrace.coordinator.inputs import source_problems
-from headrace.coordinator.state_compatibility import merged_shapes, problems_of, undeclared_shapes
+from headrace.coordinator.state_compatibility import (
+    merged_shapes,
+    problems_of,
+    removed_states,
+    undeclared_shapes,
+)
 from headrace.errors import SchemaChanged
 from headrace.keyspace.groups import Groups
 from headrace.ledger.head import Head
 
 Identity = dict[str, Any]
+
+#: What code says of its state that is compared with the stored identity, and not stored as it is.
+_NOT_STORED = ("upgrades", "attributes", "removed")
 
 
 def merged_identity(
@@ -51,10 +60,12 @@ def merged_identity(
             computations[name] = {**facts, "shapes": undeclared_shapes(facts)}
     for name, facts in wanted["computations"].items():
         before = computations.get(name, {"cells": {}})
+        unused = removed_states(before, facts)
         computations[name] = {
-            **{key: fact for key, fact in facts.items() if key != "upgrades"},
+            **{key: fact for key, fact in facts.items() if key not in _NOT_STORED},
             "cells": {**before["cells"], **facts["cells"]},
             "shapes": merged_shapes(before, facts, step=step, floor=floor),
+            **({"removed": unused} if unused else {}),
         }
     since = stored.get("removed", {})
     drawn = wanted["computations"]

@@ -1,12 +1,14 @@
 """Building manifests: of a claim, of a note, and of a step that was computed.
 
-Each manifest is built on a head and holds only what differs from it. What sinks have received is
-added by the outbox (:mod:`headrace.coordinator.outbox`).
+Each manifest is built on a head and holds only what differs from it. A manifest is put together and
+completed here, and nowhere else. :class:`StepDraft` is the one that grows: between the adoption of
+a step and its commit, outputs may still be written to files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -26,6 +28,7 @@ from headrace.coordinator.keeping import kept_from
 from headrace.coordinator.messages import LedgerOpened
 from headrace.coordinator.migrations.layout_state import LayoutState, course_of
 from headrace.coordinator.migrations.lifecycle import give_up
+from headrace.coordinator.outbox import SinkOutbox
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep
 from headrace.coordinator.reopening import catching_up_after, reopening
@@ -38,14 +41,25 @@ from headrace.ledger.commands import Answer
 from headrace.ledger.folding import fold
 from headrace.ledger.head import Head
 from headrace.ledger.manifest import Manifest
-from headrace.ledger.records import CatchUp, Division, ScheduledStop
+from headrace.ledger.places import Places
+from headrace.ledger.records import CatchUp, Division, Origin, ScheduledStop
+from headrace.ledger.timing import Timing
 from headrace.pipeline.source import Position
+from headrace.runfiles.format import FileRef
 
 _OTHER_LAYOUT = "the pipeline was started with another layout"
 
 
-def claim_manifest(event: LedgerOpened, shape: PipelineFacts, *, nonce: str) -> Manifest:
+def claim_manifest(
+    event: LedgerOpened, shape: PipelineFacts, outbox: SinkOutbox, *, nonce: str
+) -> Manifest:
     """Return the manifest by which a driver claims an epoch. It is a step without input.
+
+    Args:
+        event: the newest head, and what was asked for since.
+        shape: facts about the pipeline.
+        outbox: what sinks have received.
+        nonce: distinguishes this manifest from any other.
 
     Raises:
         SchemaChanged: for state that the new graph could not read.
@@ -102,6 +116,7 @@ def claim_manifest(event: LedgerOpened, shape: PipelineFacts, *, nonce: str) -> 
         watermarks=again.watermarks,
         percentiles=again.percentiles,
         light=head is not None and head.is_behind,
+        **({} if head is None else outbox.facts(head.unreleased, head.released)),
         **({} if course is None else course.told(head)),
     )  # fmt: skip
 
@@ -136,16 +151,17 @@ def give_up_all(head: Head, now_us: int, course: LayoutState | None = None) -> L
 
 
 def note_manifest(
-    head: Head, shape: PipelineFacts, *, answers: Sequence[Answer] = (), paused: bool | None = None,
-    catch_up: CatchUp | None = None, course: LayoutState | None = None,
-    drained_hosts: list[str] | None = None, halt: ScheduledStop | None = None, caught_up: bool = False,
-    nonce: str, cleaned: int,
+    head: Head, shape: PipelineFacts, outbox: SinkOutbox, *, answers: Sequence[Answer] = (),
+    paused: bool | None = None, catch_up: CatchUp | None = None, course: LayoutState | None = None,
+    drained_hosts: list[str] | None = None, halt: ScheduledStop | None = None,
+    caught_up: bool = False, nonce: str, cleaned: int,
 ) -> Manifest:  # fmt: skip
     """Return the manifest of a note: a step in which nothing is computed.
 
     Args:
         head: the head that it follows.
         shape: facts about the pipeline.
+        outbox: what sinks have received.
         answers: answers to commands.
         paused: whether the pipeline is paused from now on; None to leave it as it was.
         catch_up: the backfill from now on; None to leave it as it was.
@@ -177,8 +193,78 @@ def note_manifest(
         catch_up=catch_up,
         caught_up=caught_up,
         light=head.is_behind,
+        **outbox.facts(head.unreleased, head.released),
         **({} if course is None else course.told(head)),
     )
+
+
+def with_timing(manifest: Manifest, timing: Timing, places: Places | None) -> Manifest:
+    """Return a manifest with the time that its step took, and the hosts where it ran.
+
+    The driver adds them when it commits, so that no decision can depend on them.
+
+    Args:
+        manifest: the manifest.
+        timing: where the time went.
+        places: the hosts by worker; None if they are as before.
+    """
+    return msgspec.structs.replace(manifest, timing=timing, places=places)
+
+
+class StepDraft:
+    """The manifest of a step under way, from its adoption to its commit.
+
+    Args:
+        planned: the step.
+        adopted: its results.
+        head: the head that it was planned on.
+        shape: facts about the pipeline.
+        settings: how it is run.
+        nonce: distinguishes this manifest from any other.
+        cleaned: files that died up to this step have been deleted.
+        pinned: the lowest step that a reader has pinned; None if there is none.
+        layout_changes: what the step changes of the layout state, as fields of a manifest.
+
+    Raises:
+        InvariantBroken: when a watermark went back, or passed work that is still to be done.
+    """
+
+    def __init__(
+        self, planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts,
+        settings: Settings, *, nonce: str, cleaned: int, pinned: int | None = None,
+        layout_changes: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        manifest = step_manifest(
+            planned, adopted, head, shape, settings, nonce=nonce, cleaned=cleaned, pinned=pinned
+        )
+        self._manifest = msgspec.structs.replace(manifest, **layout_changes)
+        self._head = head
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of the step's output, as sinks see it."""
+        return self._manifest.origin
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether the step is a checkpoint."""
+        return not self._manifest.light
+
+    def name_output(self, file: FileRef) -> None:
+        """Name a file with output that no task had staged."""
+        outputs = [*self._manifest.outputs, file]
+        self._manifest = msgspec.structs.replace(self._manifest, outputs=outputs)
+
+    def name_staged(self, files: dict[int, list[FileRef]]) -> None:
+        """Name the files with output of uncheckpointed steps, by step."""
+        self._manifest = msgspec.structs.replace(self._manifest, staged=files)
+
+    def finish(self, outbox: SinkOutbox) -> Manifest:
+        """Return the manifest, with what sinks have received."""
+        manifest, head = self._manifest, self._head
+        own = {manifest.step: manifest.outputs} if manifest.has_outputs else {}
+        facts = outbox.facts({**head.unreleased, **own}, head.released)
+        return msgspec.structs.replace(manifest, **facts)
 
 
 def step_manifest(
@@ -253,8 +339,8 @@ def _of_step(
         runs=[] if plan.light else adopted.runs,
         light=plan.light,
         intent=planned.intent if plan.light else None,
-        unstaged=plan.light and bool(adopted.unstaged),
-        outputs=adopted.outputs,
+        unstaged=plan.light and bool(adopted.output.unstaged),
+        outputs=adopted.output.files,
         retained=adopted.retained,
         slice=adopted.slice,
         state_digests=adopted.state_digests,

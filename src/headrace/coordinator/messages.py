@@ -6,13 +6,13 @@ import msgspec
 
 from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.migrations.layout_state import LayoutState
-from headrace.coordinator.results import Result
+from headrace.coordinator.step_output import StepDelivery, StepOutput, UnstagedOutput
 from headrace.errors import HeadraceError
 from headrace.ledger.commands import Answer, Asked, Kind
 from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Manifest
-from headrace.ledger.records import Origin, ScheduledStop
+from headrace.ledger.records import ScheduledStop
 from headrace.pipeline.source import Limit, Offer, Position
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runfiles.format import FileRef
@@ -358,66 +358,69 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class DeliverBeforeCommit(msgspec.Struct, frozen=True):
-    """Give the results of an adopted step to its weak sinks, before its commit.
+    """Give the output of an adopted step to its weak sinks, before its commit.
 
     Attributes:
-        step: the step.
-        origin: where the results come from, as the sinks learn it.
-        adopted: the results.
+        delivery: the output.
         sinks: the sinks.
-        await_: those of them that must acknowledge now, because their results are in no file.
+        await_: those of them that must acknowledge now, because their output is in no file.
         patience_us: how long they have for it.
     """
 
-    step: int
-    origin: Origin
-    adopted: Adopted
+    delivery: StepDelivery
     sinks: list[str]
     await_: list[str]
     patience_us: int
 
 
 class WriteOutputs(msgspec.Struct, frozen=True):
-    """Write an output file of the step, with results on these streams that no task has staged."""
+    """Write output of the step that no task has staged to a file of the step."""
 
     plan: StepPlan
-    adopted: Adopted
-    streams: list[str]
+    output: StepOutput
 
 
 class StageOutputs(msgspec.Struct, frozen=True):
-    """Stage results of uncheckpointed steps that some sink has not received.
+    """Stage output of uncheckpointed steps that some sink has not received.
 
-    This happens before a checkpoint is committed, since no replay makes these results again after
-    it.
+    This happens before a checkpoint is committed, since no replay makes this output again after it.
 
     Attributes:
         plan: the plan of the checkpoint, whose manifest will name the files.
-        results: the results, by step.
+        outputs: the output, by step.
     """
 
     plan: StepPlan
-    results: dict[int, Result]
+    outputs: dict[int, UnstagedOutput]
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Deliver the productions of a committed step to sinks that were not given them yet.
+    """Deliver the output of a committed step to sinks that were not given it yet."""
 
-    Attributes:
-        step, sinks: the step, and the sinks.
-        adopted: the results that are in no file, and copies of others; None if all are in files.
-        again: whether the step was computed again, so that all results are in ``adopted``. Which
-            productions are in files depends on the layout, and that may have changed.
-    """
-
-    step: int
+    delivery: StepDelivery
     sinks: list[str]
-    adopted: Adopted | None = None
-    again: bool = False
+
+
+class PrepareWorkers(msgspec.Struct, frozen=True):
+    """Get ready for more workers, which a migration is about to use."""
+
+    workers: int
+
+
+class AvoidHosts(msgspec.Struct, frozen=True):
+    """Run no worker on these hosts from now on."""
+
+    hosts: list[str]
 
 
 class AwaitSinks(msgspec.Struct, frozen=True):
-    """Wait for sinks while ``Coordinator.waits`` is true, or until something is asked for."""
+    """Wait for sinks, or until something is asked for.
+
+    Attributes:
+        until: the step up to which each of these sinks has to acknowledge.
+    """
+
+    until: dict[str, int]
 
 
 class AwaitClaim(msgspec.Struct, frozen=True):
@@ -483,6 +486,8 @@ Instruction = (
     | WriteOutputs
     | StageOutputs
     | Release
+    | PrepareWorkers
+    | AvoidHosts
     | AwaitSinks
     | AwaitClaim
     | Clean

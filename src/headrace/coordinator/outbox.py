@@ -5,13 +5,11 @@ Its content follows from what is durable, so a restart finds the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-import msgspec
-
-from headrace.errors import PipelineError
+from headrace.errors import PipelineError, ensure
 from headrace.ledger.head import Head
-from headrace.ledger.manifest import Manifest
 from headrace.runfiles.format import FileRef
 
 Unreleased = Mapping[int, list[FileRef]]
@@ -84,18 +82,43 @@ class SinkOutbox:
     def waits_for(self, unreleased: Unreleased) -> list[str]:
         """Return the sinks that keep the outbox full, sorted; none while another step may start."""
         steps = self.undelivered(unreleased)
-        size = sum(file.length for step in steps for file in unreleased[step])
-        if len(steps) < self._steps and (len(steps) < 2 or size < self._size):
+        if not self._is_full(steps, unreleased):
             return []
         return sorted(sink for sink, received in self._received.items() if received < steps[0])
 
-    def noted(self, head: Head, manifest: Manifest) -> Manifest:
-        """Return the manifest with what sinks have received, and which of them it waits for."""
-        own = {manifest.step: manifest.outputs} if manifest.has_outputs else {}
-        unreleased = {**head.unreleased, **own}
-        return msgspec.structs.replace(
-            manifest,
-            released=max(head.released, self.released(unreleased)),
-            delivered=dict(self._received),
-            waits_for=self.waits_for(unreleased),
-        )
+    def awaited(self, unreleased: Unreleased) -> dict[str, int]:
+        """Return what makes room for another step: which sinks must receive up to which step."""
+        steps, done = self.undelivered(unreleased), -1
+        while self._is_full(steps, unreleased):
+            done = steps.pop(0)
+        return self.behind(done)
+
+    def behind(self, step: int) -> dict[str, int]:
+        """Return the sinks that have not received everything up to a step, with that step."""
+        return {sink: step for sink, received in self._received.items() if received < step}
+
+    def facts(self, unreleased: Unreleased, released: int) -> dict[str, Any]:
+        """Return the fields of a manifest that record what sinks have received.
+
+        Args:
+            unreleased: the committed outputs, with those of the manifest's own step.
+            released: the step up to which the manifest before knew that everything was received.
+        """
+        return {
+            "released": max(released, self.released(unreleased)),
+            "delivered": dict(self._received),
+            "waits_for": self.waits_for(unreleased),
+        }
+
+    def check(self) -> None:
+        """Check that no sink has received more than it was given.
+
+        Raises:
+            InvariantBroken: if one has.
+        """
+        for sink, received in self._received.items():
+            ensure(received <= self._given[sink], f"{sink!r} received more than it was given")
+
+    def _is_full(self, steps: Sequence[int], unreleased: Unreleased) -> bool:
+        size = sum(file.length for step in steps for file in unreleased[step])
+        return len(steps) >= self._steps or (len(steps) >= 2 and size >= self._size)

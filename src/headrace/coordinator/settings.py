@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros, take_durations
 from headrace.pipeline.source import Limit
 from headrace.protocol.plan import Exchange
 from headrace.storage.bounds import MOST_WORKERS
@@ -18,7 +18,15 @@ MOST_LIGHT_STEPS = 255
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How a run behaves. No setting changes what is computed.
+    """How a run behaves: the pace of its steps, and upkeep.
+
+    Settings change no results, with one exception. Records are judged to be late a step at a time,
+    and ``limit`` and ``target`` decide how the input is divided into steps. So where a record may
+    be later than its watermark's rule allows, they can decide whether it is late, and with it the
+    results that depend on late records.
+
+    Each attribute that ends in ``_us`` is in microseconds, and can be given as a duration instead,
+    under its name without ``_us``: ``Settings(target="1s", retain=timedelta(days=1))``.
 
     Attributes:
         limit: the most that a step takes from each injector.
@@ -68,6 +76,12 @@ class Settings(msgspec.Struct, frozen=True):
         most_workers: the most workers that the pipeline can have, whoever asks for more. Each
             worker costs a task in every layer of every step.
         update_within_steps: how many steps ahead a configuration update may be published, at most.
+
+    Example::
+
+        settings = hr.Settings(limit=hr.Limit(10_000, 1 << 20), retain_steps=1_000)
+        with hr.run(p, storage="state/hits", runner="inline", settings=settings) as job:
+            job.drain()
     """
 
     limit: Limit = Limit(rows=100_000, bytes=16 << 20)
@@ -98,6 +112,20 @@ class Settings(msgspec.Struct, frozen=True):
     source_timeout_us: int = 600_000_000
     most_workers: int = 4_096
     update_within_steps: int = 100_000
+    # The same as durations. They are None once they are stored in the fields above.
+    target: DurationLike | None = None
+    poll: DurationLike | None = None
+    retain: DurationLike | None = None
+    straggler: DurationLike | None = None
+    measure: DurationLike | None = None
+    handover: DurationLike | None = None
+    checkpoint: DurationLike | None = None
+    task_timeout: DurationLike | None = None
+    sink_timeout: DurationLike | None = None
+    source_timeout: DurationLike | None = None
+
+    def __post_init__(self) -> None:
+        take_durations(self)
 
     @property
     def has_light_steps(self) -> bool:
@@ -116,7 +144,9 @@ def with_checkpoints(settings: Settings, every: int | DurationLike | None) -> Se
     if isinstance(every, int):
         return msgspec.structs.replace(settings, checkpoint_steps=every, checkpoint_us=0)
     return msgspec.structs.replace(
-        settings, checkpoint_steps=MOST_LIGHT_STEPS + 1, checkpoint_us=duration_micros(every)
+        settings,
+        checkpoint_steps=MOST_LIGHT_STEPS + 1,
+        checkpoint_us=duration_micros(every, "checkpoint_every"),
     )
 
 
@@ -125,9 +155,13 @@ def with_timeouts(
 ) -> Settings:
     """Return settings with other timeouts of tasks and sinks; None keeps the present one."""
     if task is not None:
-        settings = msgspec.structs.replace(settings, task_timeout_us=duration_micros(task))
+        settings = msgspec.structs.replace(
+            settings, task_timeout_us=duration_micros(task, "task_timeout")
+        )
     if sink is not None:
-        settings = msgspec.structs.replace(settings, sink_timeout_us=duration_micros(sink))
+        settings = msgspec.structs.replace(
+            settings, sink_timeout_us=duration_micros(sink, "sink_timeout")
+        )
     return settings
 
 
@@ -157,6 +191,6 @@ def check_settings(settings: Settings) -> None:
         )
     if settings.retain_steps < 0 or settings.retain_us < 0:
         raise PipelineError(
-            "retain_steps and retain_us cannot be negative",
-            remedy="say how many steps, and for how many microseconds, are to stay readable",
+            "retain_steps and retain cannot be negative",
+            remedy="say how many steps are to stay readable, and for how long",
         )

@@ -5,6 +5,10 @@ Stored state is judged by what the storage remembers of its shapes
 So all that must be known here is of which versions rows may exist: ``older`` in a shape, by
 version.
 
+State that the code no longer declares is refused, too, unless the code says that it was removed
+(:class:`headrace.Removed`) or renamed (``renamed_from=``). A state keeps its first name in storage,
+so renaming it changes nothing there.
+
 As slices are written, older rows are upgraded. Once every slice was written by code that declared
 the state all the time, no older rows are left, and their upgrade may be removed.
 """
@@ -12,6 +16,7 @@ the state all the time, no older rows are left, and their upgrade may be removed
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from typing import Any
 
 import msgspec
@@ -25,6 +30,11 @@ Facts = Mapping[str, Any]
 PENDING = ("timer", "posted", "waiting")
 #: A description starts with the kind of state; these kinds have two words.
 _TWO_WORDS = ("per",)
+#: The class that declares each kind.
+_CLASSES = {
+    "value": "ValueState", "list": "ListState", "map": "MapState", "table": "TableState",
+    "per worker": "PerWorker", "timer": "Timer", "posted": "Posted",
+}  # fmt: skip
 
 MEND = (
     "give what was added a default; or raise the state's version= and say by upgrade= how older rows are "
@@ -52,14 +62,72 @@ def problems_of(name: str, before: Facts, now: Facts) -> Iterator[Problem]:
         before: what the storage remembers of it.
         now: what its code declares.
     """
+    removed = removed_states(before, now)
     for cell, text in before["cells"].items():
-        kind = _kind(text)
         if cell in now["cells"]:
-            yield from _State(f"computation {name!r}: {cell!r}", cell, before, now).problems()
-        elif kind in PENDING:
-            yield Problem(
-                f"computation {name!r}: {kind} {cell!r} is gone, and may be pending", _WAIT
-            )
+            place = f"computation {name!r}: {_named(cell, now)}"
+            yield from _State(place, cell, before, now).problems()
+        elif cell not in removed or _kind(text) in PENDING:
+            yield _gone(name, cell, before, now)
+
+
+def removed_states(before: Facts, now: Facts) -> list[str]:
+    """Return the stored names of states that the code no longer declares, on purpose.
+
+    Once the storage knows of them, the code need not say so again.
+    """
+    said = {*before.get("removed", ()), *now.get("removed", ())}
+    return sorted(said & set(before["cells"]) - set(now["cells"]))
+
+
+def _named(cell: str, now: Facts) -> str:
+    """Return the name that the code has for a stored state, for messages."""
+    attribute = now.get("attributes", {}).get(cell)
+    return repr(cell) if attribute is None else f"{attribute!r} (stored as {cell!r})"
+
+
+def _gone(name: str, cell: str, before: Facts, now: Facts) -> Problem:
+    """Return the problem of a stored state that the code no longer declares."""
+    text = before["cells"][cell]
+    kind = _kind(text)
+    what = f"computation {name!r}: {_in_short(cell, before)} is stored, and no longer declared"
+    if kind in PENDING:
+        what = f"computation {name!r}: {kind} {cell!r} is gone, and may be pending"
+    drop = _WAIT if kind in PENDING else (
+        f"if it is no longer used, say {cell} = hr.Removed(): what is stored is kept (forget=[{name!r}] "
+        f"gives up all state of {name!r})"
+    )  # fmt: skip
+    attributes = now.get("attributes", {})
+    if cell in attributes.values():
+        declared = next(stored for stored, attribute in attributes.items() if attribute == cell)
+        return Problem(what, f"this storage has {cell!r} under its own name: leave out "
+                       f"renamed_from={declared!r}")  # fmt: skip
+    new = _likely_names(cell, before, now)
+    if not new:
+        return Problem(what, drop)
+    attribute = attributes.get(new[0], new[0])
+    declaration = f"{attribute} = hr.{_CLASSES[kind]}(…, renamed_from={cell!r})"
+    return Problem(
+        f"{what}; is it {attribute!r} now, which is new and of the same type?",
+        f"if it was renamed, say {declaration}; {drop}",
+    )
+
+
+def _in_short(cell: str, before: Facts) -> str:
+    shape = _plain(before.get("shapes", {}).get(cell))
+    described = before["cells"][cell] if shape is None else _State.in_words(shape)
+    return f"{cell!r} ({described})"
+
+
+def _likely_names(cell: str, before: Facts, now: Facts) -> list[str]:
+    """Return new states of the same type as one that is gone; those of similar names first."""
+    if _kind(before["cells"][cell]) not in _CLASSES:
+        return []
+    new = [
+        other for other, text in now["cells"].items()
+        if other not in before["cells"] and text == before["cells"][cell]
+    ]  # fmt: skip
+    return sorted(new, key=lambda other: -SequenceMatcher(None, cell, other).ratio())
 
 
 def changes_of(before: Facts, now: Facts) -> dict[str, str]:
@@ -68,12 +136,13 @@ def changes_of(before: Facts, now: Facts) -> dict[str, str]:
     for cell in before["cells"]:
         if cell not in now["cells"]:
             continue
-        state = _State("", cell, before, now)
+        state, name = _State("", cell, before, now), now.get("attributes", {}).get(cell, cell)
         if state.version > state.stored_version:
-            found[cell] = f"upgraded from version {state.stored_version} as it is read"
+            found[name] = f"upgraded from version {state.stored_version} as it is read"
         elif state.was is not None and state.was != state.is_:
-            found[cell] = f"was {state.in_words(state.was)}, is {state.in_words(state.is_)}"
-    return found
+            found[name] = f"was {state.in_words(state.was)}, is {state.in_words(state.is_)}"
+    new = [cell for cell in removed_states(before, now) if cell not in before.get("removed", ())]
+    return found | dict.fromkeys(new, "is removed: what is stored is kept, and not read")
 
 
 class _State:
@@ -204,7 +273,8 @@ class _State:
         more = [what for what in found if not what.startswith("was ") or ":" in what]
         return f": {'; '.join(more)}" if more else ""
 
-    def in_words(self, shape: Any) -> str:
+    @staticmethod
+    def in_words(shape: Any) -> str:
         """Return the shape of a state in words."""
         version = f" version {shape['version']}" if "version" in shape else ""
         if "columns" in shape:

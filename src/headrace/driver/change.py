@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 from headrace.coordinator.changes.changes import ChangePlan
 from headrace.errors import ChangeRefused
+from headrace.eventtime.durations import TimeoutLike, timeout_seconds
 from headrace.pipeline import Pipeline
 
 
@@ -19,6 +20,15 @@ class Change:
         forget: computations whose state is given up.
         plan: what the change does: what is added, removed, replaced, and what happens to state.
         paused_s: seconds in which no step could run for it; None before it took effect.
+
+    Example::
+
+        with hr.run(p, storage="state/hits", runner="inline") as job:
+            new = job.pipeline.copy()
+            new.replace("visits", Visits())
+            change = job.change(new)
+            print(change.plan)
+            change.wait()
     """
 
     def __init__(
@@ -42,11 +52,11 @@ class Change:
         """The step from which the change is in effect; None before that."""
         return self._step
 
-    def wait(self, timeout: float | None = None) -> int | None:
+    def wait(self, timeout: TimeoutLike | None = None) -> int | None:
         """Wait until the change took effect or was refused.
 
         Args:
-            timeout: seconds; None waits without limit.
+            timeout: in seconds, or such as ``"1m"``; None waits without limit.
 
         Returns:
             The step from which the change is in effect; None after the timeout. That step is empty,
@@ -55,7 +65,7 @@ class Change:
         Raises:
             HeadraceError: the reason why it was refused. Then the pipeline goes on as it was.
         """
-        if not self._done.wait(timeout):
+        if not self._done.wait(None if timeout is None else timeout_seconds(timeout, "timeout")):
             return None
         if self._error is not None:
             raise self._error.with_traceback(None)

@@ -22,7 +22,9 @@ from headrace.coordinator.changes.replayable import check_replayable
 from headrace.coordinator.inputs import check_injectors_are_there
 from headrace.coordinator.load.meter import Meter
 from headrace.coordinator.machine import CHANGED, Coordinator
+from headrace.coordinator.manifests import with_timing
 from headrace.coordinator.messages import (
+    AvoidHosts,
     AwaitClaim,
     Awaited,
     AwaitSinks,
@@ -46,6 +48,7 @@ from headrace.coordinator.messages import (
     Poll,
     PollBackfill,
     PrepareReplay,
+    PrepareWorkers,
     Release,
     ReplayPrepared,
     Run,
@@ -57,7 +60,6 @@ from headrace.coordinator.messages import (
     Woken,
     WriteOutputs,
 )
-from headrace.coordinator.migrations.lifecycle import workers_to_come
 from headrace.coordinator.migrations.steering import Bounds, MigrationController
 from headrace.coordinator.pipeline_facts import shape_of
 from headrace.coordinator.reopening import check_names, input_goes_on
@@ -66,7 +68,7 @@ from headrace.driver.attempts import WARM_EVERY_S, StepAttempts
 from headrace.driver.change import Change
 from headrace.driver.heartbeat import LoopProgress
 from headrace.driver.leadership_proof import Proof
-from headrace.driver.outputs import StepOutput, checkpoint, stage
+from headrace.driver.outputs import stage, write_outputs
 from headrace.driver.phase_timer import Lap, Stopwatch
 from headrace.driver.policy_loop import Controller
 from headrace.driver.requests import Current, Requests, plan_of
@@ -77,6 +79,7 @@ from headrace.errors import (
     Damaged,
     Fenced,
     HeadraceError,
+    InvariantBroken,
     NotFound,
     PipelineError,
     SourceChanged,
@@ -115,6 +118,8 @@ _PHASES: dict[type[Instruction], str] = {
     StageOutputs: "hand out",
     PollBackfill: "poll",
     Release: "release",
+    PrepareWorkers: "prepare",
+    AvoidHosts: "prepare",
     AwaitSinks: "outbox",
     AwaitClaim: "hand over",
     Clean: "clean",
@@ -197,6 +202,7 @@ class Driver:
 
     Attributes:
         pulse: progress of the loop, for the heartbeat and the watchdog.
+        committed: notified after each commit, for threads that wait for one.
         declares_ends: whether the end of an injector's input counts as its end. May be set from any
             thread.
     """
@@ -223,6 +229,7 @@ class Driver:
         self.listeners: list[Listener] = []
         self.pulse = LoopProgress()
         self.woken = threading.Event()
+        self.committed = threading.Condition()
         self.cancel_asked_s: float | None = None  # when cancel() was called first
         self._given_up = False
         self._look_us = 0
@@ -377,8 +384,17 @@ class Driver:
         """Carry out one instruction. Return it if it says that the run is over.
 
         Raises:
-            HeadraceError: what went wrong. Every committed step is intact.
+            HeadraceError: what went wrong. Every committed step is intact. An error that should not
+                be possible has the coordinator's story as a note.
         """
+        try:
+            return self._turn()
+        except Exception as error:
+            if isinstance(error, InvariantBroken) or not isinstance(error, HeadraceError):
+                error.add_note(str(self.coordinator.story))
+            raise
+
+    def _turn(self) -> Stop | None:
         while self._asked:
             self._told.append(self._asked.popleft())
             self._todo.extend(self._tell(self._told[-1]))
@@ -407,6 +423,9 @@ class Driver:
         self._tell_released()
         if event is not None:
             self._todo.extend(self._tell(event))
+        if isinstance(event, ManifestCommitted):
+            with self.committed:
+                self.committed.notify_all()
         return None
 
     def _check_leads(self, error: HeadraceError) -> None:
@@ -440,7 +459,9 @@ class Driver:
         with self._stopwatch.phase(_PHASES[type(instruction)]):
             return self._carry_out(instruction)
 
-    def _carry_out(self, instruction: Instruction) -> Event | None:
+    def _carry_out(  # noqa: PLR0912 (a case for each instruction)
+        self, instruction: Instruction
+    ) -> Event | None:
         match instruction:
             case Poll():
                 return self._between_steps() or self._poll(instruction)
@@ -452,12 +473,19 @@ class Driver:
                 return self._regain(instruction)
             case DeliverBeforeCommit():
                 return self._hand_out(instruction)
-            case WriteOutputs() | StageOutputs():
+            case WriteOutputs():
                 return self._write(instruction)
+            case StageOutputs():
+                return self._stage(instruction)
             case Release():
-                self._release(instruction)
+                # If tasks run elsewhere, the next attempt runs meanwhile.
+                self._deliveries.give(instruction.sinks, instruction.delivery)
+            case PrepareWorkers():
+                self._tries.make_ready(instruction.workers)
+            case AvoidHosts():
+                self.runner.avoid(instruction.hosts)
             case AwaitSinks():
-                return self._await_sinks()
+                return self._await_sinks(instruction)
             case AwaitClaim():
                 return self._await_claim(instruction.within_us)
             case Clean():
@@ -592,11 +620,6 @@ class Driver:
         with self._stopwatch.phase("commit"):
             head = self.ledger.commit(instruction.head, self._timed(instruction, lap))
         now = time.perf_counter()
-        to_come = workers_to_come(head)
-        if to_come:
-            self._tries.make_ready(to_come)
-        if instruction.manifest.drained_hosts is not None:
-            self.runner.avoid(head.drained_hosts)
         if adopted is None:
             if instruction.manifest.claim:
                 self._reopen = frozenset()
@@ -609,6 +632,7 @@ class Driver:
         summary = StepSummary(
             head.step, sum(adopted.read_rows.values()), now - tried.started, phases,
             tried.plan.exchange, adopted.soft_state, head, sum(adopted.skipped.values()),
+            instruction.manifest.counts,
         )  # fmt: skip
         with self._stopwatch.phase("tell"):
             self._intake.committed(instruction.manifest)
@@ -629,7 +653,7 @@ class Driver:
         timing = lap.timing(adopted, exchange, side_by_side=self.runner.concurrent)
         places = self.runner.places
         moved = None if places == self._head.places else places
-        return msgspec.structs.replace(instruction.manifest, timing=timing, places=moved)
+        return with_timing(instruction.manifest, timing, moved)
 
     def _look_for_pins(self) -> PinsFound:
         try:
@@ -804,48 +828,32 @@ class Driver:
 
     def _hand_out(self, instruction: DeliverBeforeCommit) -> DeliveredBeforeCommit:
         """Give a step to its weak sinks. Wait for those that must acknowledge before the commit."""
-        adopted = instruction.adopted
-        productions = StepOutput(
-            instruction.step, instruction.origin, adopted.outputs, adopted.inline_outputs,
-            adopted.unstaged, committed=False,
-        )  # fmt: skip
         until = self.clock.now_us() + instruction.patience_us
-        self._deliveries.give(instruction.sinks, productions)
+        self._deliveries.give(instruction.sinks, instruction.delivery)
+        awaited = dict.fromkeys(instruction.await_, instruction.delivery.step)
         while True:
             self._tell_released()
-            late = self.coordinator.lagging(instruction.await_)
+            late = self._deliveries.lagging(awaited)
             until = min(until, self.clock.now_us() + instruction.patience_us)
             over = self.cancel_asked_s is not None or self.clock.now_us() >= until
             if not late or over:
                 return DeliveredBeforeCommit(late)
             self.clock.wait_until(until, self._deliveries.news)
 
-    def _write(self, instruction: WriteOutputs | StageOutputs) -> OutputsWritten | OutputsStaged:
-        """Write results that are in no file yet."""
-        if isinstance(instruction, WriteOutputs):
-            streams = [self._streams[name] for name in instruction.streams]
-            adopted = instruction.adopted
-            return OutputsWritten(checkpoint(instruction.plan, adopted, streams, self.store))
-        staged = {
-            step: [*result.files, *stage(instruction.plan, step, result, self._streams, self.store)]
-            for step, result in instruction.results.items()
-        }
-        return OutputsStaged(staged)
+    def _write(self, instruction: WriteOutputs) -> OutputsWritten:
+        plan, output = instruction.plan, instruction.output
+        return OutputsWritten(write_outputs(plan, output, self._streams, self.store))
 
-    def _release(self, instruction: Release) -> None:
-        """Deliver the output of a committed step.
-
-        If tasks run elsewhere, the next attempt runs meanwhile.
-        """
-        head, step, adopted = self._head, instruction.step, instruction.adopted
-        ensure(bool(adopted or head.unreleased[step]), f"the results of step {step} are nowhere")
-        productions = StepOutput(step, head.origin_of(step), head.unreleased[step])
-        if adopted is not None:
-            files = adopted.outputs if instruction.again else productions.files
-            productions = msgspec.structs.replace(
-                productions, files=files, inline=adopted.inline_outputs, unstaged=adopted.unstaged
-            )
-        self._deliveries.give(instruction.sinks, productions)
+    def _stage(self, instruction: StageOutputs) -> OutputsStaged:
+        return OutputsStaged(
+            {
+                step: [
+                    *output.named,
+                    *stage(instruction.plan, step, output.rest, self._streams, self.store),
+                ]
+                for step, output in instruction.outputs.items()
+            }
+        )
 
     def _close_sinks(self) -> None:
         """Close the sinks that only the previous topology had.
@@ -856,11 +864,11 @@ class Driver:
         for sink in sinks:
             _closed(sink)
 
-    def _await_sinks(self) -> Woken:
+    def _await_sinks(self, instruction: AwaitSinks) -> Woken:
         while True:
             self._tell_released()
             stops = self._asked or self.cancel_asked_s is not None
-            if stops or not self.coordinator.waits:
+            if stops or not self._deliveries.lagging(instruction.until):
                 return Woken()
             left_s = self._deliveries.next_timeout_s()
             self._deliveries.news.wait(max(0.0, min(WARM_EVERY_S, left_s)))

@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable
 from types import TracebackType
 
+from headrace.control.process_check import still_runs, this_process
 from headrace.coordinator.messages import (
     AwaitClaim,
     AwaitSinks,
@@ -53,6 +54,20 @@ LONG: frozenset[type[Instruction]] = frozenset(
         *(Sweep, Clean, LookForPins, StageOutputs, WriteOutputs, DeliverBeforeCommit, Release),
     }
 )
+
+
+#: The tokens of the drivers of this process that have not ended.
+_RUNNING: set[str] = set()
+
+
+def driver_runs(beat: Beat) -> bool | None:
+    """Return whether the driver of a heartbeat still runs; None if that cannot be seen from here.
+
+    It can be seen of drivers of this process, and of other processes of the same machine.
+    """
+    if beat.process == this_process():
+        return beat.token in _RUNNING
+    return still_runs(beat.process)
 
 
 class LoopProgress:
@@ -128,6 +143,7 @@ class Heartbeat:
         self._lease = lease
         self._now_us = now_us
         self.where = f"{socket.gethostname()}:{os.getpid()}"
+        self._process = this_process()
         self._resting: Role | None = None
         # ((role, epoch), time of day when it took that role)
         self._since: tuple[tuple[Role, int], int] | None = None
@@ -139,6 +155,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="headrace-heart", daemon=True)
 
     def __enter__(self) -> Heartbeat:
+        _RUNNING.add(self.token)
         self._thread.start()
         return self
 
@@ -157,6 +174,7 @@ class Heartbeat:
         if self._closing.is_set():
             return
         self._closing.set()
+        _RUNNING.discard(self.token)
         self._thread.join()
         try:
             if self._ended is None or self._pulse.epoch is None:
@@ -203,6 +221,7 @@ class Heartbeat:
         beat = Beat(
             self.token, self._counter, role, epoch or 0, self.where, self._since[1], now_us,
             round(self._lease.period_s * 1e6), self._ended or "", self._pulse.not_deleted,
+            self._process,
         )  # fmt: skip
         self._counter += 1
         self._beats.show(beat)

@@ -1,12 +1,14 @@
 """Leadership: how a driver becomes the leader of a pipeline, and how its leadership ends.
 
-- A driver that is started plainly claims at once.
+- A driver that is started plainly claims if no other driver lives, and is refused otherwise
+  (:mod:`headrace.driver.admission`).
+- A driver that is to *take over* claims at once, whoever leads. The leader is fenced.
 - A driver that *stands by* gets ready, watches the leader, and claims when the leader is gone.
 - A driver that asks for a *handover* gets ready, too. Then it asks the leader to end after its
   running step.
 
-The last two claim on top of the very head on which their decision rests. If anything was committed
-since, they are fenced, and nothing has happened.
+All but the second claim on top of the very head on which their decision rests. If anything was
+committed since, they are fenced, and nothing has happened.
 """
 
 from __future__ import annotations
@@ -18,29 +20,23 @@ from collections.abc import Callable
 
 import msgspec
 
+from headrace.driver.admission import Admission
 from headrace.driver.driver import Driver, Fresh
-from headrace.driver.heartbeat import Heartbeat
+from headrace.driver.heartbeat import Heartbeat, driver_runs
+from headrace.driver.leader_watcher import LOOKS, Decided, LeaderWatcher, whom
 from headrace.driver.warm_up import rehearse
-from headrace.errors import ChangeRefused, Fenced, StorageError
+from headrace.errors import ChangeRefused, Fenced, PipelineError, StorageError
 from headrace.ledger.commands import Answer, Command, CommandLog
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import (
-    HANDED_OVER,
-    Beats,
-    FailureDetector,
-    LeaderSeen,
-    Lease,
-    Verdict,
-    leader_among,
-)
+from headrace.ledger.heartbeats import HANDED_OVER, Beat, Beats, Lease
 from headrace.protocol.step_summary import StepSummary
 
 log = logging.getLogger("headrace")
 
-#: Looks of a standby in each period of heartbeats.
-_LOOKS = 2
-#: Claims that a plain start tries while a leader keeps committing first.
+#: Claims that a start tries while other drivers keep committing first.
 _CLAIMS = 20
+#: Looks for the driver that has replaced this one, in so many periods of heartbeats.
+_LOOKS_FOR_SUCCESSOR = 6
 #: Seconds between two looks for the answer to a handover.
 _ANSWER_LOOK_S = 0.002
 
@@ -68,24 +64,6 @@ class TakeOver(msgspec.Struct, frozen=True):
     gap_s: float
 
 
-class _Decided(msgspec.Struct, frozen=True):
-    """The decision to claim.
-
-    Attributes:
-        on: the head to claim on top of.
-        why: see :attr:`TakeOver.why`.
-        at_s: when it was decided.
-        silent_s: see :attr:`TakeOver.silent_s`.
-        last_step_s: when the previous leader's last step was seen.
-    """
-
-    on: Head | Fresh
-    why: str
-    at_s: float
-    silent_s: float
-    last_step_s: float
-
-
 class Leadership:
     """One run of a driver, with what comes before and after it.
 
@@ -95,19 +73,30 @@ class Leadership:
         standby: whether it waits until no driver leads, also after it was fenced.
         handover: whether it asks the leader to hand over.
         within_s: seconds to wait for the answer to that; None for no limit.
+        replaces: whether it claims at once, and so replaces a driver that leads.
         clock: seconds that only go up.
 
     Attributes:
         take_over: how it took over; None if it did not, or before its first step.
+
+    Raises:
+        PipelineError: if more than one of ``standby``, ``handover`` and ``replaces`` is to be done
+            at first.
     """
 
     def __init__(
         self, driver: Driver, lease: Lease | None = None, *, standby: bool = False,
-        handover: bool = False, within_s: float | None = None,
+        handover: bool = False, within_s: float | None = None, replaces: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
+        if replaces and (standby or handover):
+            raise PipelineError(
+                "a job that is to take over at once neither stands by nor asks for a handover",
+                remedy="give one of take_over, standby and handover",
+            )
         self.take_over: TakeOver | None = None
         self._driver = driver
+        self._replaces = replaces
         self._lease = lease or Lease()
         self._standby = standby
         self._asks = handover
@@ -115,20 +104,24 @@ class Leadership:
         self._clock = clock
         self._beats = Beats(driver.store)
         self._heart = Heartbeat(self._beats, driver.pulse, self._lease, driver.clock.now_us)
-        self._decided: _Decided | None = None
+        self._decided: Decided | None = None
         driver.listeners.append(self._note)
 
     def run(self) -> str:
         """Lead as soon as that is possible. Return why the run has ended.
 
         Raises:
+            StorageInUse: if another driver lives, and this one neither waits for it nor is to
+                replace it.
             Fenced: if another driver has taken over, and this one does not stand by.
             ChangeRefused: if the leader did not hand over.
             HeadraceError: what went wrong. Every committed step is intact.
         """
         with self._heart:
-            if not (self._standby or self._asks):
+            if self._replaces:
                 return self._lead_at_once()
+            if not (self._standby or self._asks):
+                return self._lead_if_free()
             self._get_ready()
             while True:
                 found = self._wait()
@@ -161,6 +154,7 @@ class Leadership:
 
     def _lead_at_once(self) -> str:
         """Claim, whichever driver leads. Try again if that driver commits a step just before."""
+        self._say_whom_it_replaces()
         for _ in range(_CLAIMS - 1):
             before_s = self._driver.pulse.claimed_s
             try:
@@ -171,17 +165,63 @@ class Leadership:
                 self._driver.step_back()
         return self._lead("newest")
 
+    def _lead_if_free(self) -> str:
+        """Claim if no other driver lives. Look again if another one has committed just before."""
+        admission = Admission(
+            self._driver, LeaderWatcher(self._driver, self._beats, self._lease, self._clock),
+            driver_runs, self._lease.period_s / LOOKS,
+        )  # fmt: skip
+        for _ in range(_CLAIMS):
+            on = admission.wait()
+            if on is None:
+                return "stopped"
+            before_s = self._driver.pulse.claimed_s
+            try:
+                return self._lead(on)
+            except Fenced:
+                if self._driver.pulse.claimed_s != before_s:
+                    raise  # it led, and was fenced later
+                self._driver.step_back()
+        raise admission.in_use()
+
+    def _say_whom_it_replaces(self) -> None:
+        try:
+            head = self._driver.ledger.open()
+            leader = None if head is None else self._beats.leader(head.epoch)
+        except StorageError:  # the claim will say what is wrong
+            return
+        if leader is not None and leader.role == "leads" and driver_runs(leader) is not False:
+            log.warning("takes over from %s", whom(leader))
+
     def _lead(self, on: Head | Fresh) -> str:
         try:
             why = self._driver.run(on)
-        except Fenced:
+        except Fenced as error:
+            epoch = self._driver.pulse.epoch
             self._driver.pulse.lost()
-            raise
+            successor = None if epoch is None else self._successor(epoch)
+            if successor is None:
+                raise
+            place = f"{error.place}, led by {whom(successor)}"
+            raise Fenced(error.what, place=place, remedy=error.remedy) from error
         except BaseException:
             self._heart.ends("failed")
             raise
         self._heart.ends(why)
         return why
+
+    def _successor(self, epoch: int) -> Beat | None:
+        """Return the heartbeat of a driver with a higher epoch. It may take a moment to appear."""
+        for _ in range(_LOOKS_FOR_SUCCESSOR):
+            try:
+                found = self._beats.leader(epoch + 1)
+            except StorageError:
+                return None
+            if found is not None or self._driver.stop_asked:
+                return found
+            self._driver.woken.clear()
+            self._driver.woken.wait(self._lease.period_s / LOOKS)
+        return None
 
     def _note(self, summary: StepSummary) -> None:
         """Note at the first step how long the take-over took."""
@@ -202,14 +242,19 @@ class Leadership:
 
     # -- waiting ------------------------------------------------------------------------------
 
-    def _wait(self) -> _Decided | str:
+    def _wait(self) -> Decided | str:
         """Wait until this driver is to claim, or is to end. Return the decision, or why it ends."""
         vigil = LeaderWatcher(self._driver, self._beats, self._lease, self._clock)
         asks, self._asks = self._asks, False
         number: int | None = None
         deadline: float | None = None
+        met: str | None = None
         while not self._driver.stop_asked:
             verdict = vigil.look()
+            leader = vigil.seen.leader
+            if leader is not None and vigil.leader_lives and leader.token != met:
+                met = leader.token
+                log.warning("waits for %s", whom(leader))
             if verdict == "ended":
                 log.warning("who led has ended (%s), and so does who stood by", vigil.end)
                 return vigil.end
@@ -226,7 +271,7 @@ class Leadership:
                     "the driver that leads did not hand over in time, and goes on",
                     remedy="ask again, or wait longer: it answers after its running step",
                 )
-            pause_s = self._lease.period_s / _LOOKS if number is None else _ANSWER_LOOK_S
+            pause_s = self._lease.period_s / LOOKS if number is None else _ANSWER_LOOK_S
             self._driver.woken.wait(pause_s)
             self._driver.woken.clear()
             self._driver.keep_ready()
@@ -238,7 +283,7 @@ class Leadership:
         )  # fmt: skip
         return CommandLog(self._driver.store).put(command, 0 if head is None else head.commands)
 
-    def _answered(self, answer: Answer, vigil: LeaderWatcher) -> _Decided:
+    def _answered(self, answer: Answer, vigil: LeaderWatcher) -> Decided:
         """Decide to claim on top of the manifest with the answer, if the command was applied.
 
         Raises:
@@ -252,77 +297,3 @@ class Leadership:
                 remedy="ask again",
             )
         return vigil.decided(HANDED_OVER)
-
-
-class LeaderWatcher:
-    """Watches the leader: reads the storage, and asks a :class:`FailureDetector` for its verdict.
-
-    Args:
-        driver: the driver of this process. Its ledger is read.
-        beats: the heartbeats of all drivers.
-        lease: how often to look, and how long the leader may be silent.
-        clock: seconds that only go up.
-
-    Attributes:
-        head: the pipeline as of the newest step that was seen.
-    """
-
-    def __init__(
-        self, driver: Driver, beats: Beats, lease: Lease, clock: Callable[[], float]
-    ) -> None:
-        self.head: Head | None = None
-        self._ledger = driver.ledger
-        self._beats = beats
-        self._clock = clock
-        self._watch = FailureDetector(lease.patience_s)
-        self._every_s = lease.period_s / _LOOKS
-        self._seen = LeaderSeen(-1, None)
-        self._looked_s = float("-inf")
-        self._last_step_s = clock()
-
-    def look(self) -> Verdict:
-        """Follow the head. If it is time, also look for heartbeats. Return the verdict."""
-        try:
-            return self._look()
-        except StorageError as error:  # a look that fails says nothing about the leader
-            log.warning("could not look who leads: %s", error.what)
-            return "lives"
-
-    def _look(self) -> Verdict:
-        began = self._clock()
-        self._follow()
-        if began - self._looked_s < self._every_s:
-            return "lives"
-        self._looked_s = began
-        epoch = 0 if self.head is None else self.head.epoch
-        leader = leader_among(self._beats.all(), epoch)
-        self._seen = LeaderSeen(-1 if self.head is None else self.head.step, leader)
-        return self._watch.saw(self._seen, began, self._clock())
-
-    def _follow(self) -> None:
-        before = self.head
-        if before is not None and not self._ledger.is_followed(before):
-            return
-        self.head = self._ledger.open(known=before)
-        if before is None or (self.head is not None and self.head.done > before.done):
-            self._last_step_s = self._clock()
-
-    @property
-    def leader_lives(self) -> bool:
-        """Whether the leader has shown a heartbeat and has not ended."""
-        return self._seen.leader is not None and self._seen.leader.role == "leads"
-
-    @property
-    def end(self) -> str:
-        """The reason that the previous leader gave for its end."""
-        return "" if self._seen.leader is None else self._seen.leader.why
-
-    def answer(self, number: int) -> Answer | None:
-        """Return the answer to a command; None while there is none."""
-        answers = [] if self.head is None else self.head.answers
-        return next((one for one in answers if one.number == number), None)
-
-    def decided(self, why: str) -> _Decided:
-        """Return the decision that this driver claims now."""
-        on: Head | Fresh = self.head or "new"
-        return _Decided(on, why, self._clock(), self._watch.silent_s, self._last_step_s)

@@ -55,6 +55,11 @@ class Proof:
         self._fresh_s = fresh_s
         self._pause = threading.Event()
 
+    @property
+    def head(self) -> Head | None:
+        """The newest head that the driver has committed; None before its claim."""
+        return self._head()
+
     def require(self, closed: Callable[[], bool]) -> int:
         """Check that the driver leads now. Return its epoch.
 

@@ -1,20 +1,16 @@
-"""The output of a step on its way to sinks: from reports and staged files to tables."""
+"""Reading the output of a step for sinks, and writing to files what is in none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.coordinator.adoption import Adopted
-from headrace.coordinator.results import Result
+from headrace.coordinator.step_output import StepOutput
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
-from headrace.ledger.records import Origin
 from headrace.pipeline import Stream
 from headrace.protocol.plan import StepPlan
 from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
@@ -27,94 +23,63 @@ from headrace.tasks.writing import OUTPUT
 _FILE_BYTES = 1 << 30
 
 
-class StepOutput(msgspec.Struct, frozen=True):
-    """The output of a step, and where it is.
+def table_of(output: StepOutput, stream: Stream, store: Store) -> pa.Table | None:
+    """Return the records of an output on a stream, in an order that is the same for any layout.
 
-    Attributes:
-        step: the step.
-        origin: the id and the input positions that sinks are given.
-        files: staged output files.
-        inline: copies of staged outputs, by stream. They count only if they stand for all files.
-        unstaged: outputs that are in no file, by stream.
-        committed: whether the step is committed.
+    None if there are none.
     """
-
-    step: int
-    origin: Origin
-    files: list[FileRef]
-    inline: dict[str, list[bytes]] = {}
-    unstaged: dict[str, list[bytes]] = {}
-    committed: bool = True
-
-    def table(self, stream: Stream, store: Store) -> pa.Table | None:
-        """Return the records on a stream, in an order that is the same for any layout.
-
-        None if there are none.
-        """
-        made = OutputLocation(self.files, self.inline, self.unstaged)
-        rows = made.rows(stream, store)
-        return None if rows is None else public_rows(rows, stream)
+    rows = rows_of(output, stream, store)
+    return None if rows is None else public_rows(rows, stream)
 
 
-class OutputLocation(NamedTuple):
-    """Where output is: in files, in copies that stand for all of the files, and in no file."""
+def rows_of(output: StepOutput, stream: Stream, store: Store) -> pa.Table | None:
+    """Return the rows of an output on a stream as they are staged, by the hash of their keys.
 
-    files: list[FileRef]
-    inline: dict[str, list[bytes]]
-    unstaged: dict[str, list[bytes]]
-
-    @property
-    def streams(self) -> list[str]:
-        """The streams that may have output."""
-        return sorted({*self.unstaged, *(name for file in self.files for name in file.owners)})
-
-    def rows(self, stream: Stream, store: Store) -> pa.Table | None:
-        """Return the output on a stream as it is staged, by the hash of its keys."""
-        schema, name = stream_schema(stream), stream.name
-        holding = [file for file in self.files if name in file.owners]
-        inline = self.inline.get(name, [])
-        tables = [_table(data, schema) for data in self.unstaged.get(name, [])]
-        if len(inline) == len(holding):
-            tables += [_table(data, schema) for data in inline]
-        else:
-            readers = [RunReader(store.read, file) for file in holding]
-            found = [reader.rows(name, OUTPUT, 0, 2**64 - 1) for reader in readers]
-            tables += [table for table in found if table is not None]
-        return in_hash_order(pa.concat_tables(tables)) if tables else None
+    None if there are none.
+    """
+    schema, name = stream_schema(stream), stream.name
+    holding = [file for file in output.files if name in file.owners]
+    copies = output.copies.get(name, [])
+    tables = [_table(data, schema) for data in output.unstaged.get(name, [])]
+    if len(copies) == len(holding):
+        tables += [_table(data, schema) for data in copies]
+    else:
+        readers = [RunReader(store.read, file) for file in holding]
+        found = [reader.rows(name, OUTPUT, 0, 2**64 - 1) for reader in readers]
+        tables += [table for table in found if table is not None]
+    return in_hash_order(pa.concat_tables(tables)) if tables else None
 
 
-def checkpoint(plan: StepPlan, adopted: Adopted, streams: list[Stream], store: Store) -> FileRef:
-    """Write the unstaged output on some streams as an output file of the step. Return the file."""
-    (file,) = _written(plan, "driver", OutputLocation([], {}, adopted.unstaged), streams, store)
+def write_outputs(
+    plan: StepPlan, output: StepOutput, streams: Mapping[str, Stream], store: Store
+) -> FileRef:
+    """Write unstaged output as an output file of its step. Return the file."""
+    (file,) = _written(plan, "driver", output, streams, store)
     return file  # unstaged output is small, so there is one file
 
 
 def stage(
-    plan: StepPlan, step: int, result: Result, streams: Mapping[str, Stream], store: Store
+    plan: StepPlan, step: int, output: StepOutput, streams: Mapping[str, Stream], store: Store
 ) -> list[FileRef]:
     """Write the output of an earlier step that is in no named file, as files of a checkpoint.
 
     Args:
         plan: the checkpoint's plan. Its manifest will name the files.
         step: the earlier step.
-        result: its output.
+        output: its output.
         streams: the streams by name.
         store: where to write.
     """
-    adopted = result.adopted
-    made = OutputLocation([], {}, adopted.unstaged)
-    if result.again:
-        made = OutputLocation(adopted.outputs, adopted.inline_outputs, adopted.unstaged)
-    return _written(plan, f"driver{step}", made, [streams[name] for name in made.streams], store)
+    return _written(plan, f"driver{step}", output, streams, store)
 
 
 def _written(
-    plan: StepPlan, attempt: str, made: OutputLocation, streams: list[Stream], store: Store
+    plan: StepPlan, attempt: str, output: StepOutput, streams: Mapping[str, Stream], store: Store
 ) -> list[FileRef]:
     """Write output as files of a plan's step, each small enough for Arrow batches."""
     parts: list[list[RunPart]] = []
-    for stream in streams:
-        rows = made.rows(stream, store)
+    for stream in (streams[name] for name in output.streams):
+        rows = rows_of(output, stream, store)
         pieces = [] if rows is None else list(_pieces(rows))
         parts += [[] for _ in pieces[len(parts) :]]
         for of_file, piece in zip(parts, pieces, strict=False):

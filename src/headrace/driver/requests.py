@@ -19,11 +19,12 @@ from headrace.coordinator.changes.changes import (
     ChangePlan,
     CommandsAtStart,
     ControlState,
-    answer_to,
+    applied,
     at_opening,
     check_behind,
     decide,
     plan_change,
+    refused,
     without,
 )
 from headrace.coordinator.changes.replayable import check_replayable
@@ -32,6 +33,7 @@ from headrace.coordinator.messages import ChangeAsked, Commanded, LayoutCommand
 from headrace.coordinator.migrations.drained_hosts import remark
 from headrace.coordinator.migrations.layout_state import course_of
 from headrace.coordinator.migrations.steering import Bounds, has_turn, without_excess
+from headrace.coordinator.refused import Refused
 from headrace.coordinator.reopening import input_goes_on
 from headrace.coordinator.settings import Settings
 from headrace.driver.change import Change
@@ -91,7 +93,7 @@ class Ready(msgspec.Struct, frozen=True):
 
     def answers(self, step: int) -> list[Answer]:
         """Return the answers for the claim with which the topology starts."""
-        return [] if self.asked is None else [answer_to(self.asked, self.standing, step)]
+        return [] if self.asked is None else [applied(self.asked, step)]
 
 
 class Requests:
@@ -250,41 +252,57 @@ class Requests:
         begun = time.perf_counter()
         head = current.head
         before, places = _standing_of(head), self._runner.places
-        result = decide(
-            before, head.identity, current.drawing, asked, step=head.step + 1, places=places,
-            running=asked.number >= self._there_before,
-        )  # fmt: skip
-        kind = None if asked.command is None else asked.command.kind
-        if kind == "hand_over" and asked.command is not None:
-            return self._hand_over(asked, asked.command, result, head.step + 1)
-        if isinstance(result, ControlState) and kind in ("remove", "restore"):
-            try:
-                pipeline = without(current.drawing, result.removed)
-                switch = self._prepare(pipeline, result, head)
-            except Exception as error:  # opening a source may raise anything
-                result = error.what if isinstance(error, HeadraceError) else repr(error)
-            else:
-                self.ready = Ready(pipeline, result, switch, current, begun, asked=asked)
+        command, step = asked.command, head.step + 1
+        kind = None if command is None else command.kind
+        try:
+            after = decide(
+                before, head.identity, current.drawing, asked, step=step, places=places,
+                running=asked.number >= self._there_before,
+            )  # fmt: skip
+            if command is not None and kind == "hand_over":
+                self._check_asker(command)
+            if kind in ("remove", "restore"):
+                pipeline, switch = self._prepare_without(current.drawing, after, head)
+                self.ready = Ready(pipeline, after, switch, current, begun, asked=asked)
                 return ChangeAsked()
-        answer = answer_to(asked, result, head.step + 1)
-        if isinstance(result, ControlState) and kind in ("drain_hosts", "undrain_hosts"):
-            drained = sorted(result.drained_hosts)
+        except Refused as refusal:
+            return Commanded(refused(asked, step, refusal.why), kind)
+        if kind in ("drain_hosts", "undrain_hosts"):
+            drained = sorted(after.drained_hosts)
             why = remark(drained, places) if kind == "drain_hosts" else ""
-            return Commanded(msgspec.structs.replace(answer, why=why), kind, drained)
-        halt = result.halt if isinstance(result, ControlState) else None
-        return Commanded(answer, kind, halt=halt)
+            return Commanded(applied(asked, step, why), kind, drained)
+        to = command.by if command is not None and kind == "hand_over" else ""
+        return Commanded(applied(asked, step), kind, halt=after.halt, to=to)
 
-    def _hand_over(
-        self, asked: Asked, command: Command, result: ControlState | str, step: int
-    ) -> Commanded:
-        """Answer a request for a handover. Refuse it if the process that asked is gone."""
+    def _check_asker(self, command: Command) -> None:
+        """Check that the process that asked for a handover still waits for it.
+
+        Raises:
+            Refused: if it is gone.
+        """
         try:
             there = bool(command.to) and self._beats.is_there(command.to)
         except StorageError as error:
-            there, result = False, error.what
-        if not there and isinstance(result, ControlState):
-            result = "who asked for it does not wait for it any more"
-        return Commanded(answer_to(asked, result, step), "hand_over", to=command.by)
+            raise Refused(error.what) from error
+        if not there:
+            raise Refused("the process that asked for it no longer waits for it")
+
+    def _prepare_without(
+        self, drawing: Pipeline, standing: ControlState, head: Head
+    ) -> tuple[Pipeline, Callable[[], None]]:
+        """Prepare the switch to a pipeline without what a command removes.
+
+        Return the pipeline, and the function that switches the runner.
+
+        Raises:
+            Refused: if the pipeline cannot run. Opening a source may raise anything.
+        """
+        try:
+            pipeline = without(drawing, standing.removed)
+            return pipeline, self._prepare(pipeline, standing, head)
+        except Exception as error:
+            why = error.what if isinstance(error, HeadraceError) else repr(error)
+            raise Refused(why) from error
 
     def _prepare(
         self, pipeline: Pipeline, standing: ControlState, head: Head

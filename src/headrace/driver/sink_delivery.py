@@ -10,18 +10,21 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from headrace.coordinator.messages import Released
+from headrace.coordinator.step_output import StepDelivery
 from headrace.driver.leadership_proof import NotBegun, Proof
-from headrace.driver.outputs import StepOutput
+from headrace.driver.outputs import table_of
 from headrace.driver.phase_timer import DELIVER, Stopwatch
 from headrace.errors import SinkTimeout
+from headrace.errors.printable import without_secrets
 from headrace.errors.user_code import blamed
+from headrace.ledger.ledger import Ledger
 from headrace.pipeline import Pipeline, SinkNode
-from headrace.pipeline.sink import Delivery
+from headrace.pipeline.sink import Deliverer, Delivery, Sink
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
@@ -61,18 +64,18 @@ class _Queue:
     The thread is a daemon: a sink that never returns must not keep the process alive.
     """
 
-    def __init__(self, name: str, deliver: Callable[[StepOutput], None]) -> None:
+    def __init__(self, name: str, deliver: Callable[[StepDelivery], None]) -> None:
         self._deliver = deliver
-        self._waiting: deque[StepOutput] = deque()
+        self._waiting: deque[StepDelivery] = deque()
         self._closed = False
         self._changed = threading.Event()
         self._over = threading.Event()
         self._name = name
         self._begun = False
 
-    def give(self, productions: StepOutput) -> None:
+    def give(self, delivery: StepDelivery) -> None:
         """Add a step to the end of the queue."""
-        self._waiting.append(productions)
+        self._waiting.append(delivery)
         self._changed.set()
         if not self._begun:
             self._begun = True
@@ -113,6 +116,7 @@ class Deliveries:
 
     Attributes:
         news: set whenever a delivery is over.
+        received: by sink, the step up to which :meth:`released` has returned acknowledgements.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class Deliveries:
         concurrent: bool, timeout_s: float | None = None,
     ) -> None:  # fmt: skip
         self.news = threading.Event()
+        self.received: dict[str, int] = {}
         self._sinks = pipeline.sinks
         self._store = store
         self._stopwatch = stopwatch
@@ -129,6 +134,8 @@ class Deliveries:
             {name: self._queue(node) for name, node in self._sinks.items()} if concurrent else {}
         )
         self._failed: set[str] = set()
+        self._pipeline = pipeline.name
+        self._begun: set[str] = set()
         self._abandoned = False
         self._closed = False
         self._lock = threading.Lock()  # so that no delivery starts after close()
@@ -136,17 +143,15 @@ class Deliveries:
         self._ended: deque[_Ended] = deque()
 
     def _queue(self, node: SinkNode) -> _Queue:
-        return _Queue(
-            f"headrace-sink-{node.name}", lambda productions: self._deliver(node, productions)
-        )
+        return _Queue(f"headrace-sink-{node.name}", lambda delivery: self._deliver(node, delivery))
 
-    def give(self, sinks: Iterable[str], productions: StepOutput) -> None:
+    def give(self, sinks: Iterable[str], delivery: StepDelivery) -> None:
         """Let sinks receive a step, after all that they were given before."""
         for name in sinks:
             if self._queues:
-                self._queues[name].give(productions)
+                self._queues[name].give(delivery)
             else:
-                self._deliver(self._sinks[name], productions)
+                self._deliver(self._sinks[name], delivery)
 
     def released(self) -> list[Released]:
         """Return the deliveries that were acknowledged since the last call.
@@ -162,9 +167,19 @@ class Deliveries:
             ended = self._ended.popleft()
             if ended.error is not None:
                 raise ended.error
-            found.append(ended.released)
+            released = ended.released
+            self.received[released.sink] = max(self.received.get(released.sink, -1), released.step)
+            found.append(released)
         self._check_times()
         return found
+
+    def lagging(self, until: Mapping[str, int]) -> list[str]:
+        """Return the sinks that are not known to have received everything up to a step.
+
+        Args:
+            until: the step, by sink.
+        """
+        return [sink for sink, step in until.items() if self.received.get(sink, -1) < step]
 
     @property
     def under_way(self) -> list[UnderWay]:
@@ -216,13 +231,13 @@ class Deliveries:
             return _FOREVER_S
         return max(0.0, one.since_s + self._timeout_s - time.monotonic())
 
-    def _deliver(self, node: SinkNode, productions: StepOutput) -> None:
+    def _deliver(self, node: SinkNode, delivery: StepDelivery) -> None:
         if node.name in self._failed:
             return
         error: BaseException | None = None
         try:
             with self._stopwatch.phase(DELIVER):
-                self._receive(node, productions)
+                self._receive(node, delivery)
         except NotBegun:
             return
         except BaseException as raised:  # raised again by released()
@@ -230,25 +245,44 @@ class Deliveries:
             self._failed.add(node.name)
         finally:
             self._under_way.pop(node.name, None)
-        self._ended.append(_Ended(Released(node.name, productions.step), error))
+        self._ended.append(_Ended(Released(node.name, delivery.step), error))
         self.news.set()
 
-    def _receive(self, node: SinkNode, productions: StepOutput) -> None:
-        rows = productions.table(node.stream, self._store)
+    def _receive(self, node: SinkNode, delivery: StepDelivery) -> None:
+        rows = table_of(delivery.output, node.stream, self._store)
         if rows is None:
             return
-        origin = productions.origin
-        early = not productions.committed
+        origin, step = delivery.origin, delivery.step
         epoch = self._proof.require(lambda: self._closed)
         with self._lock:
             if self._closed:
                 raise NotBegun
-            self._under_way[node.name] = UnderWay(node.name, productions.step, time.monotonic())
-        delivery = Delivery(
-            origin.id, productions.step, rows, origin.positions, weak=early, epoch=epoch
+            self._under_way[node.name] = UnderWay(node.name, step, time.monotonic())
+        given = Delivery(
+            origin.id, step, rows, origin.positions, weak=not delivery.committed, epoch=epoch
         )
-        with blamed(_place(node.name, productions.step), _REMEDY):
-            node.sink.receive(delivery)
+        with blamed(_place(node.name, step), _REMEDY):
+            self._begin(node, given.id)
+            node.sink.receive(given)
+
+    def _begin(self, node: SinkNode, next_id: int) -> None:
+        """Let a sink get ready before its first delivery, if it wants to: that reads the storage."""
+        if node.name in self._begun:
+            return
+        if type(node.sink).begin is not Sink.begin:
+            node.sink.begin(self._deliverer(node.name, next_id))
+        self._begun.add(node.name)
+
+    def _deliverer(self, sink: str, next_id: int) -> Deliverer:
+        """Return this run, as it begins to deliver to a sink."""
+        head = self._proof.head
+        steps = [] if head is None else list(head.unreleased)
+        pending = {next_id} if head is None else {next_id, *(head.origin_of(n).id for n in steps)}
+        delivered = -1 if head is None else head.delivered.get(sink, -1)
+        return Deliverer(
+            Ledger(self._store).lineage(), without_secrets(self._store.location), self._pipeline,
+            sink, delivered, frozenset(pending),
+        )  # fmt: skip
 
 
 def _place(sink: str, step: int) -> str:

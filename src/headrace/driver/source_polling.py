@@ -128,8 +128,9 @@ class SourcePoller:
         for name, position in poll.positions.items():
             source = self._ask(name)
             with _blamed(source, name):
-                offer = found[name] = source.offer(position, self._bounded(name, position, poll))
+                offer = source.offer(position, self._bounded(name, position, poll))
             _check_names(name, source, () if offer is None else offer.parts)
+            found[name] = _said_plainly(offer, position)
         return found
 
     def _bounded(self, name: str, position: Position, poll: Poll) -> Limit:
@@ -252,6 +253,17 @@ def _closed(source: Source) -> None:
     """Close a source."""
     with _blamed(source):
         source.close()
+
+
+def _said_plainly(offer: Offer | None, position: Position) -> Offer | None:
+    """Return an offer that is marked as empty if it has no rows and leads no further.
+
+    Without the mark, a step would be made of it, and of the next one, and a run that reads what is
+    available would never come to its end.
+    """
+    if offer is None or offer.empty or offer.rows or offer.end != position:
+        return offer
+    return msgspec.structs.replace(offer, empty=True)
 
 
 def _more(name: str, source: Source, position: Position) -> str:

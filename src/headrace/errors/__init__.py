@@ -23,6 +23,13 @@ class HeadraceError(Exception):
         what: one sentence about what happened.
         place: the file, line, computation, key or step where it happened.
         remedy: what the reader can do about it.
+
+    Example::
+
+        try:
+            p.compute("users", Visits(), keys={hits: "uzer"})
+        except HeadraceError as error:
+            print(error.code, error.what, error.remedy, sep="\\n")
     """
 
     code: ClassVar[str] = "HR000"
@@ -263,7 +270,7 @@ class ReplayDiffers(HeadraceError):
 
 
 class SessionUnsuitable(HeadraceError):
-    """The active Spark session cannot run Headrace."""
+    """There is no Spark session that can run Headrace."""
 
     code = "HR404"
 
@@ -272,6 +279,12 @@ class ChangeRefused(HeadraceError):
     """A change or a command was not applied. The pipeline goes on as it was, or has ended."""
 
     code = "HR405"
+
+
+class StorageInUse(HeadraceError):
+    """Another driver runs the pipeline of this storage. Nothing was changed."""
+
+    code = "HR406"
 
 
 class TaskTimeout(HeadraceError):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from numbers import Integral
-
-from headrace.errors import PipelineError
 
 #: The watermark before anything is known, and the one after which nothing comes.
 MIN_TIME = -(2**63)
@@ -17,16 +14,10 @@ MAX_TIME = 2**63 - 1
 #: is at ``MAX_TIME``.
 FIRST_DATE_US = -62_135_596_800_000_000
 LAST_DATE_US = 253_402_300_799_999_999
-#: The longest duration, some 73 000 years. (Event times are less than 10 000 years apart.)
-LONGEST_US = 2**61
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
-_UNITS["d"] = 24 * _UNITS["h"]
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)")
 
 TimeLike = datetime | int
-DurationLike = timedelta | str | int
 
 
 def to_micros(when: TimeLike) -> int:
@@ -96,45 +87,10 @@ def from_micros(micros: int) -> datetime:
         return first if micros < 0 else last
 
 
-def duration_micros(duration: DurationLike) -> int:
-    """Return a duration as microseconds; strings are like ``"10s"``, ``"1h30m"``, ``"250ms"``.
-
-    A duration of more than ``LONGEST_US`` counts as ``LONGEST_US``: no two event times are that far
-    apart.
-
-    >>> duration_micros("1m30s")
-    90000000
-
-    Raises:
-        PipelineError: for a value that is not a duration, such as a float, which has no unit.
-    """
-    return max(-LONGEST_US, min(_duration_micros(duration), LONGEST_US))
-
-
-def _duration_micros(duration: DurationLike) -> int:
-    if isinstance(duration, Integral):  # (NumPy's too)
-        return int(duration)
-    if isinstance(duration, timedelta):
-        return (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
-    text = duration.strip() if isinstance(duration, str) else ""
-    total, end = 0.0, 0
-    for match in _DURATION.finditer(text):
-        if match.start() != end:
-            break
-        total += float(match[1]) * _UNITS[match[2]]
-        end = match.end()
-    if not text or end != len(text):
-        raise PipelineError(
-            f"{duration!r} is not a duration",
-            remedy='write a timedelta, or a string such as "250ms", "10s", "1h30m", "2d"',
-        )
-    return round(total)
-
-
 def show_time(micros: int) -> str:
-    """Return a time for display: RFC 3339, or ``-`` and ``end`` for the two extremes."""
-    if micros <= MIN_TIME:
+    """Return a time for display: RFC 3339, or ``-`` and ``end`` before and after all event times."""
+    if micros < FIRST_DATE_US:
         return "-"
-    if micros >= MAX_TIME:
+    if micros > LAST_DATE_US:
         return "end"
     return from_micros(micros).isoformat().replace("+00:00", "Z")

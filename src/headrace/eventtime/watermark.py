@@ -20,15 +20,15 @@ import msgspec
 from headrace.errors import PipelineError
 from headrace.errors.user_code import goes_on, user_error
 from headrace.eventtime.delays import Delays
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.eventtime.timestamps import (
     LAST_DATE_US,
     MAX_TIME,
     MIN_TIME,
-    DurationLike,
     TimeLike,
     checked_micros,
-    duration_micros,
 )
+from headrace.eventtime.units import check_unit
 from headrace.storage.bounds import Micros
 
 #: Most partitions of an injector at a time. Each of them is named in manifests.
@@ -61,6 +61,14 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
         ended: whether nothing more will come.
         idle: whether the watermark does not wait for it, because nothing has come for long.
         heard: whether the source has announced it, possibly before its first record.
+
+    Example::
+
+        def cautious(seen: hr.Frontier) -> int:
+            return seen.highest if seen.ended else seen.highest - 60_000_000
+
+
+        assert hr.by_function(cautious)
     """
 
     highest: Micros = MIN_TIME
@@ -273,7 +281,9 @@ class ByFunction(msgspec.Struct, frozen=True):
             UserCodeError: when the function raises an error, or does not return a time.
         """
         try:
-            return min(checked_micros(self.function(frontier)), _ALL_TIMES)
+            micros = checked_micros(self.function(frontier))
+            check_unit(micros, frontier.highest)
+            return min(micros, _ALL_TIMES)
         except BaseException as error:
             if goes_on(error):
                 raise
@@ -389,12 +399,17 @@ def bounded_delay(delay: DurationLike) -> BoundedDelay:
     """Return the strategy for records at most ``delay`` behind the newest of their partition.
 
     Args:
-        delay: a timedelta, or a string such as ``"10s"``. Records that come later are late.
+        delay: a timedelta, or a text such as ``"10s"``. Records that come later are late.
+
+    Example::
+
+        source = hr.sources.Files("hits.jsonl", event_time="at", type=Hit)
+        p.inject("files", source, watermark=hr.bounded_delay(timedelta(seconds=10)))
 
     Raises:
         PipelineError: for a value that is not a duration, or a negative one.
     """
-    delay_us = duration_micros(delay)
+    delay_us = duration_micros(delay, "delay", place="bounded_delay")
     if delay_us < 0:
         raise PipelineError(
             f"a delay of {delay!r} is negative",
@@ -404,7 +419,13 @@ def bounded_delay(delay: DurationLike) -> BoundedDelay:
 
 
 def ascending() -> BoundedDelay:
-    """Return the strategy for records whose event time never goes back within their partition."""
+    """Return the strategy for records whose event time never goes back within their partition.
+
+    Example::
+
+        source = hr.sources.Files("hits.jsonl", event_time="at", type=Hit)
+        p.inject("files", source, watermark=hr.ascending())
+    """
     return BoundedDelay(0)
 
 
@@ -412,6 +433,11 @@ def exact() -> Exact:
     """Return the strategy for sources that know up to where they are complete, and promise it.
 
     An example is :class:`headrace.sources.Inbox`, whose producers make such promises.
+
+    Example::
+
+        inbox = hr.sources.Inbox("inbox", Hit, event_time="at")
+        p.inject("pushed", inbox, watermark=hr.exact())
     """
     return Exact()
 
@@ -423,6 +449,15 @@ def by_function(function: Callable[[Frontier], TimeLike]) -> ByFunction:
         function: takes what is known of a partition, and returns up to where it is complete. It
             must depend on nothing else, because it is called in several processes and must return
             the same in all. Its result may go back; the watermark does not.
+
+    Example::
+
+        def night(seen: hr.Frontier) -> int:
+            return seen.highest - seen.highest % 86_400_000_000  # complete up to the last midnight
+
+
+        source = hr.sources.Files("hits.jsonl", event_time="at", type=Hit)
+        p.inject("files", source, watermark=hr.by_function(night))
     """
     return ByFunction(function)
 

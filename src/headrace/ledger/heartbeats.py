@@ -39,6 +39,8 @@ HANDED_OVER = "handed over"
 
 #: A driver is not declared dead before this many of its own periods have passed.
 _PERIODS = 3
+#: Looks for a heartbeat, if it may have been replaced during each.
+_LOOKS = 3
 #: Of the time between two looks, at most 1/``_PART`` of the patience counts.
 _PART = 4
 
@@ -53,11 +55,31 @@ class Lease(msgspec.Struct, frozen=True):
             ones more frequent. A needless take-over costs a step.
         hang_s: a driver whose loop is stuck for longer stops writing heartbeats. Attempts of steps,
             sinks, sources, waiting and clean-up may take any time.
+
+    Example::
+
+        lease = hr.Lease(period_s=1, patience_s=10)
+        with hr.run(p, storage="state/hits", runner="inline", lease=lease) as job:
+            job.drain()
     """
 
     period_s: float = 0.5
     patience_s: float = 3.0
     hang_s: float = 60.0
+
+
+class Process(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process, named so that another one on its machine can see whether it still runs.
+
+    Attributes:
+        machine: its machine, since it was booted; empty if it is not known.
+        pid: its id there.
+        started: when it started, as the machine counts; empty if it does not say.
+    """
+
+    machine: str = ""
+    pid: Whole = 0
+    started: str = ""
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,6 +96,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
         period_us: the time until the next heartbeat.
         why: why it has ended.
         not_deleted: how many unneeded files it could not delete.
+        process: the process; unknown for those of older versions.
     """
 
     token: str
@@ -86,6 +109,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     period_us: Micros
     why: str = ""
     not_deleted: int = 0
+    process: Process = Process()
 
 
 BEATS = Sealed("headrace-beat", Beat)
@@ -137,6 +161,17 @@ class Beats:
             if before is None or before.counter < beat.counter:
                 found[beat.token] = beat
         return [found[token] for token in sorted(found)]
+
+    def leader(self, epoch: int) -> Beat | None:
+        """Return the heartbeat of the leader of this epoch or a later one; see :func:`leader_among`.
+
+        A heartbeat that was replaced during the look is looked for again.
+        """
+        for _ in range(_LOOKS - 1):
+            found = leader_among(self.all(), epoch)
+            if found is not None or not self._store.list(FOLDER):
+                return found
+        return leader_among(self.all(), epoch)
 
     def is_there(self, token: str) -> bool:
         """Return whether a process has a heartbeat in the storage."""
@@ -208,7 +243,7 @@ class FailureDetector:
         if self._is_sign(seen):
             self.silent_s = 0.0
         elif self._looked_s is not None:
-            most = self._patience_now / _PART
+            most = self.patience_now_s / _PART
             self.silent_s += max(0.0, min(began_s - self._looked_s, most))
         self._looked_s = ended_s
         newest = leader if _is_newer(leader, self._seen.leader) else self._seen.leader
@@ -221,14 +256,15 @@ class FailureDetector:
         return seen.step > self._seen.step or _is_newer(seen.leader, self._seen.leader)
 
     @property
-    def _patience_now(self) -> float:
+    def patience_now_s(self) -> float:
+        """The seconds without a heartbeat after which the present leader counts as dead."""
         leader = self._seen.leader
         own = 0.0 if leader is None else _PERIODS * leader.period_us / 1e6
         return max(self._patience_s, own)
 
     def _verdict(self) -> Verdict:
         leader = self._seen.leader
-        silent: Verdict = "gone" if self.silent_s >= self._patience_now else "lives"
+        silent: Verdict = "gone" if self.silent_s >= self.patience_now_s else "lives"
         if leader is None or leader.role != "ended" or leader.why.startswith(HANDED_OVER):
             return silent
         on_purpose = leader.why.partition(" ")[0] in ENDS and leader.token in self._lived

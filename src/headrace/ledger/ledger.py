@@ -351,6 +351,16 @@ class Ledger:
                 remedy=f"give {pipeline!r} a storage directory of its own",
             )
 
+    def lineage(self) -> str:
+        """Return what identifies this storage among all, once a pipeline has run on it.
+
+        It stays the same for as long as the storage is there. A copy has another one.
+
+        Raises:
+            NotFound: when no pipeline has run there.
+        """
+        return digest_of_bytes(read_document(self._store, manifest_name(0)))
+
     def is_followed(self, head: Head) -> bool:
         """Return whether a manifest was committed on top of a head, deleted since or not.
 
@@ -525,7 +535,8 @@ class Ledger:
         return Fenced(
             f"driver of epoch {epoch} is fenced at step {step}: {why}",
             place=self._store.location,
-            remedy="nothing of it is ever read; let the newer driver work, or start again to take over",
+            remedy="nothing of it is ever read; let the newer driver work, or replace it "
+            "(--take-over, take_over=True)",
         )
 
     # -- intents ------------------------------------------------------------------------------

@@ -37,6 +37,14 @@ class Measurements:
         saturated: whether most steps leave input waiting, so that more may arrive than is read.
         known: whether enough was measured to know the loads of single bins.
         places: how many workers can work at once; 0 if unknown.
+
+    Example::
+
+        class Calm:
+            def decide(self, seen):
+                if seen.backlog > 60 * seen.arrivals_per_s:
+                    return hr.policies.Rescale(seen.workers + 1, f"{seen.backlog} records wait")
+                return hr.policies.Nothing("nothing waits for long")
     """
 
     now_us: int

@@ -144,12 +144,22 @@ class Batched(msgspec.Struct, frozen=True, tag="batched"):
 
 
 def all_at_once(*, gap: bool = True) -> AllAtOnce:
-    """Return the strategy that moves everything in one round (Megaphone §3.3)."""
+    """Return the strategy that moves everything in one round (Megaphone §3.3).
+
+    Example::
+
+        t.rescale(3, strategy=hr.all_at_once()).wait()
+    """
     return AllAtOnce(gap)
 
 
 def fluid(*, gap: bool = True) -> Fluid:
-    """Return the strategy that moves a bin a round (Megaphone §3.3)."""
+    """Return the strategy that moves a bin a round (Megaphone §3.3).
+
+    Example::
+
+        t.rescale(3, strategy=hr.fluid(gap=False)).wait()
+    """
     return Fluid(gap)
 
 
@@ -159,6 +169,10 @@ def batched(bins: int | None = None, *, gap: bool = True) -> Batched:
     Args:
         bins: the most bins in a round; None for rounds in which each worker takes part once.
         gap: whether the backlog drains after each round.
+
+    Example::
+
+        t.rescale(3, strategy=hr.batched(4)).wait()
     """
     return Batched(bins, gap)
 

@@ -47,6 +47,10 @@ class Worth(msgspec.Struct, frozen=True):
         floor_us: by how much the heaviest worker's work in a step must fall, at least.
         byte_us: what it costs to open a byte of state elsewhere.
         within_steps: in this many steps, the time saved must exceed the time that moving takes.
+
+    Example::
+
+        policy = hr.policies.Balance(worth=hr.policies.Worth(gain=1.5, within_steps=100))
     """
 
     gain: float = 1.2

@@ -22,7 +22,7 @@ from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.hashing import hash_key
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
-from headrace.runfiles.sections import DUE, SUB_PREFIX, is_column, table_section, timer_section
+from headrace.runfiles.sections import DUE, SUB_PREFIX, is_column
 from headrace.schema import column_to_python
 from headrace.schema.reserved import HASH
 from headrace.state.keyed.cells import KeyCells
@@ -39,6 +39,13 @@ class PendingTimer(msgspec.Struct, frozen=True, order=True):
         name: the attribute that declares it.
         tag: the tag it was set with: a text, or an integer in a columnar computation.
         domain: event time or wall time.
+
+    Example::
+
+        with hr.testing.drive(p) as t:
+            t.push("hits", Hit("/home", "ann", 12, at=0))
+            t.run()
+            print([(timer.name, timer.time) for timer in t.timers("visits", "/home")])
     """
 
     time_us: int
@@ -85,10 +92,12 @@ class StoredKeys:
         if isinstance(state, KeyedState):
             cells = self._cells(state, key)
             return {
-                cell.name: _content(cell, cells) for cell in state.cells if cell.name in declared
+                cell.attribute: _content(cell, cells)
+                for cell in state.cells
+                if cell.attribute in declared
             }
         return {
-            name: self._rows(state, table_section(name), key, with_sub=bool(handle.table.sub))
+            name: self._rows(state, handle.table.section, key, with_sub=bool(handle.table.sub))
             for name, handle in state.states.items()
         }
 
@@ -98,14 +107,14 @@ class StoredKeys:
         if isinstance(state, KeyedState):
             cells = self._cells(state, key)
             return sorted(
-                PendingTimer(time, cell.name, tag, cell.domain)
+                PendingTimer(time, cell.attribute, tag, cell.domain)
                 for cell in state.cells
                 if cell.domain is not None
                 for tag, time in (cells.slots[cell.slot] or {}).items()
             )
         found = []
         for name, handle in state.timers.items():
-            for row in self._table(state, timer_section(name), key):
+            for row in self._table(state, handle.table.section, key):
                 found.append(PendingTimer(row[DUE], name, row[f"{SUB_PREFIX}tag"], handle.domain))
         return sorted(found)
 

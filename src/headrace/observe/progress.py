@@ -1,9 +1,13 @@
-"""Progress on standard error: rate, watermark and lag. Without a terminal, a line now and then."""
+"""Progress on standard error: rate, watermark and lag. Without a terminal, a line now and then.
+
+A closing line says what the run came to, however it ended.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Collection
 from types import TracebackType
 
 from rich.console import Console
@@ -15,11 +19,50 @@ from headrace.control.migrations import progress_of
 from headrace.errors.printable import one_line
 from headrace.eventtime.timestamps import MIN_TIME, show_time
 from headrace.ledger.head import Head
+from headrace.ledger.records import Counts
 from headrace.observe.durations import lag_us, show_duration
 from headrace.protocol.step_summary import StepSummary
 
 _LINE_EVERY_S = 5.0
 _SMOOTHING = 0.2
+
+
+class RunTotals:
+    """What a run has done so far: its own steps alone, not those of earlier runs.
+
+    Attributes:
+        steps: steps that computed something.
+        records: records read, over all injectors.
+        counts: what all computations did together. Records that sources could not read are counted
+            as skipped.
+        dropped: late records that were dropped.
+    """
+
+    def __init__(self, dropping: Collection[str] = ()) -> None:
+        self.steps = 0
+        self.records = 0
+        self.counts = Counts()
+        self.dropped = 0
+        self._dropping = frozenset(dropping)
+
+    def add(self, summary: StepSummary) -> None:
+        """Add a step."""
+        self.steps += 1
+        self.records += summary.records
+        self.counts = self.counts.plus(Counts(skipped=summary.skipped))
+        for name, counts in summary.counts.items():
+            self.counts = self.counts.plus(counts)
+            self.dropped += counts.late if name in self._dropping else 0
+
+    def text(self, ended: str, seconds: float) -> str:
+        """Return the closing line: how the run ended, and its totals."""
+        new = "" if self.records or ended == "failed" else ", nothing new"
+        all_of = self.counts
+        return (
+            f"{ended}{new}: {self.records:,} records in {self.steps:,} steps, {seconds:.1f} s  "
+            f"late {all_of.late:,} (dropped {self.dropped:,})  skipped {all_of.skipped:,}  "
+            f"duplicates {all_of.duplicates:,}  expired {all_of.expired:,}"
+        )
 
 
 class ProgressLine:
@@ -29,19 +72,30 @@ class ProgressLine:
     lag behind the highest event time seen, the time of the last step, and the number of workers.
     The line of a migration shows its state, the round, and the bins and bytes that have moved.
 
-    Without a terminal, a final line is printed when the context is left.
+    When the context is left, a closing line follows, whether the run has ended, was stopped or has
+    failed, with or without a terminal: records and steps of this run, the time that it took, and
+    how many records were late, skipped, duplicates and expired. Computations count a late record
+    one by one, so one that several of them read counts several times.
 
     Args:
         name: the start of the line.
         every_s: without a terminal, seconds between two lines. A line is also printed when a
             migration starts or ends.
+        dropping: the computations that drop late records.
+
+    Attributes:
+        ended: returns how the run ended; None if it failed.
     """
 
-    def __init__(self, name: str, every_s: float = _LINE_EVERY_S) -> None:
+    def __init__(
+        self, name: str, every_s: float = _LINE_EVERY_S, *, dropping: Collection[str] = ()
+    ) -> None:  # fmt: skip
+        self.ended: Callable[[], str | None] = lambda: "ended"
+        self._totals = RunTotals(dropping)
+        self._began = time.monotonic()
         self._name = name
         self._every_s = every_s
         self._moving: dict[int, TaskID] = {}  # the lines of migrations, by id
-        self._records = 0
         self._rate = 0.0
         self._last = time.monotonic()
         self._printed = 0.0
@@ -59,6 +113,7 @@ class ProgressLine:
         self._task = self._progress.add_task(escape(one_line(name)), text="starting", total=None)
 
     def __enter__(self) -> ProgressLine:
+        self._began = time.monotonic()
         if self._live:
             self._progress.start()
         return self
@@ -70,11 +125,18 @@ class ProgressLine:
         if self._live:
             self._progress.stop()
         elif self._unsaid:
-            print(self._unsaid, file=sys.stderr, flush=True)  # the final line
+            print(self._unsaid, file=sys.stderr, flush=True)
+        print(self._closing(error), file=sys.stderr, flush=True)
+
+    def _closing(self, error: BaseException | None) -> str:
+        failed = isinstance(error, Exception)  # a run that is interrupted has not failed
+        ended = "failed" if failed else self.ended() or "failed"
+        seconds = time.monotonic() - self._began
+        return one_line(f"{self._name}  {self._totals.text(ended, seconds)}")
 
     def __call__(self, summary: StepSummary) -> None:
         now = time.monotonic()
-        self._records += summary.records
+        self._totals.add(summary)
         rate = summary.records / max(now - self._last, 1e-6)
         self._rate = rate if not self._rate else self._rate + _SMOOTHING * (rate - self._rate)
         self._last = now
@@ -115,16 +177,13 @@ class ProgressLine:
         highest = max(head.highest.values(), default=MIN_TIME)
         behind = lag_us(watermark, highest)
         lag = "" if behind is None else f"  lag {show_duration(behind)}"
-        late = sum(counts.late for counts in head.counts.values())
-        duplicates = sum(counts.duplicates for counts in head.counts.values())
-        expired = sum(counts.expired for counts in head.counts.values())
-        skipped = sum(counts.skipped for counts in head.counts.values())
-        skipped += sum(head.skipped.values())
-        dropped = f"skipped {skipped}  " if skipped else ""
-        dropped += f"duplicates {duplicates}  expired {expired}  " if duplicates or expired else ""
+        counts = self._totals.counts
+        dropped = f"skipped {counts.skipped}  " if counts.skipped else ""
+        if counts.duplicates or counts.expired:
+            dropped += f"duplicates {counts.duplicates}  expired {counts.expired}  "
         waits = f"  waits for sink {', '.join(head.waits_for)}" if head.waits_for else ""
         return (
-            f"step {head.step}  {self._records:,} records  {self._rate:,.0f}/s  "
-            f"watermark {show_time(watermark)}{lag}  late {late}  {dropped}"
+            f"step {head.step}  {self._totals.records:,} records  {self._rate:,.0f}/s  "
+            f"watermark {show_time(watermark)}{lag}  late {counts.late}  {dropped}"
             f"last step {summary.seconds * 1e3:.0f} ms  {head.layout.workers} workers{waits}"
         )

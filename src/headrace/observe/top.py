@@ -21,7 +21,7 @@ from headrace.observe.durations import lag_us
 #: Phases in the order of a step. The phases of tasks replace ``try``.
 _BEFORE = ["outbox", "poll", "plan", "split", "lost"]
 _TASKS = ["read", "route", "send", "receive", "state", "user code", "write", "digest", "snapshot"]
-_AFTER = ["intent", "hand out", "commit", "tell", "release", "clean", "sweep"]
+_AFTER = ["intent", "hand out", "commit", "tell", "prepare", "release", "clean", "sweep"]
 #: The part of an attempt that is in no task: Spark's scheduling and shuffle, sending plan and
 #: parcels.
 ENGINE = "engine"

@@ -36,6 +36,11 @@ class Aggregate:
 
     Args:
         column: the column of the stream.
+
+    Example::
+
+        times = hr.ops.Running(slowest=hr.ops.Max("ms"), mean=hr.ops.Mean("ms"))
+        p.compute("times", times, keys={hits: "page"})
     """
 
     takes: ClassVar[str]
@@ -113,7 +118,12 @@ class Aggregate:
 
 
 class Count(Aggregate):
-    """The number of records or, of a column, the number of values that are not null. An integer."""
+    """The number of records or, of a column, the number of values that are not null. An integer.
+
+    Example::
+
+        p.compute("totals", hr.ops.Running(visits=hr.ops.Count()), keys={hits: "page"})
+    """
 
     takes = "any column"
 
@@ -197,6 +207,10 @@ class Sum(_Added):
     Integers and booleans give a 64-bit integer, which wraps around; floats give a float. Floats are
     added pairwise, in the order of the records, one step after the other. So their rounding depends
     on the steps.
+
+    Example::
+
+        p.compute("time", hr.ops.Running(ms=hr.ops.Sum("ms")), keys={hits: "page"})
     """
 
     takes = "a column of numbers or durations"
@@ -218,6 +232,10 @@ class Mean(_Added):
 
     Raises (while it runs):
         BadInput: if that sum needs more than 64 bits.
+
+    Example::
+
+        p.compute("means", hr.ops.Running(ms=hr.ops.Mean("ms")), keys={hits: "page"})
     """
 
     def combined(self, partial: Partial, starts: I64) -> Partial:
@@ -315,13 +333,23 @@ class _Extreme(Aggregate):
 
 
 class Min(_Extreme):
-    """The minimum of a column: numbers, texts (by code points), bytes, times or booleans."""
+    """The minimum of a column: numbers, texts (by code points), bytes, times or booleans.
+
+    Example::
+
+        p.compute("fastest", hr.ops.Running(ms=hr.ops.Min("ms")), keys={hits: "page"})
+    """
 
     picks = np.minimum
 
 
 class Max(_Extreme):
-    """The maximum of a column: numbers, texts (by code points), bytes, times or booleans."""
+    """The maximum of a column: numbers, texts (by code points), bytes, times or booleans.
+
+    Example::
+
+        p.compute("slowest", hr.ops.Running(ms=hr.ops.Max("ms")), keys={hits: "page"})
+    """
 
     picks = np.maximum
 

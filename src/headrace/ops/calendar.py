@@ -15,7 +15,7 @@ from headrace.computation.declarations import Declaration, Output, Timer
 from headrace.computation.table_handles import TableHandle
 from headrace.eventtime.calendars import Calendar, CalendarUnit, Weekday
 from headrace.eventtime.domains import EVENT_TIME
-from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.durations import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation
 from headrace.ops.columns import I64, place_of
 from headrace.ops.windows import WINDOW, bounds, positive, window_fields
@@ -47,7 +47,8 @@ class CalendarWindows(ColumnarComputation):
 
     Example::
 
-        hr.ops.CalendarWindows("day", time_zone="America/New_York", trips=hr.ops.Count())
+        days = hr.ops.CalendarWindows("day", time_zone="America/New_York", trips=hr.ops.Count())
+        p.compute("days", days, keys={trips: "car"})
 
     Raises:
         PipelineError: for an invalid unit or zone. When the pipeline is built, for a wrong column.
@@ -63,7 +64,7 @@ class CalendarWindows(ColumnarComputation):
 
     def __init__(
         self, unit: CalendarUnit, /, *, every: int = 1, time_zone: str = "UTC",
-        week_starts: Weekday = "monday", allowed_lateness: DurationLike = 0, **aggregates: Aggregate,
+        week_starts: Weekday = "monday", allowed_lateness: DurationLike = "0s", **aggregates: Aggregate,
     ) -> None:  # fmt: skip
         self._calendar = Calendar(unit, every=every, time_zone=time_zone, week_starts=week_starts)
         self._wait = positive(allowed_lateness, "allowed_lateness", place_of(self, ()), least=0)

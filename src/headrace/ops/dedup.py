@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,8 @@ from headrace.computation.computation import InputStream
 from headrace.computation.declarations import Declaration, Output
 from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import MIN_TIME, DurationLike
+from headrace.eventtime.durations import DurationLike
+from headrace.eventtime.timestamps import MIN_TIME
 from headrace.keyspace.hashing import key_type_problem
 from headrace.ops.columns import (
     I64,
@@ -76,7 +78,7 @@ class Dedup(ColumnarComputation):
         sub = {f"id{number}": kind.arrow for number, kind in enumerate(self._kinds)}
         columns = {"at": pa.int64()}
         return {
-            "seen": TableState(columns, sub=sub, ttl=self._horizon + 1),
+            "seen": TableState(columns, sub=sub, ttl=timedelta(microseconds=self._horizon + 1)),
             "out": Output(inputs[0].values),
         }
 

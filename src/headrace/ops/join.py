@@ -20,7 +20,7 @@ from headrace.computation.computation import InputStream
 from headrace.computation.declarations import Declaration, Output, Timer
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.ops.columns import I64, distinct_names, expect_inputs, place_of, spread
 from headrace.ops.payload import Payload, Stored, taken
 
@@ -246,9 +246,9 @@ def _bounds(within: Within) -> tuple[int, int]:
     if within is None:
         return 0, 0
     if isinstance(within, tuple):
-        low, high = (duration_micros(bound) for bound in within)
+        low, high = (duration_micros(bound, "within", place="ops.Join") for bound in within)
     else:
-        high = duration_micros(within)
+        high = duration_micros(within, "within", place="ops.Join")
         low = -high
     if low > high:
         raise PipelineError(

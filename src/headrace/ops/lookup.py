@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
 from headrace.computation.computation import InputStream
-from headrace.computation.declarations import Declaration, Output, Timer
+from headrace.computation.declarations import Declaration, Output, PassedTimer, Timer
 from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME
@@ -40,8 +40,7 @@ class Lookup(ColumnarComputation):
             not go on.
         wait: whether a record waits until the watermark has passed it, so that all versions that it
             may meet have come. Then the result does not depend on how the input was divided into
-            steps. The event time becomes a microsecond later, since the watermark must pass the
-            record. If False, a record is matched at once, with the versions known by then: those of
+            steps. If False, a record is matched at once, with the versions known by then: those of
             earlier steps and, with ``table=0``, of this step.
         table: which input is the table: 1 for the second one, 0 for the first one.
         stream_columns, table_columns: the columns that go on; by default all.
@@ -119,7 +118,7 @@ class Lookup(ColumnarComputation):
             waiting = TableState(self._record.columns, sub={"at": int, "number": int})
             found["waiting_heads"] = TableState({"count": int}, sub={"at": int})
             found["waiting"] = waiting
-            found["due"] = Timer(EVENT_TIME)  # fires before "old", since timers fire by name
+            found["due"] = PassedTimer()  # fires before "old", since timers fire by name
         return found
 
     # -- records ------------------------------------------------------------------------------
@@ -151,7 +150,7 @@ class Lookup(ColumnarComputation):
         numbers = before[group] + parts.ranks
         rows = self.waiting.at(parts.row_keys, at=times[group], number=numbers)
         rows.upsert(**self._record.of(parts))
-        self.due.set(parts.keys[fresh], times[fresh] + 1, tags=times[fresh])
+        self.due.set(parts.keys[fresh], times[fresh], tags=times[fresh])
 
     def _match(
         self,

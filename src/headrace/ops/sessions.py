@@ -14,7 +14,7 @@ from headrace.computation.computation import InputStream
 from headrace.computation.declarations import Declaration, Output, Timer
 from headrace.computation.table_handles import TableHandle
 from headrace.eventtime.domains import EVENT_TIME
-from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.durations import DurationLike
 from headrace.ops.aggregates import Aggregate, Aggregation, Partial
 from headrace.ops.columns import I64, Mask, place_of, spread, starts_of
 from headrace.ops.windows import WINDOW, bounds, positive, window_fields
@@ -61,7 +61,12 @@ class Session(ColumnarComputation):
     over: Any
 
     def __init__(
-        self, gap: DurationLike, /, *, allowed_lateness: DurationLike = 0, **aggregates: Aggregate
+        self,
+        gap: DurationLike,
+        /,
+        *,
+        allowed_lateness: DurationLike = "0s",
+        **aggregates: Aggregate,
     ) -> None:
         self._gap = positive(gap, "gap", "ops.Session")
         self._wait = positive(allowed_lateness, "allowed_lateness", "ops.Session", least=0)

@@ -25,11 +25,10 @@ from headrace.computation.declarations import Declaration, Output, Timer
 from headrace.computation.table_handles import TableHandle
 from headrace.errors import PipelineError, ensure
 from headrace.eventtime.domains import EVENT_TIME
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.eventtime.timestamps import (
     FIRST_DATE_US,
     LAST_DATE_US,
-    DurationLike,
-    duration_micros,
 )
 from headrace.ops.aggregates import Aggregate, Aggregation, Count
 from headrace.ops.columns import I64, place_of, spread, starts_of
@@ -62,9 +61,7 @@ def positive(duration: DurationLike, what: str, place: str, *, least: int = 1) -
     Raises:
         PipelineError: if it is not a duration, or too short.
     """
-    if not isinstance(duration, str | int) and not hasattr(duration, "total_seconds"):
-        raise PipelineError(f"{what}={duration!r} is not a duration", place=place)
-    micros = duration_micros(duration)
+    micros = duration_micros(duration, what, place=place)
     if micros < least:
         raise PipelineError(f"{what}={duration!r} is too short", place=place)
     return micros
@@ -79,7 +76,7 @@ class Sliding(ColumnarComputation):
     them.
 
     Args:
-        size: the length of a window: a timedelta, microseconds, or a string such as ``"10m"``.
+        size: the length of a window: a timedelta, or a text such as ``"10m"``.
         every: the distance between the starts of windows; at most ``size``.
         offset: the start of one of the windows, counted from 1970 UTC.
         allowed_lateness: how long a window waits for late records after its end.
@@ -103,8 +100,8 @@ class Sliding(ColumnarComputation):
 
     Example::
 
-        p.compute("load", hr.ops.Sliding("10m", "1m", mean=hr.ops.Mean("load")), keys={hosts:
-        "host"})
+        load = hr.ops.Sliding("10m", "1m", mean=hr.ops.Mean("load"))
+        p.compute("load", load, keys={hosts: "host"})
 
     Raises:
         PipelineError: for a wrong duration. When the pipeline is built, for a wrong column.
@@ -120,8 +117,8 @@ class Sliding(ColumnarComputation):
     over: Any
 
     def __init__(
-        self, size: DurationLike, every: DurationLike, /, *, offset: DurationLike = 0,
-        allowed_lateness: DurationLike = 0, **aggregates: Aggregate,
+        self, size: DurationLike, every: DurationLike, /, *, offset: DurationLike = "0s",
+        allowed_lateness: DurationLike = "0s", **aggregates: Aggregate,
     ) -> None:  # fmt: skip
         place = f"ops.{type(self).__name__}"
         self._size = positive(size, "size", place)
@@ -237,16 +234,26 @@ class Tumbling(Sliding):
     """
 
     def __init__(
-        self, size: DurationLike, /, *, offset: DurationLike = 0,
-        allowed_lateness: DurationLike = 0, **aggregates: Aggregate,
+        self, size: DurationLike, /, *, offset: DurationLike = "0s",
+        allowed_lateness: DurationLike = "0s", **aggregates: Aggregate,
     ) -> None:  # fmt: skip
         super().__init__(size, size, offset=offset, allowed_lateness=allowed_lateness, **aggregates)
 
 
 class TumblingCount(Tumbling):
-    """The number of a key's records in each window: :class:`Tumbling` with ``count=Count()``."""
+    """The number of a key's records in each window: :class:`Tumbling` with ``count=Count()``.
+
+    Example::
+
+        p.compute("a_minute", hr.ops.TumblingCount(timedelta(minutes=1)), keys={hits: "page"})
+    """
 
     def __init__(
-        self, size: DurationLike, /, *, offset: DurationLike = 0, allowed_lateness: DurationLike = 0
+        self,
+        size: DurationLike,
+        /,
+        *,
+        offset: DurationLike = "0s",
+        allowed_lateness: DurationLike = "0s",
     ) -> None:
         super().__init__(size, offset=offset, allowed_lateness=allowed_lateness, count=Count())

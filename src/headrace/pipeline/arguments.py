@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.computation.columnar import ColumnarComputation
 from headrace.computation.computation import Computation, UserCode
 from headrace.computation.shape import source_place
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.keyspace.groups import MAX_GROUPS, Groups
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -36,11 +36,7 @@ def checked_groups(names: Sequence[str], pipeline: str) -> Groups:
     Raises:
         PipelineError: for an invalid or repeated name, and for too many groups.
     """
-    if isinstance(names, str):
-        raise PipelineError(
-            f"pipeline {pipeline!r}: groups={names!r} is one text, and no list of names",
-            remedy=f"give a list, such as groups=[{names!r}]",
-        )
+    check_listed("groups", names, f"pipeline {pipeline!r}")
     for name in names:
         checked_name(name, "a group")
     if len(set(names)) < len(names) or len(names) > MAX_GROUPS:
@@ -49,6 +45,24 @@ def checked_groups(names: Sequence[str], pipeline: str) -> Groups:
             remedy=f"name each group once, and at most {MAX_GROUPS}",
         )
     return Groups(names)
+
+
+def check_listed(what: str, names: object, of: str) -> None:
+    """Check that an option that takes names was given a list of them.
+
+    Raises:
+        PipelineError: for one text, whose letters would be taken for names, and for anything else.
+    """
+    if isinstance(names, str):
+        raise PipelineError(
+            f"{of}: {what}={names!r} is one text, and no list of names",
+            remedy=f"give a list: {what}=[{names!r}]",
+        )
+    if not isinstance(names, Iterable):
+        raise PipelineError(
+            f"{of}: {what}={names!r} is no list of names",
+            remedy=f'give a list of texts: {what}=["name"]',
+        )
 
 
 def not_there(name: str, what: str, there: Mapping[str, Any]) -> PipelineError:
@@ -80,7 +94,7 @@ def positive(duration: DurationLike | None, what: str, name: str, least: int = 1
     """
     if duration is None:
         return None
-    micros = duration_micros(duration)
+    micros = duration_micros(duration, what, place=repr(name))
     if micros < least:
         raise PipelineError(
             f"{name!r}: {what} is {duration!r}", remedy=f"give a duration of at least {least} µs"
@@ -95,6 +109,12 @@ def place_of_code(computation: UserCode, name: str) -> str:
         PipelineError: if it is not a computation.
     """
     place = source_place(computation)
+    if isinstance(computation, type) and issubclass(computation, UserCode):
+        raise PipelineError(
+            f"computation {name!r}: {computation.__name__} is a class, and not an object of it",
+            place=place,
+            remedy=f"make one: {computation.__name__}()",
+        )
     if not isinstance(computation, Computation | ColumnarComputation):
         raise PipelineError(
             f"computation {name!r}: {computation!r} is not a Computation",

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import msgspec
 
 from headrace.computation.computation import Late, UserCode
+from headrace.computation.plain_state import check_plain_state
 from headrace.computation.record_ids import CHECKED, IDS, RecordIds, record_ids
 from headrace.computation.shape import Declarations, declarations_of
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.durations import DurationLike
 from headrace.eventtime.watermark import Strategy
 from headrace.keyspace.groups import Group
 from headrace.pipeline.arguments import (
+    check_listed,
     check_one_of,
     checked_groups,
     checked_name,
@@ -26,6 +28,7 @@ from headrace.pipeline.arguments import (
     positive,
 )
 from headrace.pipeline.dead_letters import BY_PLACE, Letters
+from headrace.pipeline.drawing import svg_of, text_of
 from headrace.pipeline.edits import check_replaced, copy_into, removal_problem
 from headrace.pipeline.graph import PipelineGraph
 from headrace.pipeline.keys import KeySpec, check_keys, common_key, key_of
@@ -40,6 +43,18 @@ from headrace.pipeline.source import Source
 from headrace.pipeline.streams import BAD, DEAD_LETTER, RAW, Stream
 from headrace.pipeline.watermark_rules import rules_of
 from headrace.schema import value_type_of
+
+
+class KeysByStream(Protocol):
+    """A mapping of streams to the key of each.
+
+    A type checker takes a ``dict[Stream, str]`` for one, which is not a
+    ``Mapping[Stream | Node, str]``.
+    """
+
+    def items(self) -> Iterable[tuple[Stream | Node, KeySpec]]:
+        """Return the streams, each with its key."""
+        ...
 
 
 class Pipeline(PipelineGraph):
@@ -61,10 +76,10 @@ class Pipeline(PipelineGraph):
 
     Example::
 
-        p = Pipeline("traffic")
-        hits = p.inject("hits", sources.Files("logs/*.jsonl", event_time="at"))
+        p = hr.Pipeline("traffic")
+        hits = p.inject("hits", hr.sources.Files("logs/*.jsonl", event_time="at", type=Hit))
         visits = p.compute("visits", Visits(), keys={hits: "page"})
-        p.sink("totals", visits["totals"], sinks.Files("out/"))
+        p.sink("totals", visits["totals"], hr.sinks.Files("out/"))
     """
 
     def __init__(self, name: str, *, groups: Sequence[str] = ()) -> None:
@@ -139,6 +154,9 @@ class Pipeline(PipelineGraph):
                 partitions, and ``exact()`` needs promises.
         """
         self._claim(name, "an injector")
+        check_listed("expect", expect, f"injector {name!r}")
+        if ids is not None and not isinstance(ids, str):
+            check_listed("ids", ids, f"injector {name!r}")
         if not isinstance(source, Source):
             raise PipelineError(
                 f"injector {name!r}: {source!r} is not a source",
@@ -158,7 +176,9 @@ class Pipeline(PipelineGraph):
             )
         address = name if ids is None else f"{name}.{RAW}"
         stream = Stream(self, name, source.values(), (), address=address)
-        injector = Injector(name, source, rules, stream, on_error=on_error)
+        injector = Injector(
+            name, source, rules, stream, on_error=on_error, assumes_order=watermark is None
+        )
         if ids is not None:
             check = record_ids(ids, horizon, stream.values.schema, name)
             injector.check = self._add_check(stream, check)
@@ -172,10 +192,10 @@ class Pipeline(PipelineGraph):
         name: str,
         computation: UserCode,
         *,
-        keys: Mapping[Stream | Node, KeySpec],
+        keys: KeysByStream,
         on_error: OnError = "stop",
         late: Late | None = None,
-        allowed_lateness: DurationLike = 0,
+        allowed_lateness: DurationLike = "0s",
         watermark: Clocked = "low",
         ordered: bool = False,
         retain: Sequence[str] | Mapping[str, Keep | None] = (),
@@ -228,16 +248,19 @@ class Pipeline(PipelineGraph):
         check_one_of("late", late or computation.default_late, get_args(Late), name)
         check_one_of("watermark", watermark, get_args(Clocked), name)
         check_keys(keys, name)
-        if not keys:
+        check_listed("retain", retain, f"computation {name!r}")
+        by_stream = dict(keys.items())
+        if not by_stream:
             raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
-        inputs = [self._stream(item, name) for item in keys]
+        inputs = [self._stream(item, name) for item in by_stream]
         if not exactly_once:
             inputs = [self.injectors[s.name].stream if s.checked else s for s in inputs]
         chosen = [
-            key_of(stream, spec, name) for stream, spec in zip(inputs, keys.values(), strict=True)
+            key_of(stream, spec, name)
+            for stream, spec in zip(inputs, by_stream.values(), strict=True)
         ]
         key_fields = common_key([fields for _, fields in chosen], inputs, name)
-        computation, shape = _declared(computation, inputs, place)
+        computation, shape = _declared(computation, inputs, place, name)
         node = Node(
             name=name,
             index=len(self.nodes),
@@ -299,6 +322,26 @@ class Pipeline(PipelineGraph):
             weak = producer is not None and producer.weak
         self.sinks[name] = SinkNode(name, stream, sink, weak)
 
+    # -- looking at it ------------------------------------------------------------------------
+
+    def describe(self) -> str:
+        """Return the pipeline as text: what each stream reaches, and what each computation keeps.
+
+        A notebook draws a pipeline when it is the last expression of a cell. :meth:`svg` returns
+        that drawing.
+        """
+        return text_of(self)
+
+    def svg(self) -> str:
+        """Return a drawing of the pipeline, as an SVG element."""
+        return svg_of(self)
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow-x: auto">{self.svg()}</div>'
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {self.describe().partition(chr(10))[0]}>"
+
     # -- changing the topology ----------------------------------------------------------------
 
     def copy(self) -> Pipeline:
@@ -326,6 +369,7 @@ class Pipeline(PipelineGraph):
             PipelineError: for a name that does not exist, or if something else reads one of the
                 streams. Nothing is removed then.
         """
+        check_listed("sinks", sinks, "remove()")
         problem = self.removal_problem(names, sinks)
         if problem is not None:
             raise problem
@@ -357,7 +401,7 @@ class Pipeline(PipelineGraph):
             raise not_there(name, "computation", self.nodes)
         before = self.nodes[name]
         place = place_of_code(computation, name)
-        computation, shape = _declared(computation, before.inputs, place)
+        computation, shape = _declared(computation, before.inputs, place, name)
         node = msgspec.structs.replace(
             before, computation=computation, shape=shape, outputs={}, posts={}
         )
@@ -494,16 +538,26 @@ class Pipeline(PipelineGraph):
 
 
 def _declared(
-    computation: UserCode, inputs: list[Stream], place: str
+    computation: UserCode, inputs: list[Stream], place: str, name: str
 ) -> tuple[UserCode, Declarations]:
     """Return a copy of the user's object, and its declarations in this place.
 
     The copy lets one object be added to pipelines more than once.
+
+    Raises:
+        PipelineError: for a wrong declaration, and for state that is not declared.
     """
     computation = copy.copy(computation)
-    return computation, declarations_of(
-        computation, place=place, declared=computation.declare(inputs)
-    )
+    declared = computation.declare(inputs)
+    if not isinstance(declared, Mapping):
+        raise PipelineError(
+            f"computation {name!r}: declare() returned {declared!r}, and no declarations",
+            place=place,
+            remedy='return a dict of name → declaration, such as {"count": hr.ValueState(int)}',
+        )
+    shape = declarations_of(computation, place=place, declared=declared)
+    check_plain_state(computation, shape.names, name=name)
+    return computation, shape
 
 
 def _users_module() -> str:

@@ -47,8 +47,13 @@ def identity_of(
 
 
 def _reads(node: Node) -> dict[str, Any]:
-    older = older_shapes(node)
-    return {"upgrades": older} if older else {}
+    """Return how the code takes what is stored. This is compared, and not stored."""
+    found = {
+        "upgrades": older_shapes(node),
+        "attributes": node.shape.attributes,
+        "removed": node.shape.removed,
+    }
+    return {name: of for name, of in found.items() if of}
 
 
 def with_groups(

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import PipelineError
 from headrace.keyspace.hashing import key_type_problem
+from headrace.pipeline.arguments import check_listed
 from headrace.pipeline.streams import Stream
 
 #: The key with which a consumer keeps the producer's key.
@@ -26,6 +27,11 @@ class Salt(msgspec.Struct, frozen=True):
     Args:
         parts: the number of keys into which each key is divided.
         by: columns that differ between records of one time.
+
+    Example::
+
+        parts = hr.ops.Running(visits=hr.ops.Count())
+        p.compute("parts", parts, keys={hits: ("page", hr.Salt(16, by=("user",)))})
     """
 
     parts: int
@@ -68,6 +74,7 @@ def key_of(
         if isinstance(column, Salt):
             if not isinstance(column.parts, int) or column.parts < 1:
                 raise PipelineError(f"computation {reader!r}: a salt has at least one part")
+            check_listed("by", column.by, f"computation {reader!r}: a salt")
             for name in column.by:
                 _key_field(stream, name, reader)
             fields.append(pa.field("salt", pa.int64(), nullable=False))

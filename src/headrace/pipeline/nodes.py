@@ -8,9 +8,9 @@ import msgspec
 
 from headrace.computation.columnar import ColumnarComputation
 from headrace.computation.computation import Late, UserCode
-from headrace.computation.declarations import Declaration
+from headrace.computation.declarations import Declaration, stored_name
 from headrace.computation.record_ids import IDS
-from headrace.computation.shape import Declarations
+from headrace.computation.shape import Declarations, by_stored_name
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.groups import ALONE, Group
@@ -52,6 +52,12 @@ class Node(msgspec.Struct, eq=False):
         posts: its streams of posts, by name.
         weak: whether sinks of its outputs are weak, unless they say otherwise.
         group: the group with which its state moves. It determines where keys lie in the hash space.
+
+    Example::
+
+        visits = p.compute("visits", Visits(), keys={hits: "page"}, late="side")
+        p.sink("totals", visits["totals"], hr.sinks.Files("out/totals"))
+        p.sink("late", visits["late"], hr.sinks.Files("out/late"))
     """
 
     name: str
@@ -121,13 +127,19 @@ class Node(msgspec.Struct, eq=False):
             )
         return own[0]
 
+    def stored_name(self, name: str) -> str:
+        """Return the name in storage of one of its states, timers or streams of posts."""
+        shape = self.shape
+        declared = {**shape.states, **shape.timers, **shape.per_worker, **shape.posts}
+        return stored_name(name, declared.get(name))
+
     def state_types(self) -> dict[str, str]:
-        """Return name → description for state and timers.
+        """Return name in storage → description for state and timers.
 
         The storage keeps them to detect changes.
         """
         found = {}
-        for name, item in self.shape.states.items():
+        for name, item in by_stored_name(self.shape.states).items():
             if item.kind in ("table", IDS):
                 found[name] = item.describe(place=self.name) + versioned(item)
                 continue
@@ -135,15 +147,15 @@ class Node(msgspec.Struct, eq=False):
             if item.kind == "map":
                 parts.insert(1, MapKeyCodec(item.key_type, place=self.name).describe())
             found[name] = " ".join(parts) + versioned(item)
-        for name, item in self.shape.per_worker.items():
+        for name, item in by_stored_name(self.shape.per_worker).items():
             codec = StateCodec(item.type, item.codec, place=self.name)
             found[name] = f"{item.kind} {codec.describe()}{versioned(item)}"
-        for name, timer in self.shape.timers.items():
+        for name, timer in by_stored_name(self.shape.timers).items():
             columnar = isinstance(self.computation, ColumnarComputation)
             how = " in bulk" if columnar else " with holds" if timer.holds else ""
             found[name] = f"timer {timer.domain}{how}"
         for name, stream in self.posts.items():
-            found[name] = f"posted {describe(stream.values.schema)}"
+            found[self.stored_name(name)] = f"posted {describe(stream.values.schema)}"
         if self.ordered:
             for stream in self.inputs:
                 found[f"{stream.name} in order"] = f"waiting {describe(stream.values.schema)}"
@@ -165,6 +177,8 @@ class Injector(msgspec.Struct, eq=False):
         name: the user's name for it.
         source: the source.
         rules: how it seeds the watermark.
+        assumes_order: whether nothing was said about its watermark, so that its records are taken
+            to come in order of event time.
         stream: the stream that it reads from the source.
         check: the computation that drops records whose id was seen; None if records have no ids.
         on_error: what happens to records that the source cannot read.
@@ -178,6 +192,7 @@ class Injector(msgspec.Struct, eq=False):
     check: Node | None = None
     on_error: OnError = "stop"
     letters: Node | None = None
+    assumes_order: bool = False
 
     @property
     def own(self) -> list[Node]:

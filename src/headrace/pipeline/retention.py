@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 
 
 class Keep(msgspec.Struct, frozen=True):
@@ -14,6 +14,9 @@ class Keep(msgspec.Struct, frozen=True):
     Attributes:
         age_us: keep what is younger, by the steps' clock readings. 0 for no bound.
         steps: keep this number of newest steps. 0 for no bound.
+
+    >>> keep(steps=100)
+    Keep(age_us=0, steps=100)
     """
 
     age_us: int = 0
@@ -31,10 +34,15 @@ def keep(age: DurationLike | None = None, *, steps: int | None = None) -> Keep:
         age: how long, by the steps' clock readings, such as ``"7d"``.
         steps: how many of the newest steps.
 
+    Example::
+
+        week = hr.keep(timedelta(days=7))
+        p.compute("visits", Visits(), keys={hits: "page"}, retain={"totals": week})
+
     Raises:
         PipelineError: if no bound is given, or one is not positive.
     """
-    age_us = 0 if age is None else duration_micros(age)
+    age_us = 0 if age is None else duration_micros(age, "age", place="keep")
     bounds = [*([] if age is None else [age_us]), *([] if steps is None else [steps])]
     if not bounds or min(bounds) <= 0:
         raise PipelineError(

@@ -30,6 +30,20 @@ class BadRecord(msgspec.Struct, frozen=True):
         place: where it is: the file and its line or row, or the number of the item.
         text: its text, or JSON if it is not text; at most 2,000 characters.
         error: why it cannot be read.
+
+    Example::
+
+        source = hr.sources.Files("hits.jsonl", event_time="at", type=Hit)
+        stream = p.inject("files", source, on_error="dead_letter")
+        p.compute("pages", Visits(), keys={stream: "page"})
+
+
+        def receive(step, rows):
+            for row in rows.to_pylist():
+                print(row["place"], row["error"])
+
+
+        p.sink("bad", stream["dead_letter"], hr.sinks.Calls(receive))
     """
 
     place: str

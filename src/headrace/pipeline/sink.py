@@ -31,6 +31,14 @@ class Delivery(msgspec.Struct, frozen=True):
             inside a delivery when another driver takes over may still write. A sink can refuse that
             if it can compare epochs in the transaction that writes: a delivery with a lower epoch
             than it has seen is stale.
+
+    Example::
+
+        def receive(delivery: hr.sinks.Delivery) -> None:
+            print(delivery.id, delivery.rows.num_rows, "rows from", delivery.positions)
+
+
+        p.sink("totals", visits, hr.sinks.Calls(receive))
     """
 
     id: int
@@ -39,6 +47,39 @@ class Delivery(msgspec.Struct, frozen=True):
     positions: dict[str, tuple[Any, Any]]
     weak: bool = False
     epoch: int = 0
+
+
+class Deliverer(msgspec.Struct, frozen=True):
+    """The run that delivers to a sink. A sink can tell by it whether what it finds is its own.
+
+    Attributes:
+        lineage: identifies the storage: the same for all runs on it. A new storage in the same
+            place, and a copy, have another one.
+        location: where the storage is, for people; without passwords.
+        pipeline, sink: the names of the pipeline and of the sink.
+        delivered: this sink has acknowledged all deliveries up to this id; -1 for none.
+        pending: the ids of committed deliveries that it has not acknowledged, and of the one that
+            comes next. It may have received them.
+
+    Example::
+
+        class Archive(hr.sinks.Sink):
+            def begin(self, deliverer):
+                print(f"sink {deliverer.sink} goes on after delivery {deliverer.delivered}")
+
+            def deliver(self, step, rows):
+                print(rows.num_rows)
+
+
+        p.sink("archive", visits, Archive())
+    """
+
+    lineage: str
+    location: str
+    pipeline: str
+    sink: str
+    delivered: int = -1
+    pending: frozenset[int] = frozenset()
 
 
 class Sink:
@@ -55,6 +96,16 @@ class Sink:
     note of it repeats the last delivery. If delivering a step twice has the effect of delivering it
     once, the pipeline is exactly-once end to end. A weak sink receives a step before its commit;
     the same holds for it.
+
+    Example::
+
+        class OneFileEach(hr.sinks.Sink):
+            def deliver(self, step, rows):
+                path = Path(f"{step}.json")  # a step that comes again writes the same file again
+                path.write_text(json.dumps(rows.column("value").to_pylist()))
+
+
+        p.sink("totals", visits, OneFileEach())
     """
 
     #: Whether delivering a step again has no further effect. For readers of the code: Headrace does
@@ -77,6 +128,15 @@ class Sink:
         Two sinks of a pipeline with the same place are refused when the pipeline is built.
         """
         return ""
+
+    def begin(self, deliverer: Deliverer) -> None:
+        """Get ready for the deliveries of a run. Called before its first delivery; by default empty.
+
+        It may be called again for the same run, after its topology has changed.
+
+        Raises:
+            SinkConflict: to refuse, because what the sink writes to belongs to another run.
+        """
 
     def deliver(self, step: int, rows: pa.Table) -> None:
         """Deliver a step's productions.

@@ -38,6 +38,10 @@ class Limit(msgspec.Struct, frozen=True):
             "nothing more now".
         until: the mark that :meth:`Source.now` returned when the run started to catch up. Nothing
             that came later is to be offered. None for no such bound.
+
+    Example::
+
+        settings = hr.Settings(limit=hr.Limit(rows=10_000, bytes=1 << 20))
     """
 
     rows: int
@@ -55,6 +59,10 @@ class Part(msgspec.Struct, frozen=True):
         promise_us: the source's promise that no earlier record will come. It may lag, but must be
             true.
         awaited: whether the source only expects the partition, and has not seen it yet.
+
+    >>> news = {"web-1": Part(promise_us=1_000_000), "web-2": Part(final=True)}
+    >>> Offer(end=12, rows=0, bytes=0, empty=True, parts=news).parts["web-2"].final
+    True
     """
 
     final: bool = False
@@ -78,6 +86,12 @@ class Offer(msgspec.Struct, frozen=True):
             must not come again.
         pending: for an offer without records, whether the source is still finding out what is
             available. A run that catches up then asks again.
+
+    Example::
+
+        def offer(self, position, limit):
+            rows = min(limit.rows, self.available() - position)
+            return hr.sources.Offer(position + rows, rows, 8 * rows) if rows else None
     """
 
     end: Position
@@ -99,6 +113,12 @@ class Split(msgspec.Struct, frozen=True):
         partition: the partition of its records. None if each record names its own, in the column
             :data:`~headrace.schema.reserved.PARTITION_COLUMN` of the rows read.
         bad: the records that could not be read, for sources that only the driver can read.
+
+    Example::
+
+        def splits(self, start, end):
+            middle = (start + end) // 2  # two tasks read
+            return [hr.sources.Split([start, middle]), hr.sources.Split([middle, end])]
     """
 
     spec: Any
@@ -109,7 +129,33 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Source(ABC):
-    """Base class of all sources."""
+    """Base class of all sources.
+
+    Example::
+
+        class Numbers(hr.sources.Source):  # from 0 to 99, one for each second
+            bounded = True
+
+            def values(self):
+                return value_type_of(int)
+
+            def start(self):
+                return 0
+
+            def offer(self, position, limit):
+                end = min(100, position + limit.rows)
+                return hr.sources.Offer(end, end - position, 8 * (end - position), final=end == 100)
+
+            def splits(self, start, end):
+                return [hr.sources.Split([start, end])]
+
+            def read(self, split):
+                numbers = np.arange(*split.spec)
+                return pa.table({TIMESTAMP_COLUMN: numbers * 1_000_000, "value": numbers})
+
+
+        numbers = p.inject("numbers", Numbers())
+    """
 
     #: What its positions refer to, in words. An injector's source may be replaced only by one of
     #: the same kind. Empty if that is not known.

@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.computation.declarations import Lasting
 from headrace.computation.record_ids import IDS
+from headrace.computation.shape import by_stored_name
 from headrace.pipeline.nodes import Node
 from headrace.pipeline.streams import Stream
 from headrace.schema import defaults_of, describe
@@ -20,12 +21,12 @@ ANYTHING, GIVEN_UP = "anything", "given up"
 
 
 def state_shapes(node: Node) -> dict[str, dict[str, Any]]:
-    """Return name → schema of all state of a computation that has values.
+    """Return name in storage → schema of all state of a computation that has values.
 
     See :mod:`headrace.schema.compatibility`.
     """
     found: dict[str, dict[str, Any]] = {}
-    for name, item in {**node.shape.states, **node.shape.per_worker}.items():
+    for name, item in _with_values(node).items():
         if item.kind == IDS:
             continue
         if item.kind == "table":
@@ -37,7 +38,7 @@ def state_shapes(node: Node) -> dict[str, dict[str, Any]]:
         ttl = item.ttl_shape() if isinstance(item, Lasting) else {}
         found[name] = {"kind": item.kind, **shape, **ttl, **_version(item.version)}
     for name, stream in node.posts.items():
-        found[name] = {"kind": "posted", **_columns(stream)}
+        found[node.stored_name(name)] = {"kind": "posted", **_columns(stream)}
     if node.ordered:
         for stream in node.inputs:
             found[f"{stream.name} in order"] = {"kind": "waiting", **_columns(stream)}
@@ -47,15 +48,19 @@ def state_shapes(node: Node) -> dict[str, dict[str, Any]]:
 
 
 def older_shapes(node: Node) -> dict[str, dict[str, Any]]:
-    """Return name → older version → the schema with which the code reads rows of that version.
+    """Return name in storage → older version → the schema with which the code reads rows of that version.
 
     Only states with upgrades are included.
     """
     found = {
         name: {str(older): _taken_as(item.kind, of, node) for older, of in item.upgrades.items()}
-        for name, item in {**node.shape.states, **node.shape.per_worker}.items()
+        for name, item in _with_values(node).items()
     }
     return {name: older for name, older in found.items() if older}
+
+
+def _with_values(node: Node) -> dict[str, Any]:
+    return by_stored_name({**node.shape.states, **node.shape.per_worker})
 
 
 def _taken_as(kind: str, upgrade: Upgrade, node: Node) -> Any:

@@ -57,6 +57,14 @@ class Stream:
             records before their ids are checked.
         checked: whether it carries an injector's records after the check of their ids.
         group: the group of the computation that produces it. It determines where its keys lie.
+
+    Example::
+
+        def totals(p: hr.Pipeline, stream: hr.Stream) -> hr.Node:
+            return p.compute("totals", hr.ops.Running(visits=hr.ops.Count()), keys={stream: "page"})
+
+
+        totals(p, hits)
     """
 
     def __init__(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike
+from headrace.eventtime.durations import DurationLike
 from headrace.eventtime.watermark import BoundedDelay, Rules, Strategy
 from headrace.pipeline.arguments import positive
+from headrace.pipeline.nodes import Injector, Node
 from headrace.pipeline.source import Source
 
 
@@ -77,6 +78,23 @@ def _check_known(name: str, source: Source, rules: Rules) -> None:
             remedy="leave skew_limit= out; or give each partition an injector of its own, without "
             "partition=; or use a source that can: sources.Inbox, or one of your own (holds_back = True)",
         )
+
+
+def assumptions(injectors: Collection[Injector], nodes: Collection[Node]) -> str:
+    """Return a line about what a pipeline assumes because it says nothing about watermarks.
+
+    Empty if it assumes nothing, or if no computation depends on it.
+    """
+    unsaid = [injector.name for injector in injectors if injector.assumes_order]
+    own = [node for injector in injectors for node in injector.own]
+    if not unsaid or all(node in own for node in nodes):
+        return ""
+    who = ", ".join(map(repr, unsaid))
+    return (
+        f"no watermark= for {who}: records are expected in order of event time, and any that come "
+        'later than that are late. If they come out of order, give watermark=hr.bounded_delay("10s"); '
+        "if they do not, hr.ascending() says so"
+    )
 
 
 def _is_strategy(watermark: Any) -> bool:

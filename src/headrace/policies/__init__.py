@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import PipelineError
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.ledger.commands import Command
 from headrace.ledger.migrations import Goal
 from headrace.migration.measurements import Measurements
@@ -74,6 +74,13 @@ class How(msgspec.Struct, frozen=True):
         strategy: how moves are divided into rounds.
         prepare: whether new owners read the bins ahead.
         objective: longest time that a step should be expected to take; ``None`` for no objective.
+
+    Example::
+
+        how = hr.policies.How(every=timedelta(minutes=1), strategy=hr.fluid(), prepare=True)
+        policy = hr.policies.Scaling()
+        with hr.run(p, storage="state/hits", runner="inline", policy=policy, policy_how=how) as job:
+            job.drain()
     """
 
     every: DurationLike = "10s"
@@ -81,10 +88,20 @@ class How(msgspec.Struct, frozen=True):
     prepare: bool = False
     objective: DurationLike | None = None
 
+    def __post_init__(self) -> None:
+        _ = self.every_us, self.objective_us  # (raises here, not when the policy is first asked)
+
     @property
     def every_us(self) -> int:
         """The shortest time between two decisions, in microseconds."""
-        return duration_micros(self.every)
+        return duration_micros(self.every, "every", place="policy")
+
+    @property
+    def objective_us(self) -> int:
+        """The objective in microseconds; 0 for none."""
+        if self.objective is None:
+            return 0
+        return duration_micros(self.objective, "objective", place="policy")
 
 
 def name_of(policy: Policy) -> str:
@@ -128,6 +145,10 @@ def command_for(policy: Policy, decided: ScalingDecision, how: How) -> Command |
     """Return the command that carries out a decision; None if the decision is for nothing.
 
     The command names the policy and its reason.
+
+    >>> command = command_for(Balance(), Rescale(4, "it is six o'clock"), How())
+    >>> command.goal.workers, command.by
+    (4, "policy balance: it is six o'clock")
     """
     match decided:
         case Nothing():
@@ -138,9 +159,8 @@ def command_for(policy: Policy, decided: ScalingDecision, how: How) -> Command |
             goal = Goal("rebalance", prices=decided.prices)
         case SplitBins():
             goal = Goal("split", bins=decided.bins)
-    objective = 0 if how.objective is None else duration_micros(how.objective)
     goal = msgspec.structs.replace(
-        goal, strategy=how.strategy, prepare=how.prepare, objective_us=objective
+        goal, strategy=how.strategy, prepare=how.prepare, objective_us=how.objective_us
     )
     by = f"policy {name_of(policy)}: {decided.reason}"
     return Command("migrate", goal=goal, if_busy="refuse", by=by)

@@ -24,7 +24,11 @@ from headrace.migration.targets import WORTH, Worth, balanced
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="nothing"):
-    """The layout should stay as it is."""
+    """The layout should stay as it is.
+
+    >>> print(Nothing("all workers have about the same load"))
+    nothing: all workers have about the same load
+    """
 
     reason: str
 
@@ -38,7 +42,11 @@ _UNKNOWN = Nothing("too little was measured yet")
 
 
 class Rescale(msgspec.Struct, frozen=True, tag="rescale"):
-    """The number of workers should change; ``prices`` define the load that they share equally."""
+    """The number of workers should change; ``prices`` define the load that they share equally.
+
+    >>> print(Rescale(4, "records wait for longer than a minute"))
+    rescale to 4: records wait for longer than a minute
+    """
 
     workers: int
     reason: str
@@ -49,7 +57,11 @@ class Rescale(msgspec.Struct, frozen=True, tag="rescale"):
 
 
 class Rebalance(msgspec.Struct, frozen=True, tag="rebalance"):
-    """The same workers should have more equal loads; ``prices`` define the load."""
+    """The same workers should have more equal loads; ``prices`` define the load.
+
+    >>> print(Rebalance("worker 2 has twice the load of the others"))
+    rebalance: worker 2 has twice the load of the others
+    """
 
     reason: str
     prices: Prices | None = None
@@ -59,7 +71,11 @@ class Rebalance(msgspec.Struct, frozen=True, tag="rebalance"):
 
 
 class SplitBins(msgspec.Struct, frozen=True, tag="split"):
-    """Bins, given as (start, bits), should be split in two."""
+    """Bins, given as (start, bits), should be split in two.
+
+    >>> print(SplitBins([(0, 4)], "half of all records are in one bin"))
+    split 1 bins: half of all records are in one bin
+    """
 
     bins: list[tuple[int, int]]
     reason: str
@@ -72,14 +88,32 @@ ScalingDecision = Nothing | Rescale | Rebalance | SplitBins
 
 
 class Policy(Protocol):
-    """Decides how the layout should change."""
+    """Decides how the layout should change.
+
+    Example::
+
+        class Nightly:
+            def decide(self, seen):
+                hour = seen.now_us // 3_600_000_000 % 24
+                return hr.policies.Rescale(4 if 6 <= hour < 22 else 1, f"it is {hour} o'clock")
+
+
+        with hr.testing.drive(p, policy=Nightly()) as t:
+            t.run()
+    """
 
     def decide(self, seen: Measurements) -> ScalingDecision:
         """Return the decision as of now, with its reason."""
 
 
 class Together(msgspec.Struct, frozen=True):
-    """Several policies. The first that wants a change decides."""
+    """Several policies. The first that wants a change decides.
+
+    Example::
+
+        memory = hr.policies.Memory(most_bytes=512 << 20)
+        policy = hr.policies.Together([memory, hr.policies.Balance()])
+    """
 
     policies: Sequence[Policy]
 
@@ -107,6 +141,11 @@ class Balance(msgspec.Struct, frozen=True):
         deepest: bins of this depth are not split.
         cooldown_us: how long to wait after a change.
         prices: what bytes, records and CPU time count for.
+
+    Example::
+
+        with hr.run(p, storage="state/hits", runner="inline", policy=hr.policies.Balance()) as job:
+            job.drain()
     """
 
     worth: Worth = WORTH
@@ -160,6 +199,10 @@ class Memory(msgspec.Struct, frozen=True):
         most_workers: largest number of workers.
         deepest: bins of this depth are not split.
         cooldown_us: how long to wait after a change.
+
+    Example::
+
+        policy = hr.policies.Memory(most_bytes=512 << 20, most_workers=16)
     """
 
     most_bytes: int
@@ -222,6 +265,12 @@ class Scaling(msgspec.Struct, frozen=True):
         shrink_after_us: how long to wait after a change before asking for fewer workers. It is
             longer, because too many workers cost money, and too few cost latency.
         most_bytes: largest amount of state that a worker may have after a change; 0 for any.
+
+    Example::
+
+        policy = hr.policies.Scaling(target=0.6, fewest=2, most=8)
+        with hr.run(p, storage="state/hits", runner="inline", policy=policy) as job:
+            job.drain()
     """
 
     target: float = 0.7

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.ledger.head import Head
+from headrace.ledger.records import Counts
 
 
 class StepSummary(msgspec.Struct, frozen=True):
@@ -22,6 +23,16 @@ class StepSummary(msgspec.Struct, frozen=True):
             ``moved``, ``moved, caught up`` or ``cold``.
         head: the pipeline after it.
         skipped: records that sources could not read, over all injectors.
+        counts: what each computation did in this step.
+
+    Example::
+
+        def show(done: hr.StepSummary) -> None:
+            print(f"step {done.step}: {done.records} records in {done.seconds:.3f} s")
+
+
+        with hr.run(p, storage="state/hits", runner="inline", listeners=[show]) as job:
+            job.drain()
     """
 
     step: int
@@ -32,6 +43,7 @@ class StepSummary(msgspec.Struct, frozen=True):
     soft_state: dict[str, int]
     head: Head
     skipped: int = 0
+    counts: dict[str, Counts] = {}
 
 
 Listener = Callable[[StepSummary], None]

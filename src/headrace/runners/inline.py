@@ -15,10 +15,12 @@ from headrace.pipeline import Pipeline
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner
 from headrace.runners.ending import TaskWatch
+from headrace.runners.spark.code_shipping import check_sendable
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from headrace.tasks.state_cache import SoftState
-from headrace.tasks.task import TaskResult, Worker
+from headrace.tasks.task import TaskResult
+from headrace.tasks.worker import Worker
 
 
 class InlineRunner(Runner):
@@ -48,9 +50,11 @@ class InlineRunner(Runner):
         self._drawings = 0
 
     def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
+        check_sendable(pipeline)
         self._workers = self._made(pipeline, pipeline.name, store)
 
     def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
+        check_sendable(pipeline)
         store = self._workers[0].store
 
         def switch() -> None:

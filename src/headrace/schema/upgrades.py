@@ -51,6 +51,11 @@ def upgrades_of(version: int, upgrade: Mapping[int, UpgradeLike] | None) -> dict
             f"version={version!r} is no version",
             remedy="count 1, 2, 3, … with the changes of shape",
         )
+    if upgrade is not None and not isinstance(upgrade, Mapping):
+        raise PipelineError(
+            f"upgrade={upgrade!r} says of no version how its rows are read",
+            remedy="give a dict of version → function: upgrade={1: function}",
+        )
     found = {}
     for older, wanted in (upgrade or {}).items():
         if type(older) is not int or not 1 <= older < version:

@@ -56,6 +56,11 @@ class ValueType:
 
     Attributes:
         schema: the columns as the engine keeps them, with the names that fields have in Python.
+
+    >>> value_type_of(int).schema
+    value: int64 not null
+    >>> value_type_of(list[int]).to_python(value_type_of(list[int]).to_columns([[1, 2], []]))
+    [[1, 2], []]
     """
 
     def __init__(

@@ -22,6 +22,15 @@ class Calls(Sink):
             Set it if the function uses the step to recognise what it has seen. The function is
             called the same way in either case: after a crash the last steps come again, with the
             same numbers and rows.
+
+    Example::
+
+        def receive(step, rows):
+            for row in rows.to_pylist():
+                print(row["key"], row["value"])
+
+
+        p.sink("totals", visits, hr.sinks.Calls(receive))
     """
 
     def __init__(

@@ -19,6 +19,10 @@ class Console(Sink):
 
     Args:
         stream: the stream to print to; by default standard output.
+
+    Example::
+
+        p.sink("totals", visits, hr.sinks.Console())
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

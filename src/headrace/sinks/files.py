@@ -23,8 +23,9 @@ from headrace.errors import (
     UnsafeName,
 )
 from headrace.jsonlines import json_lines
-from headrace.pipeline.sink import Sink
+from headrace.pipeline.sink import Deliverer, Sink
 from headrace.schema.nested import empty_of
+from headrace.sinks.owner import OutputOwner
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.remote import is_remote, open_remote
@@ -60,10 +61,20 @@ class Files(Sink):
     is delivered again is recognised by its file. If the step's file has other content, that is an
     error.
 
+    The directory belongs to one storage, which ``_headrace/owner-jsonl`` (or ``-csv``, …) names. A
+    run on another storage is refused (``SinkConflict``): its steps have the same numbers, and its
+    files would be mixed with those that are there. So is a run on a storage that was deleted and
+    began anew, and on a copy. Two sinks of different formats may share a directory.
+
     A process that is killed while it writes a file leaves one whose name starts with a dot. A later
     delivery removes it once it is 15 minutes old. In an object store no such files are visible.
 
     Cost: one file is created per step, which takes one request in an object store and six in HDFS.
+    A run also reads the owner's name once.
+
+    Example::
+
+        p.sink("totals", visits, hr.sinks.Files("out/totals", format="csv", compression="gzip"))
 
     Raises:
         PipelineError: for an unknown format, compression or kind of location.
@@ -116,6 +127,19 @@ class Files(Sink):
         if isinstance(self._store, LocalStore):
             place = os.path.realpath(place)
         return f"{place.rstrip('/')}/step-*.{self._suffix}"
+
+    def begin(self, deliverer: Deliverer) -> None:
+        """Take the directory for the storage of a run.
+
+        Raises:
+            SinkConflict: if it belongs to another storage.
+        """
+        OutputOwner(self._store, self._suffix, self._steps_there).check(deliverer)
+
+    def _steps_there(self) -> list[int]:
+        """Return the steps that have a file of this sink's format in the directory."""
+        names = [name for name in self._store.list("step-") if self._is_own(name)]
+        return [int(name.removeprefix("step-").partition(".")[0]) for name in names]
 
     def deliver(self, step: int, rows: pa.Table) -> None:
         name = f"step-{step:012d}.{self._suffix}"

@@ -57,6 +57,11 @@ class Iterable(Source):
     items never end.
 
     Cost: items are read in the driver, one at a time.
+
+    Example::
+
+        made = [Hit("/home", "ann", 12, at=0), Hit("/about", "bob", 7, at=1_000_000)]
+        p.inject("made", hr.sources.Iterable(made, Hit, event_time="at"))
     """
 
     source_kind = "an iterable"

@@ -52,6 +52,13 @@ class SparkReader(Source):
     Guarantees: those of the reader. A step is exactly-once if reading the same partition twice
         gives the same rows. ``commit(end)`` is called after a checkpoint that contains ``end`` has
         committed.
+
+    Example::
+
+        from headrace.nexmark.spark_source import NexmarkDataSource
+
+        market = NexmarkDataSource({"kind": "bid", "events": "1000"})
+        p.inject("market", hr.sources.SparkReader(market, event_time="date_time"))
     """
 
     source_kind = "a Spark reader"

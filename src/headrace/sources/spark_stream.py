@@ -12,6 +12,7 @@ file before it is offered. A batch whose plan is declared repeatable is not writ
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -26,6 +27,7 @@ from headrace.eventtime.parsing import TimeUnit
 from headrace.keyspace.digests import digest_of
 from headrace.pipeline.source import Limit, Offer, Position, Source, Split
 from headrace.schema import ValueType, value_type_of_schema
+from headrace.session import spark_session
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
@@ -35,6 +37,23 @@ from headrace.storage.arrow_messages import Unreadable, read_stream
 from headrace.storage.base import Store
 
 _LOOK_EVERY_S = 0.2
+
+
+_STOPPED = "the pipeline stopped before it took this batch"
+
+
+class _Stopped(Exception):
+    """The pipeline stopped before it took a batch. Spark gives the batch again at the next start."""
+
+
+class _WithoutStops(logging.Filter):
+    """Drops what Py4J logs of a batch that was not taken because the pipeline stopped."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], _Stopped))
+
+
+_without_stops = _WithoutStops()
 
 
 class _Batch:
@@ -76,6 +95,12 @@ class SparkStream(Source):
 
     Cost: every batch passes through the driver. If tasks can read the input themselves, use files
         or a ``SparkReader``.
+
+    Example::
+
+        frame = spark.readStream.schema("page STRING, at LONG").json("logs/")
+        logs = hr.sources.SparkStream(frame, event_time="at", checkpoint="state/logs")
+        p.inject("logs", logs)
     """
 
     source_kind = "a streaming DataFrame"
@@ -94,7 +119,7 @@ class SparkStream(Source):
         time_unit: TimeUnit | None = None,
     ) -> None:
         if not isinstance(frame, DataFrame):
-            frame = frame(SparkSession.builder.getOrCreate())
+            frame = frame(spark_session())
         if not frame.isStreaming:
             raise PipelineError(
                 "the DataFrame is not a streaming one",
@@ -138,6 +163,8 @@ class SparkStream(Source):
 
     def _start(self, trigger: dict[str, Any] | None) -> None:
         assert self._frame is not None
+        for py4j in ("py4j.clientserver", "py4j.java_gateway"):
+            logging.getLogger(py4j).addFilter(_without_stops)
         self._waiting, self._current = queue.Queue(), None
         self._started.clear()
         self._closing = False
@@ -169,13 +196,22 @@ class SparkStream(Source):
         return f"{self._current.table.num_rows:,} or more records"
 
     def _take_batch(self, frame: DataFrame, number: int) -> None:
-        """Hand a batch over, and return once its step has committed. Runs in the query's thread."""
+        """Hand a batch over, and return once its step has committed. Runs in the query's thread.
+
+        Raises:
+            _Stopped: if the pipeline stops before. Then Spark does not take the batch for done.
+        """
         self._started.wait()
-        batch = _Batch(str(self._query.id), number, frame.toArrow())
+        try:
+            batch = _Batch(str(self._query.id), number, frame.toArrow())
+        except Exception:
+            if self._closing:  # the query was stopped while it computed the batch
+                raise _Stopped(_STOPPED) from None
+            raise
         self._waiting.put(batch)
         while not batch.committed.wait(_LOOK_EVERY_S):
             if self._closing:
-                raise RuntimeError("the pipeline stopped before it took this batch")
+                raise _Stopped(_STOPPED)
 
     # -- the pipeline's side ------------------------------------------------------------------
 

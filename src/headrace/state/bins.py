@@ -56,7 +56,7 @@ class BinnedState(ABC):
         self.layout = layout
         fields = node.key_fields
         self.posts = {
-            name: _buffer(post_section(name), fields, stream.values)
+            name: _buffer(post_section(node.stored_name(name)), fields, stream.values)
             for name, stream in node.posts.items()
         }
         self.waiting = [

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headrace.computation.declarations import stored_name
 from headrace.computation.per_worker import NOTHING, Held
 from headrace.schema.codecs import StateCodec
 from headrace.schema.owned import Put
@@ -46,7 +47,9 @@ class PerWorkerState:
                 zip(self._codecs, declared.items(), strict=True)
             )
         }
-        self._names = [_stored_name(name, item.version) for name, item in declared.items()]
+        self._names = [
+            _stored_name(stored_name(name, item), item.version) for name, item in declared.items()
+        ]
         self._upgrades = [
             _upgrades_of(name, item, codec, place)
             for codec, (name, item) in zip(self._codecs, declared.items(), strict=True)
@@ -155,4 +158,5 @@ def _upgrades_of(
     state = f"{place}, per-worker state {name!r}"
     upgrades = ValueUpgrades(codec, item.version, item.upgrades, place=state)
     newest_first = sorted(item.upgrades, reverse=True)
-    return {_stored_name(name, older): (older, upgrades) for older in newest_first}
+    stored = stored_name(name, item)
+    return {_stored_name(stored, older): (older, upgrades) for older in newest_first}

@@ -33,6 +33,11 @@ def open_store(location: str) -> Store:
             Remote locations may end with ``?cache=256MiB``: how much of what it has read a process
             keeps.
 
+    Example::
+
+        store = open_store("state/visits")
+        print(len(store.list("")), "files")
+
     Raises:
         PipelineError: for an invalid location, or a class that is not a store.
     """

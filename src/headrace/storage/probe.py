@@ -32,6 +32,10 @@ def check_creates(store: Store, nonce: str) -> None:
         store: the store to be tested.
         nonce: a name that nobody else uses.
 
+    Example::
+
+        check_creates(open_store("state/visits"), "by-hand")
+
     Raises:
         StorageUnsuitable: when the store fails the test.
         StorageError: when the test cannot be made.

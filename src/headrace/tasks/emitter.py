@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.computation.batches import Keys
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US, OUTSIDE
+from headrace.eventtime.units import check_unit, first_misread
 from headrace.pipeline import Node, Stream
 from headrace.runfiles.batches import as_one_batch
 from headrace.schema import NotExact, ValueType, exact_cast
@@ -46,20 +47,24 @@ class Emitter:
 
         Raises:
             TypeError: the stream cannot carry the values.
-            ValueError: an event time is before that of its cause, or before the year 1.
+            ValueError: an event time is before that of its cause, before the year 1, or in a wrong
+                unit.
         """
         if not len(keys):
             return
         earliest = keys.earliest_us
         stamps = keys.times_us
         if times is not None:
-            stamps = _TIMES.coerced(times, len(keys))
-            stamps = np.minimum(stamps, LAST_DATE_US)
+            given = _TIMES.coerced(times, len(keys))
+            stamps = np.minimum(given, LAST_DATE_US)
             if (stamps < FIRST_DATE_US).any():
                 raise ValueError(f"{stamps.min()} microseconds are no event time: {OUTSIDE}")
             if (stamps < earliest).any():
                 row = int(np.argmax(stamps < earliest))
                 raise before_cause(int(stamps[row]), int(earliest[row]))
+            misread = first_misread(given, keys.times_us)
+            if misread is not None:
+                check_unit(int(given[misread]), int(keys.times_us[misread]))
         columns = [pa.array(keys.hashes), pa.array(stamps), *keys.to_arrow()]
         columns += self._columns(values, len(keys))
         self.batches.append(pa.record_batch(columns, schema=stream_schema(self.stream)))

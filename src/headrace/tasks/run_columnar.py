@@ -199,7 +199,9 @@ class BatchVisitor:
         """
         lowest = dict.fromkeys(until, MAX_TIME)
         for timer in self._timers:
-            lowest[timer.domain] = min(lowest[timer.domain], timer.table.due.lowest())
+            first = timer.table.due.lowest()
+            if first <= timer.due_until(until[timer.domain]):
+                lowest[timer.domain] = min(lowest[timer.domain], first)
         for post in self.state.posts.values():
             lowest[EVENT_TIME] = min(lowest[EVENT_TIME], post.lowest())
         return {
@@ -226,7 +228,7 @@ class BatchVisitor:
                 due = timer.fire(until[timer.domain], (cause.time_us, cause.earliest_us))
                 if due is not None:
                     if timer.domain is EVENT_TIME:
-                        self._reaches(due.times_us)
+                        self._reaches(due.times_us + timer.passed)
                     fired.setdefault(timer.domain, []).append((due.keys.hashes, due.times_us))
                     report.timers += len(due)
                     self._fire_batch(due, report)
@@ -247,6 +249,14 @@ class BatchVisitor:
         return f"computation {self.node.name!r}"
 
     def _fire_batch(self, fired: FiredBatch, report: NodeReport) -> None:
+        clock = self.state.clock
+        clock.fired_us = int(fired.times_us.min()) if fired.domain is WALL_TIME else None
+        try:
+            self._call_for(fired, report)
+        finally:
+            clock.fired_us = None
+
+    def _call_for(self, fired: FiredBatch, report: NodeReport) -> None:
         handle = self._handle_timers
         if self.node.on_error == "stop":
             try:

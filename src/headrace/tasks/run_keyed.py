@@ -37,8 +37,10 @@ from headrace.eventtime.timestamps import (
     MAX_TIME,
     MIN_TIME,
     TimeLike,
+    checked_micros,
     event_micros,
 )
+from headrace.eventtime.units import check_unit
 from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.pipeline import DEAD_LETTER, Node, Stream
@@ -133,11 +135,13 @@ class KeyContext(StepContext[ProducedRecords]):
         """Return, in microseconds, the event time that a handler has chosen.
 
         Raises:
-            ValueError: it is before that of its cause, or before the year 1.
+            ValueError: it is before that of its cause, before the year 1, or in a wrong unit.
         """
         time_us, cause = event_micros(time), self.cause()
         if time_us < cause <= LAST_DATE_US:
             raise before_cause(time_us, cause)
+        if time_us >= LAST_DATE_US or cause <= MIN_TIME:
+            check_unit(checked_micros(time), self._cause_us)
         return time_us
 
     def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:
@@ -191,7 +195,7 @@ class Visitor:
         self._holding = node.shape.holding
         self._step = 0
         self._timers = [
-            (cell.slot, cell.name, cell.domain) for cell in state.cells if cell.kind == "timer"
+            (cell.slot, cell.attribute, cell.domain) for cell in state.cells if cell.kind == "timer"
         ]
         self._domains = {slot: domain for slot, _, domain in self._timers if domain is not None}
         self._names = {
@@ -436,6 +440,13 @@ class Visitor:
         raise without_end(MOST_OF_A_KEY * MOST_PORTIONS_AT_THE_END, self._place)
 
     def _fire_one(self, cells: KeyCells, timer: Fired, slot: int, report: NodeReport) -> None:
+        if timer.domain is WALL_TIME:
+            with self.state.fires_at(timer.time_us):
+                self._call_for(cells, timer, slot, report)
+        else:
+            self._call_for(cells, timer, slot, report)
+
+    def _call_for(self, cells: KeyCells, timer: Fired, slot: int, report: NodeReport) -> None:
         del cells.slots[slot][timer.tag]
         self.state.cursor.touched.setdefault(slot, set()).add(timer.tag)
         earliest: int | None = None

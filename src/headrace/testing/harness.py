@@ -62,6 +62,13 @@ class Produced(msgspec.Struct, frozen=True):
         value: of the stream's declared type.
         timestamp_us: its event time, in microseconds since 1970 UTC.
         step: the step that produced it.
+
+    Example::
+
+        with hr.testing.drive(p) as t:
+            t.push("hits", Hit("/home", "ann", 12, at=0))
+            t.run()
+            assert [(made.key, made.value) for made in t.outputs("visits")] == [("/home", 1)]
     """
 
     key: Any
@@ -76,7 +83,16 @@ class Produced(msgspec.Struct, frozen=True):
 
 
 class Watermark(msgspec.Struct, frozen=True):
-    """The watermarks of a computation: no on-time record will come in, or go out, before them."""
+    """The watermarks of a computation: no on-time record will come in, or go out, before them.
+
+    Example::
+
+        with hr.testing.drive(p) as t:
+            t.push("hits", Hit("/home", "ann", 12, at=0))
+            t.watermark("hits", 60_000_000)
+            t.run()
+            assert t.watermark_of("visits").input == datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
+    """
 
     input_us: int
     output_us: int
@@ -133,6 +149,13 @@ def drive(
     Returns:
         A harness, to be used in a ``with`` statement.
 
+    Example::
+
+        with hr.testing.drive(p, clock=datetime(2024, 5, 1, 12, tzinfo=UTC)) as t:
+            t.push("hits", Hit("/home", "ann", 12, at=0))
+            t.run()
+            assert t.state("visits", "/home") == {"count": 1}
+
     Raises:
         HeadraceError: if the pipeline cannot run.
     """
@@ -149,6 +172,15 @@ class Harness(MovesState):
     :func:`drive` returns it. Nothing happens by itself: what was pushed or moved counts from the
     next :meth:`step`. What is read is what the storage holds as of the last committed step, which
     is exactly what a crash would leave.
+
+    Example::
+
+        with hr.testing.drive(p) as t:
+            t.push("hits", Hit("/home", "ann", 12, at=0))
+            t.step()
+            assert t.state("visits", "/home") == {"count": 1}
+            t.crash()  # what was committed stays
+            assert t.state("visits", "/home") == {"count": 1}
     """
 
     def __init__(
@@ -432,14 +464,19 @@ class Harness(MovesState):
         change = Change(self._pipeline, begin or {}, forget)
         driver.ask_to_change(change)
         try:
-            while change.wait(0) is None:
+            while change.wait("0s") is None:
                 self._turn(driver)
         except HeadraceError:
             self._pipeline, self._sinks, self._checks = before
+            if self._driver is driver:  # it goes on
+                self._turn_until_it_polls(driver)
             raise
+        self._turn_until_it_polls(driver)
+        return change.plan
+
+    def _turn_until_it_polls(self, driver: Driver) -> None:
         while not isinstance(driver.upcoming, Poll):
             self._turn(driver)
-        return change.plan
 
     # -- moving state -------------------------------------------------------------------------
 

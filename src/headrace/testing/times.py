@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from headrace.errors import DriveError
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.eventtime.timestamps import (
     MIN_TIME,
-    DurationLike,
     TimeLike,
     checked_micros,
-    duration_micros,
     show_time,
 )
+from headrace.eventtime.units import check_unit
 
 #: A point in time: an aware ``datetime``, microseconds since 1970 UTC, or a text. The text is ISO
 #: 8601 with an offset, or a duration such as ``"+10s"``, which counts from the present time of what
@@ -33,7 +33,9 @@ def moment_us(when: Moment, *, now_us: int = MIN_TIME) -> int:
     if isinstance(when, str) and when.startswith("+"):
         return _ahead(when, now_us)
     try:
-        return checked_micros(datetime.fromisoformat(when) if isinstance(when, str) else when)
+        micros = checked_micros(datetime.fromisoformat(when) if isinstance(when, str) else when)
+        check_unit(micros, now_us)
+        return micros
     except (ValueError, TypeError) as error:
         raise DriveError(
             f"{when!r} is no point in time: {error}",

@@ -20,6 +20,7 @@ from headrace.coordinator.migrations.layout_state import LayoutState
 from headrace.coordinator.migrations.steering import Bounds
 from headrace.coordinator.migrations.steering import decide as steer
 from headrace.coordinator.migrations.step_times import RecentStepTimes
+from headrace.coordinator.refused import Refused
 from headrace.coordinator.state_compatibility import changes_of
 from headrace.errors import PipelineError
 from headrace.ledger.commands import MOVING, Answer, Asked, Command
@@ -306,8 +307,8 @@ class ControlState(msgspec.Struct, frozen=True):
 def obey(
     standing: ControlState, stored: Identity, drawing: Pipeline, command: Command, *, running: bool,
     step: int, places: Places | None = None,
-) -> ControlState | str:  # fmt: skip
-    """Return the control state after a command, or why the command is refused.
+) -> ControlState:  # fmt: skip
+    """Return the control state after a command.
 
     Args:
         standing: the control state before it.
@@ -317,32 +318,31 @@ def obey(
         running: whether the pipeline runs, or is about to.
         step: the next step.
         places: where workers run; None before the pipeline runs.
+
+    Raises:
+        Refused: if the command cannot be applied.
     """
     match command.kind:
         case "pause" | "stop" | "resume":
             return _halt(standing, command, running=running, step=step)
         case "drain" | "catch_up" | "hand_over":
-            return standing if running else NOT_RUNNING
+            if not running:
+                raise Refused(NOT_RUNNING)
+            return standing
         case "remove":
             return _remove(standing, stored, drawing, command)
         case "restore":
             return _restore(standing, drawing, command, running=running)
         case "drain_hosts" | "undrain_hosts":
             drained = drained_after(standing.drained_hosts, command, places)
-            if isinstance(drained, str):
-                return drained
             return msgspec.structs.replace(standing, drained_hosts=drained)
         case _:
-            return "the pipeline has no layout yet"
+            raise Refused("the pipeline has no layout yet")
 
 
-def _halt(
-    standing: ControlState, command: Command, *, running: bool, step: int
-) -> ControlState | str:
-    """Return the control state after a stop, a pause or a resume, or why it is refused."""
+def _halt(standing: ControlState, command: Command, *, running: bool, step: int) -> ControlState:
+    """Return the control state after a stop, a pause or a resume."""
     halt = halt_after(command, running=running, step=step)
-    if isinstance(halt, str):
-        return halt
     if command.at_step or command.kind == "stop":
         return msgspec.structs.replace(standing, halt=halt)
     return msgspec.structs.replace(standing, halt=halt, paused=command.kind == "pause")
@@ -350,27 +350,31 @@ def _halt(
 
 def _remove(
     standing: ControlState, stored: Identity, drawing: Pipeline, command: Command
-) -> ControlState | str:
+) -> ControlState:
     known = {*stored.get("computations", {}), *drawing.nodes} - standing.forgotten
     if not command.names:
-        return "it names no computation"
+        raise Refused("it names no computation")
     for name in command.names:
         if name not in known:
-            return f"there is no computation {name!r}; there are: {', '.join(sorted(known))}"
+            raise Refused(
+                f"there is no computation {name!r}; there are: {', '.join(sorted(known))}"
+            )
         if name in standing.removed and not command.forget:
-            return f"{name!r} is removed already; its state is kept (--forget gives it up)"
+            raise Refused(f"{name!r} is removed already; its state is kept (--forget gives it up)")
     effective = without(drawing, standing.removed)
     drawn = [name for name in command.names if name in effective.nodes]
     problem = effective.removal_problem(drawn, command.sinks)
     if problem is not None:
-        return f"{problem.what}; {problem.remedy}"
+        raise Refused(f"{problem.what}; {problem.remedy}")
     going = streams_gone(effective, drawn)
     other = [n for n in command.sinks if effective.sinks[n].stream.name not in going]
     if other:
-        return f"sink {other[0]!r} takes no stream of what is removed: change it in the drawing"
+        raise Refused(
+            f"sink {other[0]!r} takes no stream of what is removed: change it in the drawing"
+        )
     removed = with_checks(drawing, standing.removed | set(command.names))
     if drawn and not set(effective.nodes) - removed:
-        return "no computation would be left: stop the pipeline instead"
+        raise Refused("no computation would be left: stop the pipeline instead")
     forgotten = {n for n in command.names if command.forget and n in stored.get("computations", {})}
     return msgspec.structs.replace(
         standing,
@@ -381,21 +385,23 @@ def _remove(
 
 def _restore(
     standing: ControlState, drawing: Pipeline, command: Command, *, running: bool
-) -> ControlState | str:
+) -> ControlState:
     if not command.names:
-        return "it names no computation"
+        raise Refused("it names no computation")
     for name in command.names:
         if name not in standing.removed:
-            return f"{name!r} is not removed"
+            raise Refused(f"{name!r} is not removed")
         if name not in drawing.nodes:
-            return f"the code that {'runs' if running else 'is started'} does not draw {name!r}"
+            raise Refused(
+                f"the code that {'runs' if running else 'is started'} does not draw {name!r}"
+            )
     removed = with_checks(drawing, standing.removed - set(command.names))
     for name in command.names:
         if name in removed:
-            return f"{name!r} comes back with the first computation that reads its injector"
+            raise Refused(f"{name!r} comes back with the first computation that reads its injector")
     problem = orphaned(drawing, removed)
     if problem is not None:
-        return problem.what
+        raise Refused(problem.what)
     return msgspec.structs.replace(standing, removed=removed)
 
 
@@ -479,25 +485,37 @@ def at_opening(
             course = decided.course
             answers.append(decided.answer)
             continue
-        result = decide(standing, stored, drawing, item, running=False, step=step)
-        if isinstance(result, ControlState):
-            standing = result
-        answers.append(answer_to(item, result, step))
+        try:
+            standing = decide(standing, stored, drawing, item, running=False, step=step)
+            answers.append(applied(item, step))
+        except Refused as refusal:
+            answers.append(refused(item, step, refusal.why))
     return CommandsAtStart(standing, answers, course)
 
 
 def decide(
     standing: ControlState, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool,
     step: int, places: Places | None = None,
-) -> ControlState | str:  # fmt: skip
-    """Return the control state after a command that was found, or why it is refused."""
+) -> ControlState:  # fmt: skip
+    """Return the control state after a command that was found.
+
+    Raises:
+        Refused: if the command could not be read, or cannot be applied.
+    """
     if asked.command is None:
-        return asked.problem
+        raise Refused(asked.problem)
     return obey(standing, stored, drawing, asked.command, running=running, step=step, places=places)
 
 
-def answer_to(asked: Asked, result: ControlState | str, step: int) -> Answer:
-    """Return the answer to a command."""
-    text = "?" if asked.command is None else asked.command.text
-    why = result if isinstance(result, str) else ""
-    return Answer(asked.number, text, not why, step, why)
+def applied(asked: Asked, step: int, why: str = "") -> Answer:
+    """Return the answer to a command that is applied with a step."""
+    return Answer(asked.number, _text(asked), True, step, why)
+
+
+def refused(asked: Asked, step: int, why: str) -> Answer:
+    """Return the answer to a command that is refused."""
+    return Answer(asked.number, _text(asked), False, step, why)
+
+
+def _text(asked: Asked) -> str:
+    return "?" if asked.command is None else asked.command.text

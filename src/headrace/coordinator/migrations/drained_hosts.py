@@ -1,9 +1,10 @@
-"""Drained hosts: which hosts are drained after a command, or why the command is refused. Pure."""
+"""Drained hosts: which hosts are drained after a command. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from headrace.coordinator.refused import Refused
 from headrace.ledger.commands import Command
 from headrace.ledger.head import Head
 from headrace.ledger.places import Places
@@ -11,28 +12,31 @@ from headrace.ledger.places import Places
 
 def drained_after(
     drained: Collection[str], command: Command, places: Places | None
-) -> frozenset[str] | str:
-    """Return the hosts on which no worker may run after a command, or why the command is refused.
+) -> frozenset[str]:
+    """Return the hosts on which no worker may run after a command.
 
     Args:
         drained: the drained hosts before it.
         command: ``drain_hosts`` or ``undrain_hosts``.
         places: where workers run now; None before the pipeline runs, when that is unknown.
+
+    Raises:
+        Refused: if a host is not there, or no other would be left.
     """
     if not command.hosts:
-        return "it names no host"
+        raise Refused("it names no host")
     if command.kind == "undrain_hosts":
         wrong = [host for host in command.hosts if host not in drained]
         if wrong:
-            return f"{_list(wrong)} is not drained; drained are: {_list(drained) or 'none'}"
+            raise Refused(f"{_list(wrong)} is not drained; drained are: {_list(drained) or 'none'}")
         return frozenset(drained) - frozenset(command.hosts)
     after = frozenset(drained) | frozenset(command.hosts)
     if places is None:
         return after
     if not places.there:
-        return "all tasks run on one host, or nobody knows yet where"
+        raise Refused("all tasks run on one host, or nobody knows yet where")
     if after.issuperset(places.there):
-        return f"nothing else would be left: there are {_list(places.there)}"
+        raise Refused(f"nothing else would be left: there are {_list(places.there)}")
     return after
 
 

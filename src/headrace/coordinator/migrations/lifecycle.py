@@ -33,6 +33,7 @@ import numpy as np
 
 from headrace.coordinator.migrations.layout_state import LayoutState
 from headrace.coordinator.migrations.step_times import LEVEL_STEPS, RecentStepTimes, StepStats
+from headrace.coordinator.refused import Refused
 from headrace.errors import HeadraceError
 from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.ledger.head import Head
@@ -253,22 +254,22 @@ def refused(course: LayoutState, id_: int, why: str) -> LayoutState:
     return course.knowing(_ended(course.migrations[id_], "aborted", course, why))
 
 
-def _pause(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
-    """Return the layout state when a migration pauses after the current round, or why it cannot."""
+def _pause(course: LayoutState, found: RecordedMigration) -> LayoutState:
+    """Return the layout state when a migration pauses after the current round."""
     if found.state == "aborting":
-        return f"migration {found.id} is being aborted"
+        raise Refused(f"migration {found.id} is being aborted")
     if found.paused:
-        return f"migration {found.id} is paused already"
+        raise Refused(f"migration {found.id} is paused already")
     paused = _replace(found, paused=True)
     if found.state in ("gap", "preparing"):
         paused = _standing(paused, "paused", course)
     return course.knowing(paused)
 
 
-def _resume(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
-    """Return the layout state when a paused migration is to go on, or why it cannot."""
+def _resume(course: LayoutState, found: RecordedMigration) -> LayoutState:
+    """Return the layout state when a paused migration is to go on."""
     if not found.paused:
-        return f"migration {found.id} is not paused"
+        raise Refused(f"migration {found.id} is not paused")
     going = _replace(found, paused=False)
     if found.state != "paused":
         return course.knowing(going)
@@ -277,14 +278,14 @@ def _resume(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
     return proceed(course, going)
 
 
-def _abort(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
-    """Return the layout state when a migration is to be undone, or why it cannot be.
+def _abort(course: LayoutState, found: RecordedMigration) -> LayoutState:
+    """Return the layout state when a migration is to be undone.
 
     Rounds that were not started are dropped. The others are undone in the opposite order, as rounds
     of their own. So undoing, too, goes on after a crash.
     """
     if found.state == "aborting":
-        return f"migration {found.id} is being aborted already"
+        raise Refused(f"migration {found.id} is being aborted already")
     if found.effective > course.step:
         course = course.withdrawing(found.left[0].at(found.effective))
     elif found.effective >= 0:  # it is in force from here on
@@ -300,10 +301,10 @@ def _abort(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
     return proceed(course, back)
 
 
-def _hasten(course: LayoutState, found: RecordedMigration) -> LayoutState | str:
-    """Return the layout state when the rest of a migration moves at once, or why it cannot."""
+def _hasten(course: LayoutState, found: RecordedMigration) -> LayoutState:
+    """Return the layout state when the rest of a migration moves at once."""
     if found.state == "aborting":
-        return f"migration {found.id} is being aborted"
+        raise Refused(f"migration {found.id} is being aborted")
     found = _replace(found, prepare=False, gap=False, paused=False)
     if found.state == "queued":
         return course.knowing(found)
@@ -322,7 +323,7 @@ def give_up(course: LayoutState, ids: Iterable[int], why: str) -> LayoutState:
     return course
 
 
-_KINDS: dict[str, Callable[[LayoutState, RecordedMigration], LayoutState | str]] = {
+_KINDS: dict[str, Callable[[LayoutState, RecordedMigration], LayoutState]] = {
     "pause_migration": _pause,
     "resume_migration": _resume,
     "abort_migration": _abort,
@@ -330,13 +331,17 @@ _KINDS: dict[str, Callable[[LayoutState, RecordedMigration], LayoutState | str]]
 }
 
 
-def steered(course: LayoutState, kind: str, id_: int) -> LayoutState | str:
-    """Return the layout state after a command to a migration, or why the command is refused."""
+def steered(course: LayoutState, kind: str, id_: int) -> LayoutState:
+    """Return the layout state after a command to a migration.
+
+    Raises:
+        Refused: if the migration cannot do that now.
+    """
     found = course.migrations.get(id_)
     if found is None:
-        return f"there is no migration {id_}"
+        raise Refused(f"there is no migration {id_}")
     if found.is_over:
-        return f"migration {id_} is {found.state}"
+        raise Refused(f"migration {id_} is {found.state}")
     return _KINDS[kind](course, found)
 
 

@@ -20,6 +20,7 @@ from headrace.coordinator.migrations.goals import plan_goal
 from headrace.coordinator.migrations.layout_state import LayoutState, course_of, layout_at
 from headrace.coordinator.migrations.lifecycle import after_step, begin, refused, steered
 from headrace.coordinator.migrations.step_times import RecentStepTimes, StepStats
+from headrace.coordinator.refused import Refused
 from headrace.coordinator.settings import Settings
 from headrace.errors import HeadraceError
 from headrace.keyspace.updates import Update
@@ -185,28 +186,24 @@ def decide(
     bounds = bounds or Bounds()
     command = asked.command
     assert command is not None
-    if command.kind == "update" and measured is None:
-        result: LayoutState | str = "the pipeline was not running"
-    else:
-        result = _obeyed(course, asked.number, command, bounds)
-    id_ = command.migration
-    why = ""
-    if isinstance(result, LayoutState) and command.goal is not None:
-        id_ = course.next_id
-        if measured is not None:
-            result = _with_turn(result, id_, times, measured)
-        if isinstance(result, LayoutState):
-            why = _told(result.migrations[id_])
-    if isinstance(result, str):
-        answer = Answer(asked.number, command.text, False, course.step, result)
+    try:
+        if command.kind == "update" and measured is None:
+            raise Refused("the pipeline was not running")
+        after = _obeyed(course, asked.number, command, bounds)
+        id_, why = command.migration, ""
+        if command.goal is not None:
+            id_ = course.next_id
+            if measured is not None:
+                after = _with_turn(after, id_, times, measured)
+            why = _told(after.migrations[id_])
+    except Refused as refusal:
+        answer = Answer(asked.number, command.text, False, course.step, refusal.why)
         return Decided(course, answer)
     step = course.step if command.update is None else command.update.step
-    return Decided(result, Answer(asked.number, command.text, True, step, why, id_))
+    return Decided(after, Answer(asked.number, command.text, True, step, why, id_))
 
 
-def _obeyed(
-    course: LayoutState, number: int, command: Command, bounds: Bounds
-) -> LayoutState | str:
+def _obeyed(course: LayoutState, number: int, command: Command, bounds: Bounds) -> LayoutState:
     if command.kind == "update":
         return _published(course, command, bounds)
     if command.kind == "withdraw_update":
@@ -214,12 +211,12 @@ def _obeyed(
     if command.kind != "migrate":
         return steered(course, command.kind, command.migration)
     if command.goal is None:
-        return "it names no goal"
+        raise Refused("it names no goal")
     if command.goal.workers > bounds.workers:
-        return _too_many(command.goal.workers, bounds)
+        raise Refused(_too_many(command.goal.workers, bounds))
     busy = next((one for one in course.migrations.values() if not one.is_over), None)
     if busy is not None and command.if_busy == "refuse":
-        return f"migration {busy.id} is {busy.state}"
+        raise Refused(f"migration {busy.id} is {busy.state}")
     goal = command.goal
     migration = RecordedMigration(
         id=course.next_id,
@@ -249,43 +246,41 @@ def _strategy(command: Command) -> str:
     return words if bins is None else f"{words}, {bins} bins a round"
 
 
-def _published(course: LayoutState, command: Command, bounds: Bounds) -> LayoutState | str:
-    """Return the layout state with a configuration update for the step it names.
-
-    If it is refused, return why.
-    """
+def _published(course: LayoutState, command: Command, bounds: Bounds) -> LayoutState:
+    """Return the layout state with a configuration update for the step it names."""
     update = command.update
     if update is None:
-        return "it has no update"
+        raise Refused("it has no update")
     if update.step <= course.step:
-        return (
+        raise Refused(
             f"step {update.step} is planned already; the next one that is not is {course.step + 1}"
         )
     problem = bounds.problem(course, update)
     if problem:
-        return problem
+        raise Refused(problem)
     try:
         return course.publishing(update)
     except HeadraceError as error:
-        return error.what
+        raise Refused(error.what) from error
 
 
-def _withdrawn(course: LayoutState, step: int) -> LayoutState | str:
-    """Return the layout state without an update for a later step, or why the update stays."""
+def _withdrawn(course: LayoutState, step: int) -> LayoutState:
+    """Return the layout state without an update for a later step."""
     found = [update for update in course.now.updates if update.step == step]
     if not found:
         steps = ", ".join(str(update.step) for update in course.now.updates)
-        return f"no update is published for step {step}; there are: {steps or 'none'}"
+        raise Refused(f"no update is published for step {step}; there are: {steps or 'none'}")
     for update in found:
         if course.is_a_round(update):
             current = course.under_way
             assert current is not None
-            return f"it is a round of migration {current.id}: abort that"
+            raise Refused(f"it is a round of migration {current.id}: abort that")
         course = course.withdrawing(update)
     try:
         layout_at(course.now)
     except HeadraceError as error:
-        return f"a later update rests on it, which must be withdrawn before: {error.what}"
+        why = f"a later update rests on it, which must be withdrawn before: {error.what}"
+        raise Refused(why) from error
     return course
 
 
@@ -302,11 +297,8 @@ def _told(migration: RecordedMigration) -> str:
 
 def _with_turn(
     course: LayoutState, id_: int, times: RecentStepTimes, measured: Measured
-) -> LayoutState | str:
-    """Return the layout state with a new goal, planned if its turn has come.
-
-    If no way leads to the goal, return why.
-    """
+) -> LayoutState:
+    """Return the layout state with a new goal, planned if its turn has come."""
     if course.under_way is not None or any(one.id != id_ for one in course.queued):
         return course
     goal = course.migrations[id_].goal
@@ -314,7 +306,7 @@ def _with_turn(
     try:
         planned = plan_goal(course.layout, goal, measured)
     except HeadraceError as error:
-        return f"{error.what}; {error.remedy}" if error.remedy else error.what
+        raise Refused(f"{error.what}; {error.remedy}" if error.remedy else error.what) from error
     return begin(course, id_, planned, times)
 
 

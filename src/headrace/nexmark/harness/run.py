@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,7 @@ def _pass(job: hr.Job) -> None:
     Raises:
         HeadraceError: the error that has ended the job; or that it was stopped.
     """
-    if job.wait(_LOOK_EVERY_S):
+    if job.wait(timedelta(seconds=_LOOK_EVERY_S)):
         raise PipelineError(
             f"it has ended before all was seen: {job.ended}",
             remedy="let it run for as long as it is looked at",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import headrace as hr
 from headrace.computation.computation import InputStream
 from headrace.computation.declarations import Declaration
-from headrace.eventtime.timestamps import DurationLike, duration_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.nexmark.columns import not_null
 from headrace.nexmark.draws import I64
 from headrace.ops.columns import spread
@@ -40,10 +40,15 @@ class Best(hr.ColumnarComputation):
     over: Any
 
     def __init__(
-        self, by: str, columns: Sequence[str], *, window: DurationLike = 0, ends: str | None = None
+        self,
+        by: str,
+        columns: Sequence[str],
+        *,
+        window: DurationLike = "0s",
+        ends: str | None = None,
     ) -> None:
         self._by, self._columns = by, list(columns)
-        self._window, self._ends = duration_micros(window), ends
+        self._window, self._ends = duration_micros(window, "window"), ends
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | hr.Output]:
         schema = inputs[0].values.schema

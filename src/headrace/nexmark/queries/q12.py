@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import headrace as hr
-from headrace.eventtime.timestamps import DurationLike, duration_micros, to_micros
+from headrace.eventtime.durations import DurationLike, duration_micros
+from headrace.eventtime.timestamps import to_micros
 from headrace.nexmark.queries.market import Market
 from headrace.pipeline import Node
 from headrace.schema import TIMESTAMP
@@ -31,7 +32,7 @@ class ByTheClock(hr.ColumnarComputation):
     out = hr.Output({"bids": int, "window_end": TIMESTAMP})
 
     def __init__(self, window: DurationLike) -> None:
-        self._window = duration_micros(window)
+        self._window = duration_micros(window, "window")
 
     def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
         ends = (to_micros(ctx.now) // self._window + 1) * self._window

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headrace.runners.spark.code_shipping import is_installed
+from headrace.computation.installed import is_installed
 
 _HEADRACE = "headrace"
 _PYTHON = frozenset({*sys.builtin_module_names, *sys.stdlib_module_names})

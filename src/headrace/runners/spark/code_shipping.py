@@ -13,20 +13,19 @@ import copy
 import functools
 import inspect
 import io
-import site
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import cloudpickle
 import msgspec
 
-from headrace.errors import PipelineError
+from headrace.computation.installed import is_installed, is_users_module
+from headrace.errors import HeadraceError, PipelineError
 from headrace.pipeline import Pipeline
+from headrace.runners.spark.unsendable import refuse_what_cannot_be_sent
 
 
 def for_tasks(pipeline: Pipeline) -> Pipeline:
@@ -46,15 +45,66 @@ def for_tasks(pipeline: Pipeline) -> Pipeline:
 
 
 def pickled(pipeline: Pipeline) -> bytes:
-    """Return the pipeline with the user's code as bytes, for ``pickle.loads`` in a task."""
-    with _user_modules_by_value():
-        buffer = io.BytesIO()
-        _Pickler(buffer).dump(for_tasks(pipeline))
-        return buffer.getvalue()
+    """Return the pipeline with the user's code as bytes, for ``pickle.loads`` in a task.
+
+    Raises:
+        PipelineError: if something cannot be sent to tasks, with its place in the user's objects.
+    """
+    slim = for_tasks(pipeline)
+    with user_modules_by_value():
+        try:
+            return dumped(slim)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            refuse_what_cannot_be_sent(slim, dumped, error)
+
+
+def check_sendable(pipeline: Pipeline) -> None:
+    """Check that all computations could be sent to tasks, for runners that do not send them.
+
+    A pipeline that runs in one process should run on Spark as well.
+
+    Raises:
+        PipelineError: if one cannot be sent.
+    """
+    with user_modules_by_value():
+        try:
+            dumped([node.computation for node in pipeline.nodes.values()])
+        except HeadraceError:
+            raise
+        except Exception as error:
+            refuse_what_cannot_be_sent(pipeline, dumped, error)
+
+
+def dumped(item: Any) -> bytes:
+    """Return an object as bytes, with the user's code."""
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(item)
+    return buffer.getvalue()
+
+
+#: Where msgspec keeps what it has found out about a class.
+_MSGSPEC_CACHE = "__msgspec_cache__"
+#: The type of functions with ``functools.lru_cache`` or ``cache``.
+_CACHED = type(functools.lru_cache(lambda: None))
+
+
+def _make_cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _make_cached_property(function: Any, name: str | None) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """A cloudpickle that also sends ``msgspec.Struct`` classes by value, and file names of code.
+
+    Functions with a cache are sent by value like others, with an empty cache. Cached properties are
+    sent without their locks, which they have before Python 3.12.
 
     cloudpickle creates an empty class and fills it afterwards. But a struct must have its fields
     when it is created. Since version 3.1.3 cloudpickle leaves out file names, so that its result
@@ -66,12 +116,19 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._begun: set[Any] = set()
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and _MSGSPEC_CACHE in vars(obj):
+            # What msgspec remembers of a dataclass or a named tuple cannot be sent. It makes it anew.
+            delattr(obj, _MSGSPEC_CACHE)
         if isinstance(obj, msgspec.StructMeta) and not _importable(obj):
             self._check_new(obj)
             return _reduce_struct(obj)
         if isinstance(obj, msgspec.Meta):
             said = {name: getattr(obj, name) for name in META}
             return _make_meta, ({name: of for name, of in said.items() if of is not None},)
+        if isinstance(obj, _CACHED) and is_users_module(obj.__module__):
+            return _make_cached, (obj.__wrapped__, obj.cache_parameters())
+        if type(obj) is functools.cached_property:
+            return _make_cached_property, (obj.func, obj.attrname)
         if isinstance(obj, types.CodeType):
             made, of = self.dispatch_table[types.CodeType](obj)
             return _in_file, (obj.co_filename, made, of)
@@ -225,7 +282,7 @@ def _make_meta(said: dict[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _user_modules_by_value() -> Iterator[None]:
+def user_modules_by_value() -> Iterator[None]:
     """Make cloudpickle send user modules by value within a ``with`` block."""
     registered = []
     known = cloudpickle.list_registry_pickle_by_value()
@@ -249,26 +306,3 @@ def _user_modules() -> list[ModuleType]:
         if getattr(module, "__name__", None) == name and not is_installed(file):
             found.append(module)
     return found
-
-
-def is_installed(file: str) -> bool:
-    """Return whether a module's file belongs to an installed package or to Python.
-
-    A folder of packages is recognised by its name, wherever it is: a ``.pth`` file may add one of
-    another environment.
-    """
-    path = Path(file).resolve()
-    if not _PACKAGES.isdisjoint(path.parts):
-        return True
-    return any(path.is_relative_to(folder) for folder in _installed_folders())
-
-
-_PACKAGES = {"site-packages", "dist-packages"}
-
-
-@functools.cache
-def _installed_folders() -> list[Path]:
-    paths = sysconfig.get_paths()
-    folders = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders += [*site.getsitepackages(), site.getusersitepackages()]
-    return [Path(folder).resolve() for folder in [*folders, str(Path(sys.base_prefix) / "lib")]]

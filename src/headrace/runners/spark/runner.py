@@ -20,9 +20,7 @@ import gc
 import hashlib
 import logging
 import os
-import re
 import shutil
-import sys
 import threading
 import time
 import uuid
@@ -47,50 +45,23 @@ from headrace.runners.spark.code_shipping import pickled
 from headrace.runners.spark.crews import Crews, WorkerSet
 from headrace.runners.spark.homes import PreferredHosts
 from headrace.runners.spark.spool import HostSpool, make_directory
+from headrace.session.session import find_context, stop
+from headrace.session.settings import is_local
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from headrace.storage.probe import FOLDER as PROBES
 from headrace.tasks.state_cache import SoftState
-from headrace.tasks.task import TaskResult, Worker
+from headrace.tasks.task import TaskResult
+from headrace.tasks.worker import Worker
 
 log = logging.getLogger("headrace.spark")
 
 #: How often to probe whether executors see the storage, if the probe's file is deleted meanwhile.
 _PROBES = 3
 
-#: Settings of a session that Headrace starts: (key, value, what it costs to go without).
-SESSION_SETTINGS: list[tuple[str, str, str]] = [
-    ("spark.python.unix.domain.socket.enabled", "true", "a stage takes twice as long over TCP"),
-    ("spark.shuffle.reduceLocality.enabled", "false", "workers may leave their hosts"),
-    ("spark.shuffle.compress", "false", "parcels are compressed for nothing"),
-    ("spark.shuffle.checksum.enabled", "false", "a third file for each map task"),
-    ("spark.shuffle.sort.bypassMergeThreshold", "1", "a file for each consumer of a map task"),
-    ("spark.serializer", "org.apache.spark.serializer.KryoSerializer", "a slower shuffle"),
-    ("spark.locality.wait.node", "0", "tasks may wait for a busy host"),
-    ("spark.scheduler.revive.interval", "50ms", "tasks may wait up to a second for a place"),
-]
-#: The address that a local session listens on.
-LOOPBACK = "127.0.0.1"
-_QUIET: dict[str, str] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.broadcast.compress": "false",
-}
 _REPORTS = msgspec.msgpack.Decoder(list[TaskReport])
 _RESULT = msgspec.msgpack.Decoder(TaskResult)
 _encoder = msgspec.msgpack.Encoder()
-
-
-def _of_this_host_alone(asked: str) -> list[tuple[str, str]]:
-    """Return settings that keep other hosts from connecting to a local session.
-
-    Args:
-        asked: the arguments for Spark in the environment. If they name a master or an address, they
-            take precedence, and no settings are returned.
-    """
-    if "spark.master" in asked or "--master" in asked or "spark.driver." in asked:
-        return []
-    return [("spark.driver.bindAddress", LOOPBACK), ("spark.driver.host", LOOPBACK)]
 
 
 class SparkRunner(Runner):
@@ -129,30 +100,7 @@ class SparkRunner(Runner):
     # -- session ------------------------------------------------------------------------------
 
     def _find_context(self) -> Any:
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
-        if os.environ.get("SPARK_CONNECT_MODE_ENABLED") or os.environ.get("SPARK_REMOTE"):
-            raise SessionUnsuitable(
-                "Spark Connect has no RDDs, which steps are made of",
-                remedy="start the driver with a classic session: SparkSession.builder.master(...)",
-            )
-        active = SparkContext._active_spark_context
-        if active is not None:
-            check_settings(active)
-            return active
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName("headrace")
-        asked = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-        if "spark.master" not in asked:
-            builder = builder.master("local[*]")
-        for key, value, _ in SESSION_SETTINGS:
-            builder = builder.config(key, value)
-        for key, value in [*_QUIET.items(), *_of_this_host_alone(asked)]:
-            builder = builder.config(key, value)
-        self._owned = True
-        context = builder.getOrCreate().sparkContext
-        context.setLogLevel("ERROR")
+        context, self._owned = find_context()
         return context
 
     def default_workers(self) -> int:
@@ -235,7 +183,7 @@ class SparkRunner(Runner):
         return "host" if self._is_local() else "shuffle"
 
     def _is_local(self) -> bool:
-        return bool(re.fullmatch(r"local(\[[^\]]*\])?", self._sc.master))
+        return is_local(self._sc.master)
 
     def _send_code(self, pipeline: Pipeline) -> task_entry.Code:
         blob = pickled(pipeline)
@@ -419,7 +367,7 @@ class SparkRunner(Runner):
             shutil.rmtree(self._spool_directory, ignore_errors=True)
             self._spool = None
         if self._owned:
-            self._sc.stop()
+            stop(self._sc)
 
 
 def _payloads(results: list[TaskResult], workers: int) -> list[list[bytes]]:
@@ -434,19 +382,6 @@ def _never_ran(plan: StepPlan, layers: int) -> list[TaskReport]:
         for layer in range(1, layers + 1)
         for worker in range(plan.layout.workers)
     ]
-
-
-def check_settings(context: Any) -> list[str]:
-    """Log a warning for each setting of a session that will cost time. Return the warnings."""
-    conf = context.getConf()
-    missed = [
-        f"{key} is {conf.get(key, 'not set')}, better {value}: {cost}"
-        for key, value, cost in SESSION_SETTINGS
-        if conf.get(key, "") != value
-    ]
-    for line in missed:
-        log.warning("%s", line)
-    return missed
 
 
 def _short(error: BaseException) -> str:

@@ -29,7 +29,7 @@ from headrace.storage import open_store
 from headrace.storage.reading import Threads
 from headrace.storage.soft import HostFiles, own_directory
 from headrace.tasks.state_cache import SoftState
-from headrace.tasks.task import Worker
+from headrace.tasks.worker import Worker
 
 PLAN = "headrace.plan"
 PAYLOAD = "headrace.payload"

@@ -81,8 +81,9 @@ class Files(Source):
             column → format.
         columns: field → column name in the files, where the two differ:
             ``{"origin": "Origin State"}``.
-        delimiter, quote, escape, column_names, skip_rows, encoding, decimal_point, null_values,
-            quoted_nulls: options of CSV; see :class:`headrace.sources.formats.Csv`.
+        delimiter, quote, escape, column_names, skip_rows: options of CSV; see
+            :class:`headrace.sources.formats.Csv`.
+        encoding, decimal_point, null_values, quoted_nulls: more options of CSV.
         partition: the partition a record belongs to, for the watermark: ``"file"``,
             ``"directory"``, or a regular expression whose first group names the partition. By
             default all files are in one partition. A directory is named by its path within
@@ -92,13 +93,18 @@ class Files(Source):
         moved_from: the earlier path of the folder, if it was moved to another machine or disk.
 
     Guarantees: replayable. Each record is read once, whatever names its file has, even if files are
-        appended to, renamed, rotated or compressed. Nothing is skipped silently: input that cannot
-        be read stops the pipeline with an error that names the file and the line.
+    appended to, renamed, rotated or compressed. Nothing is skipped silently: input that cannot be
+    read stops the pipeline with an error that names the file and the line.
 
     Cost: each look at the files lists the directories that have changed. Few text files are checked
-        every time; of many, those that were read recently are, and all of them from time to time. A
-        position names the files that were read recently. Every other file takes sixty bytes in the
-        pipeline's storage and in the driver's memory.
+    every time; of many, those that were read recently are, and all of them from time to time. A
+    position names the files that were read recently. Every other file takes sixty bytes in the
+    pipeline's storage and in the driver's memory.
+
+    Example::
+
+        source = hr.sources.Files("logs/*.jsonl", event_time="at", type=Hit, partition="file")
+        p.inject("logs", source, watermark=hr.bounded_delay(timedelta(seconds=10)))
     """
 
     source_kind = "files"

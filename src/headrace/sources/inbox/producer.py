@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ import pyarrow as pa
 
 from headrace.errors import (
     AlreadyExists,
+    BadInput,
     BatchConflict,
     ListLags,
     NotFound,
@@ -36,7 +38,8 @@ from headrace.errors import (
     StorageError,
 )
 from headrace.eventtime.parsing import TimeUnit
-from headrace.eventtime.timestamps import MIN_TIME, TimeLike, checked_micros
+from headrace.eventtime.timestamps import LAST_DATE_US, MIN_TIME, TimeLike, checked_micros
+from headrace.eventtime.units import likely_unit, wrong_unit
 from headrace.sources.inbox.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -95,6 +98,13 @@ class Producer:
         be repeated safely until it returns, also by the next process of that name.
 
     Cost: an append creates one file (on a local disk, two syncs) and takes one small read.
+
+    Example::
+
+        web = Producer("inbox", "web-1", type=Hit, event_time="at")
+        web.append([Hit("/home", "ann", 12, at=1_000_000)])
+        web.promise(1_000_000)  # nothing earlier will come
+        web.finish()
     """
 
     def __init__(
@@ -161,7 +171,7 @@ class Producer:
             BatchConflict: after :meth:`finish`.
             StorageError: if it is not known whether the promise was made.
         """
-        if checked_micros(time) > self._promised_us:
+        if self._checked_promise(time) > self._promised_us:
             self._append(self._content(pa.table({}), time, self._last), None)
 
     def finish(self) -> None:
@@ -205,8 +215,33 @@ class Producer:
         """Return the content of a batch that follows another one."""
         promised_us = MIN_TIME if before is None else before.promise_us
         table = self._records.table(records, promised_us)
-        promise_us = promised_us if promise is None else max(checked_micros(promise), promised_us)
-        return _Content(encode_records(table), table.num_rows, promise_us)
+        promised_us = (
+            promised_us if promise is None else max(self._checked_promise(promise), promised_us)
+        )
+        return _Content(encode_records(table), table.num_rows, promised_us)
+
+    def _checked_promise(self, promise: TimeLike) -> int:
+        """Return a promised time in microseconds.
+
+        Its unit is judged by the newest record that was appended and has a time, or else by the
+        promise before. A promise after the year 9999 is also judged by the clock.
+
+        Raises:
+            BadInput: if it is obviously in a wrong unit.
+        """
+        micros = checked_micros(promise)
+        newest_us = self._records.newest_us
+        known = newest_us if newest_us > MIN_TIME else self._promised_us
+        unit = likely_unit(micros, known)
+        if unit is None and micros > LAST_DATE_US:
+            unit = likely_unit(micros, time.time_ns() // 1_000)
+        if unit is not None:
+            raise BadInput(
+                f"a promise in a wrong unit: {wrong_unit(micros, unit)}",
+                place=f"producer {self.name!r}",
+                remedy="promise an aware datetime, or microseconds since 1970; nothing was appended",
+            )
+        return micros
 
     def _repeat(self, records: Any, sequence: int, promise: TimeLike | None) -> int:
         """Append a batch under a number that was given before."""

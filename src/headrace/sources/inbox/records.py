@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import BadInput, PipelineError
 from headrace.eventtime.parsing import TimeUnit
+from headrace.eventtime.timestamps import MIN_TIME
 from headrace.schema import ValueType, in_zone, value_type_of
 from headrace.schema.nested import FormPart
 from headrace.sources.columns import Columns
@@ -29,6 +30,9 @@ class Records:
         event_time: the column of event times, to check them; None to leave them unchecked.
         zone: the zone of event times that do not name one.
         unit: the unit of numeric event times.
+
+    Attributes:
+        newest_us: the latest event time so far; ``MIN_TIME`` if event times are not known.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class Records:
         self._event_time = event_time
         self._zone = zone
         self._unit = unit
+        self.newest_us = MIN_TIME
 
     def table(self, records: Any, promised_us: int) -> pa.Table:
         """Return records as a table.
@@ -75,7 +80,9 @@ class Records:
         checked = columns.convert(table, self._row)
         if self._event_time is None:
             return checked
-        self._check_promise(columns.times(table, self._row), promised_us)
+        times = columns.times(table, self._row)
+        self._check_promise(times, promised_us)
+        self.newest_us = max(self.newest_us, pc.max(times).as_py())
         if self._event_time not in checked.column_names:
             column = table.column(self._event_time)
             checked = checked.append_column(self._event_time, column)

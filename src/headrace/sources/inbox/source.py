@@ -88,6 +88,11 @@ class Inbox(Source):
     Cost: looking in vain takes one failed read for each producer that has not finished, and one
         listing of the producers. A position names every producer, and is in every manifest:
         thousands are fine, millions are not. A step takes at least one batch, however large it is.
+
+    Example::
+
+        inbox = hr.sources.Inbox("inbox", Hit, event_time="at", producers=["web-1", "web-2"])
+        p.inject("pushed", inbox, watermark=hr.exact())
     """
 
     source_kind = "an inbox"

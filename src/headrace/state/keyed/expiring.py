@@ -34,11 +34,21 @@ class Clocks:
     Attributes:
         cause: returns the event time of the record or timer that the handler was called for.
         now_us: the step's clock reading.
+        fired_us: the time of the wall timer that the handler was called for; None for other causes.
     """
 
     def __init__(self) -> None:
         self.cause: Callable[[], int] = lambda: MIN_TIME
         self.now_us = MIN_TIME
+        self.fired_us: int | None = None
+
+    def read_cause(self) -> int:
+        """Return the event time of the record or timer at hand."""
+        return self.cause()
+
+    def read_wall(self) -> int:
+        """Return the wall time that caused the handler's call: of a wall timer, or of the clock."""
+        return self.now_us if self.fired_us is None else self.fired_us
 
 
 class Lifetime:

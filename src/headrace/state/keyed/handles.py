@@ -24,6 +24,7 @@ from headrace.eventtime.timestamps import (
     event_micros,
     from_micros,
 )
+from headrace.eventtime.units import MOST_DOUBTFUL_US, check_unit, likely_unit, wrong_unit
 from headrace.schema.codecs import StateCodec
 from headrace.schema.owned import ATOMS, Put
 
@@ -523,14 +524,17 @@ class BoundTimer(TimerHandle):
 
     Attributes:
         due_until: the time of its clock in this step.
+        near: returns the time from which the units of others are judged: that of the record or
+            timer at hand or, for a wall timer, the clock reading.
     """
 
-    __slots__ = ("_cursor", "_slot", "due_until")
+    __slots__ = ("_cursor", "_slot", "due_until", "near")
 
     def __init__(self, cursor: Cursor, slot: int) -> None:
         self._cursor = cursor
         self._slot = slot
         self.due_until = MAX_TIME
+        self.near: Callable[[], int] = lambda: MIN_TIME
 
     def _touch(self, tag: str) -> dict[str, int]:
         cursor, slot = self._cursor, self._slot
@@ -557,10 +561,12 @@ class BoundTimer(TimerHandle):
         if not tag.isascii():
             tag.encode()  # raises for lone surrogates, which cannot be stored
         plain = type(when) is int and MIN_TIME <= when <= MAX_TIME
-        time = when if plain else checked_micros(when)
-        self._touch(tag)[tag] = time  # type: ignore[assignment]
-        if time <= self.due_until:  # type: ignore[operator]
-            self._cursor.newly_set.append((self._slot, tag, time))  # type: ignore[arg-type]
+        time: int = when if plain else checked_micros(when)  # type: ignore[assignment]
+        if not MOST_DOUBTFUL_US < time <= LAST_DATE_US:
+            check_unit(time, self.near())
+        self._touch(tag)[tag] = time
+        if time <= self.due_until:
+            self._cursor.newly_set.append((self._slot, tag, time))
 
     def cancel(self, *, tag: str = "") -> bool:
         """Remove the timer, and return whether it was set."""
@@ -612,6 +618,8 @@ class BoundHoldingTimer(BoundTimer):
         time, cause = event_micros(hold), self.cause()
         if time < cause <= LAST_DATE_US:
             raise before_cause(time, cause)
+        if time >= LAST_DATE_US:
+            check_unit(checked_micros(hold), cause)
         return time
 
     def cancel(self, *, tag: str = "") -> bool:
@@ -629,6 +637,9 @@ class BoundHoldingTimer(BoundTimer):
 
 def before_cause(time: int, cause: int) -> ValueError:
     """Return the error for an event time that is before that of its cause."""
+    unit = likely_unit(time, cause)
+    if unit is not None:
+        return ValueError(wrong_unit(time, unit))
     return ValueError(
         f"a record at {from_micros(time)} cannot be caused by one at {from_micros(cause)}: "
         "event time never goes back (MillWheel §4)"

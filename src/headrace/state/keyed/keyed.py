@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -74,11 +75,22 @@ KEY_BYTES = 512
 
 
 class CellType:
-    """One declaration of a computation, and how its slot is stored."""
+    """One declaration of a computation, and how its slot is stored.
 
-    def __init__(self, slot: int, name: str, declared: Any, place: str) -> None:
+    Args:
+        slot: its number.
+        name: its name in storage.
+        declared: the declaration.
+        place: the name of the computation, for messages.
+        attribute: the name that the user has for it.
+    """
+
+    def __init__(
+        self, slot: int, name: str, declared: Any, place: str, attribute: str = ""
+    ) -> None:
         self.slot = slot
         self.name = name
+        self.attribute = attribute or name
         self.version = declared.version
         self.upgrades: ValueUpgrades | None = None
         self.kind: str = declared.kind
@@ -87,16 +99,18 @@ class CellType:
         #: Whether its values can be changed in place.
         self.owns = False
         if self.kind not in _DATED:
-            self.codec = StateCodec(declared.type, declared.codec, place=f"{place}.{name}")
+            self.codec = StateCodec(
+                declared.type, declared.codec, place=f"{place}.{self.attribute}"
+            )
             self.keep = self.codec.keep
             self.owns = not self.codec.immutable
             if declared.version > 1:
                 self.upgrades = ValueUpgrades(
                     self.codec, declared.version, declared.upgrades,
-                    place=f"computation {place!r}, state {name!r}",
+                    place=f"computation {place!r}, state {self.attribute!r}",
                 )  # fmt: skip
         if self.kind == "map":
-            self.sub_codec = MapKeyCodec(declared.key_type, place=f"{place}.{name}")
+            self.sub_codec = MapKeyCodec(declared.key_type, place=f"{place}.{self.attribute}")
             natural = declared.key_type in _ORDERED
             self.order: Callable[[Any], Any] | None = None if natural else self.sub_codec.encode
         self.ttl_us: int | None = getattr(declared, "ttl_us", None)
@@ -376,12 +390,14 @@ class KeyedState(BinnedState):
         super().__init__(node, layout)
         self.cursor = Cursor()
         declared = node.shape.cells
+        attributes = node.shape.attributes
         self.cells = [
-            CellType(i, name, item, node.name) for i, (name, item) in enumerate(declared.items())
+            CellType(i, name, item, node.name, attributes.get(name, ""))
+            for i, (name, item) in enumerate(declared.items())
         ]
         self._slots = {cell.name: cell.slot for cell in self.cells}
         self._clocks = Clocks()
-        self.handles = {c.name: self._handle(c) for c in self.cells if c.kind != "hold"}
+        self.handles = {c.attribute: self._handle(c) for c in self.cells if c.kind != "hold"}
         self.queues = {
             domain: TimerQueue(place, [c.slot for c in self.cells if c.domain is domain])
             for place, domain in enumerate(TimeDomain)
@@ -411,10 +427,15 @@ class KeyedState(BinnedState):
         self._has_expired = False
 
     def _handle(self, cell: CellType) -> Any:
-        holds = self._slots.get(hold_cell(cell.name))
+        clocks, holds = self._clocks, self._slots.get(hold_cell(cell.name))
         if holds is not None:
-            return BoundHoldingTimer(self.cursor, cell.slot, holds)
-        return cell.handle(self.cursor, self._clocks)
+            handle = BoundHoldingTimer(self.cursor, cell.slot, holds)
+        else:
+            handle = cell.handle(self.cursor, clocks)
+        if cell.kind == "timer":
+            by_wall = cell.domain is WALL_TIME
+            handle.near = clocks.read_wall if by_wall else clocks.read_cause
+        return handle
 
     # -- bins ---------------------------------------------------------------------------------
 
@@ -579,7 +600,16 @@ class KeyedState(BinnedState):
         self._clocks.now_us = until[WALL_TIME]
         for cell in self.cells:
             if cell.domain is not None:
-                self.handles[cell.name].due_until = until[cell.domain]
+                self.handles[cell.attribute].due_until = until[cell.domain]
+
+    @contextmanager
+    def fires_at(self, wall_us: int) -> Iterator[None]:
+        """Let handlers know in a ``with`` block that a wall timer of this time has fired."""
+        self._clocks.fired_us = wall_us
+        try:
+            yield
+        finally:
+            self._clocks.fired_us = None
 
     def hold_from(self, time: int, cause: Callable[[], int]) -> None:
         """Set the output watermark, before which no hold can begin.
@@ -655,9 +685,9 @@ class KeyedState(BinnedState):
 
     def _cannot_keep(self, cell: CellType, key: Any, error: TypeError) -> UserCodeError:
         return UserCodeError(
-            f"state {cell.name!r} was given a value that it cannot keep: {error}",
+            f"state {cell.attribute!r} was given a value that it cannot keep: {error}",
             place=f"computation {self.node.name!r}, key {key!r}",
-            remedy=f"set values of the declared type of {cell.name!r}",
+            remedy=f"set values of the declared type of {cell.attribute!r}",
         )
 
     def _leave_expiring(self, cells: KeyCells, cell: CellType, touched: Any) -> None:

@@ -12,8 +12,10 @@ import pyarrow as pa
 from headrace.computation.batches import FiredBatch, Keys
 from headrace.computation.columnar import TableState
 from headrace.computation.declarations import Timer as TimerDeclaration
-from headrace.eventtime.domains import EVENT_TIME, TimeDomain
-from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME
+from headrace.computation.declarations import stored_name
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
+from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
+from headrace.eventtime.units import check_unit, doubtful, first_misread
 from headrace.keyspace.arrays import U64
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
@@ -32,10 +34,22 @@ _TAG = "tag"
 
 
 class StepClock:
-    """The clock reading of the current step, for rows that live by wall time."""
+    """The clock reading of the current step, for rows that live by wall time.
+
+    Attributes:
+        now_us: the clock reading.
+        fired_us: the earliest of the wall timers that a handler was called for; None for other
+            causes.
+    """
 
     def __init__(self) -> None:
         self.now_us = 0
+        self.fired_us: int | None = None
+
+    @property
+    def cause_us(self) -> int:
+        """The wall time that caused the handler's call."""
+        return self.now_us if self.fired_us is None else self.fired_us
 
 
 class BoundRows:
@@ -116,7 +130,7 @@ class BoundTable:
         sub, columns = declared.column_types(place=f"{place}.{name}")
         domain = None if declared.ttl_us is None else declared.ttl_domain
         self.table = Table(
-            table_section(name), state.key_types, sub, columns, domain, state.ranges,
+            table_section(stored_name(name, declared)), state.key_types, sub, columns, domain, state.ranges,
             hash_is_key=state.node.hash_is_key, version=declared.version,
         )  # fmt: skip
         self.stored = StoredTableRows(
@@ -197,8 +211,26 @@ class TimersHandle:
         self.name = name
         self.domain = declared.domain
         tag = ColumnType(_TAG, pa.int64())
-        self.table = Table(timer_section(name), state.key_types, [tag], [], declared.domain)
+        section = timer_section(stored_name(name, declared))
+        self.table = Table(section, state.key_types, [tag], [], declared.domain)
         self._tag = tag
+        self._clock = state.clock
+        # (An ordered computation waits until the watermark has passed a time with all its timers.)
+        self.passed = declared.passed and not state.node.ordered
+
+    def _check_units(self, keys: Keys, times: Times) -> None:
+        """Check that no time is obviously in a wrong unit.
+
+        Raises:
+            ValueError: if one probably is.
+        """
+        if not doubtful(times).any():
+            return
+        by_wall = self.domain is WALL_TIME
+        near = np.full(len(keys), self._clock.cause_us) if by_wall else keys.times_us
+        row = first_misread(times, near)
+        if row is not None:
+            check_unit(int(times[row]), int(near[row]))
 
     def _found(self, keys: Keys, tags: Any) -> tuple[Any, list[Column], Slots]:
         identity = [*keys.columns, self._tag.coerced(tags, len(keys))]
@@ -214,10 +246,14 @@ class TimersHandle:
             keys: a key may occur more than once; its last time then counts.
             times_us: microseconds since 1970 UTC: an array, or one time for all keys.
             tags: integers that distinguish a key's timers of one name.
+
+        Raises:
+            ValueError: for a time that is obviously in a wrong unit.
         """
         times = _TIME.coerced(times_us, len(keys))
         if not len(keys):
             return
+        self._check_units(keys, times)
         row_hashes, identity, found = self._found(keys, tags)
         slots = self.table.claim(found, keys.hashes, row_hashes, identity)
         if len(slots) > 1 and not (slots[1:] > slots[:-1]).all():
@@ -237,16 +273,20 @@ class TimersHandle:
         _, _, found = self._found(keys, tags)
         return self.table.due_times(found, self.table.live(found))
 
+    def due_until(self, until: int) -> int:
+        """Return the time up to which timers are due, if their clock has got to a given time."""
+        return until - 1 if self.passed and MIN_TIME < until < MAX_TIME else until
+
     def fire(self, until: int, cause: tuple[int, int]) -> FiredBatch | None:
-        """Remove the timers that are due up to a time, and return them in order, or None.
+        """Remove the timers that are due at a time, and return them in order, or None.
 
         Args:
-            until: the time.
+            until: the time that their clock has reached.
             cause: the default and the earliest event time of productions. An event timer has its
                 own time instead, unless that is too late for a record.
         """
         table = self.table
-        slots = table.pop_due(until)
+        slots = table.pop_due(self.due_until(until))
         if not len(slots):
             return None
         hashes, identity = table.keys_at(slots)

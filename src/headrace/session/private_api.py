@@ -1,0 +1,67 @@
+"""Uses of Spark's private API about sessions. Each states its reason, and what is done without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def active_context() -> Any:
+    """Return the active SparkContext of this process, or None.
+
+    Reason: ``SparkContext.getOrCreate`` would start one, and ``SparkSession.getActiveSession`` does
+    not find a context without a session.
+
+    Without it: only contexts of active sessions are found.
+    """
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context
+
+
+def gateway_of_process() -> Any:
+    """Return the gateway to this process's JVM, or None if it has none.
+
+    Reason: a JVM outlives its contexts, and a second one cannot be started.
+
+    Without it: nothing can be done.
+    """
+    from pyspark import SparkContext
+
+    return SparkContext._gateway
+
+
+def conf_in(gateway: Any) -> Any:
+    """Return a SparkConf with what the user has set: files, environment, arguments.
+
+    Reason: without a JVM a SparkConf is empty, and ``SparkContext`` would let ours take precedence.
+
+    Without it: our settings take precedence over those of ``spark-defaults.conf``.
+    """
+    from pyspark import SparkConf
+
+    return SparkConf(_jvm=gateway.jvm)
+
+
+def is_stopped(context: Any) -> bool:
+    """Return whether a context has been stopped.
+
+    Reason: PySpark has no public attribute for it.
+
+    Without it: a context is stopped twice, which does nothing.
+    """
+    return context._jsc is None
+
+
+def gateway_of(context: Any) -> Any:
+    """Return the gateway of a context. See :func:`gateway_of_process`."""
+    return context._gateway
+
+
+def print_in(gateway: Any, line: str) -> None:
+    """Let a JVM print a line on its standard error.
+
+    Reason: the line arrives after everything that was printed before.
+
+    Without it: the last prints of handlers may come late, or only in the file.
+    """
+    gateway.jvm.java.lang.System.err.println(line)

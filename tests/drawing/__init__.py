@@ -1,0 +1,1 @@
+"""Pipelines, jobs and state as a notebook shows them."""
