@@ -313,3 +313,15 @@ def test_a_policy_of_version_0_1_is_asked_with_a_warning() -> None:
         assert harness.decision.decided == "nothing: all is well"
     with pytest.warns(DeprecationWarning, match="ScalingDecision"):
         assert hr.policies.Wish is hr.policies.ScalingDecision
+
+
+def test_a_policy_of_version_0_1_among_others_is_asked_too() -> None:
+    together = hr.policies.Together([OfOld(), hr.policies.Balance()])  # type: ignore[list-item]
+    with (
+        pytest.warns(DeprecationWarning, match=r"rename its method wish\(\) to decide\(\)"),
+        driven(together) as harness,
+    ):
+        for at in range(40):
+            visit(harness, at, low=1, high=1, seconds=5)
+        assert harness.decision is not None
+        assert harness.decision.decided.startswith("nothing: all is well; ")

@@ -11,7 +11,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from headrace.errors import HeadraceError, PipelineError
 from headrace.errors.user_code import is_from_outside, said
@@ -92,7 +92,7 @@ def _pipeline(module: ModuleType, name: str, file: str) -> Pipeline:
     return found
 
 
-def _refuse(error: BaseException, path: Path) -> None:
+def _refuse(error: BaseException, path: Path) -> NoReturn:
     """Raise what a file has raised as an error with the place in that file.
 
     Raises:

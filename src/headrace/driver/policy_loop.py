@@ -8,9 +8,7 @@ measurements for other processes.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -22,6 +20,7 @@ from headrace.ledger.head import Head
 from headrace.ledger.measurements import Decision, Notices
 from headrace.migration.measurements import Measurements
 from headrace.policies import How, Nothing, Policy, ScalingDecision, command_for, name_of
+from headrace.policies.builtin import decision_of
 from headrace.storage.base import Store
 
 log = logging.getLogger("headrace")
@@ -139,26 +138,13 @@ def _what(decided: str) -> str:
     return decided.partition(":")[0]
 
 
-def _of_old(policy: Any, seen: Measurements) -> ScalingDecision:
-    """Ask a policy that was written for version 0.1."""
-    warnings.warn(
-        f"policy {name_of(policy)}: rename its method wish() to decide()",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    decided: ScalingDecision = policy.wish(seen)
-    return decided
-
-
 def _decision_of(policy: Policy, seen: Measurements) -> ScalingDecision:
     """Return a policy's decision.
 
     A policy that fails wants nothing: it must not end the pipeline.
     """
     try:
-        if not hasattr(policy, "decide") and hasattr(policy, "wish"):
-            return _of_old(policy, seen)
-        return policy.decide(seen)
+        return decision_of(policy, seen)
     except BaseException as error:
         if is_from_outside(error):
             raise

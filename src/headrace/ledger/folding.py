@@ -44,6 +44,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         **_control_after(head, manifest),
         **_computations_after(head, manifest),
         **_deliveries_after(head, manifest),
+        **_chains_before(head, manifest),
     )
     return _files_after(head, after, manifest)
 
@@ -138,14 +139,12 @@ def _computations_after(head: Head, manifest: Manifest) -> dict[str, Any]:
 
 
 def _deliveries_after(head: Head, manifest: Manifest) -> dict[str, Any]:
-    """Return what has been delivered and what is retained."""
-    retained, _ = without_old(head.retained, manifest.kept_from)
+    """Return what has been delivered, and the clocks and marks of what is retained."""
     return {
         "delivered": {**head.delivered, **manifest.delivered},
         "waits_for": manifest.waits_for,
         "done": head.done + (manifest.delivery >= 0),
         "done_before": _before_bases(head.done_before, manifest, head.done),
-        "retained": [*retained, *manifest.retained],
         "retained_clocks": _retained_clocks(head, manifest),
         "retained_marks": _marks_after(head, manifest),
     }
@@ -154,21 +153,20 @@ def _deliveries_after(head: Head, manifest: Manifest) -> dict[str, Any]:
 def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
     """Return the head with the files of state and outputs that are needed, and those that died."""
     step = manifest.step
-    _, old = without_old(head.retained, manifest.kept_from)
+    retained, old = without_old(head.retained, manifest.kept_from)
     dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
     dead += [(file.name, step) for file in old]
     unreleased, origins, delivered = _unreleased_after(head, manifest, after.released)
     dead += [(file.name, step) for file in delivered]
     slices, replaced = _slices_after(head, manifest)
     runs = [*head.runs, *manifest.runs]
-    chains_since = _since(manifest) if manifest.claim else head.chains_since
     after = msgspec.structs.replace(
         after,
+        retained=[*retained, *manifest.retained],
         slices=slices,
         unreleased=unreleased,
         origins=origins,
-        chains=_chains_after(head, manifest, chains_since),
-        chains_since=chains_since,
+        chains=_chains_after(after, manifest.runs),
         runs=runs,
     )
     floor = after.slices_floor
@@ -204,12 +202,19 @@ def _slices_after(head: Head, manifest: Manifest) -> tuple[dict[int, Slice], lis
     return slices, [] if before is None else before.files
 
 
-def _chains_after(head: Head, manifest: Manifest, since: str) -> dict[str, Chain]:
-    """Return the chains of the tasks. All of them start again at a claim."""
-    chains = {} if manifest.claim else dict(head.chains)
-    for run in manifest.runs:
+def _chains_before(head: Head, manifest: Manifest) -> dict[str, Any]:
+    """Return the chains of the tasks without this step. All of them start again at a claim."""
+    if not manifest.claim:
+        return {}
+    return {"chains": {}, "chains_since": _since(manifest)}
+
+
+def _chains_after(head: Head, runs: list[FileRef]) -> dict[str, Chain]:
+    """Return the chains of the tasks with the files of a step."""
+    chains = dict(head.chains)
+    for run in runs:
         at = f"{run.layer}/{run.worker}"
-        chains[at] = (chains.get(at) or Chain.of_claim(since)).then(run)
+        chains[at] = chains.get(at, head.chain_of(run.layer, run.worker)).then(run)
     return chains
 
 

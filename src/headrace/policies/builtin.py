@@ -7,6 +7,7 @@ such as when the layout last changed, is in the measurements. None is on by defa
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -106,6 +107,19 @@ class Policy(Protocol):
         """Return the decision as of now, with its reason."""
 
 
+def decision_of(policy: Policy, seen: Measurements) -> ScalingDecision:
+    """Ask a policy. One that was written for version 0.1 has ``wish()``, and is asked by that."""
+    if hasattr(policy, "decide") or not hasattr(policy, "wish"):
+        return policy.decide(seen)
+    warnings.warn(
+        f"policy {type(policy).__name__.lower()}: rename its method wish() to decide()",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    decided: ScalingDecision = policy.wish(seen)
+    return decided
+
+
 class Together(msgspec.Struct, frozen=True):
     """Several policies. The first that wants a change decides.
 
@@ -121,7 +135,7 @@ class Together(msgspec.Struct, frozen=True):
         """Return the first decision for a change, or the reasons why no policy wants one."""
         reasons = []
         for policy in self.policies:
-            decided = policy.decide(seen)
+            decided = decision_of(policy, seen)
             if not isinstance(decided, Nothing):
                 return decided
             reasons.append(decided.reason)

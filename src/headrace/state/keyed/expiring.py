@@ -18,7 +18,7 @@ from headrace.eventtime.domains import EVENT_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.schema.codecs import StateCodec
 from headrace.schema.owned import ATOMS
-from headrace.state.keyed.handles import MISSING, Change, Cursor
+from headrace.state.keyed.handles import MISSING, Change, Cursor, insertion_point
 
 #: Expiry time of entries that were stored before their state had a time to live.
 NEVER = MAX_TIME + 1
@@ -414,7 +414,7 @@ class ExpiringList(_EntriesHandle, ListHandle[Any]):
         The elements behind it get new positions, and keep their expiry times.
         """
         ordered = self._ordered()
-        tail = ordered[slice(index, None).indices(len(ordered))[0] :]
+        tail = ordered[insertion_point(index, len(ordered)) :]
         for position, entry in tail:
             self._read(position, entry)
             self._remove(position)

@@ -140,6 +140,11 @@ def _position(elements: list[Any], index: int) -> int:
         raise IndexError(f"index {index} of a list with {len(elements)} elements") from None
 
 
+def insertion_point(index: int, length: int) -> int:
+    """Return where ``list.insert`` puts an element in a list of this length."""
+    return slice(index, None).indices(length)[0]
+
+
 def _cut(elements: list[Any], length: int, _: Any) -> None:
     del elements[length:]
 
@@ -438,7 +443,7 @@ class BoundList(_Handle, ListHandle[Any]):
 
     def insert(self, index: int, value: Any) -> None:
         """Insert an element before an index. Costs the elements from there on."""
-        at = slice(index, None).indices(len(self))[0]
+        at = insertion_point(index, len(self))
         self._touch_from(at).insert(at, value)
 
     def _delete(self, index: int) -> None:
@@ -496,7 +501,7 @@ class BoundOwningList(BoundList):
     def insert(self, index: int, value: Any) -> None:
         """Insert an element before an index. Costs the elements from there on."""
         super().insert(index, value)
-        self._put(slice(index, None).indices(len(self) - 1)[0])
+        self._put(insertion_point(index, len(self) - 1))
 
     def _set(self, index: int, value: Any) -> None:
         super()._set(index, value)
