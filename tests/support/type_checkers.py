@@ -75,7 +75,10 @@ def of_pyright(groups: Sequence[Sequence[Path]], scratch: Path) -> list[Finding]
             }
         )
     )
-    command = [sys.executable, "-m", "basedpyright", "--project", str(settings), "--outputjson"]
+    # Without it, pyright takes the packages of whatever `python` is first on PATH.
+    packages = ["--pythonpath", sys.executable]
+    command = [sys.executable, "-m", "basedpyright", "--project", str(settings), *packages]
+    command.append("--outputjson")
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     result = json.loads(said.stdout)
     assert result["summary"]["filesAnalyzed"] == sum(map(len, groups)), said.stdout
