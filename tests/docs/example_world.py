@@ -302,15 +302,23 @@ def _make_files(code: str) -> None:
 
 def _add_pipeline(code: str, namespace: dict[str, Any]) -> None:
     p = hr.Pipeline("example")
-    for name, records in RECORDS.items():
+    for name in RECORDS:
         if name == "hits" or name in _names(code):
-            source = hr.sources.Iterable(records, type(records[0]), event_time="at")
-            namespace[name] = p.inject(name, source)
+            namespace[name] = p.inject(name, _source(name, code))
     if not re.search(r'compute\(\s*"visits"', code):
         namespace["visits"] = p.compute("visits", Visits(), keys={namespace["hits"]: "page"})
     namespace["p"] = p
     if "t" in _names(code):
         namespace["t"] = hr.testing.drive(p, workers=2)
+
+
+def _source(name: str, code: str) -> hr.sources.Source:
+    """Return a source of a stream's records, which has no end where a run is asked for a change."""
+    records = RECORDS[name]
+    if "job.change(" not in code:
+        return hr.sources.Iterable(records, type(records[0]), event_time="at")
+    Producer(f"inbox-{name}", "web-1", type=type(records[0]), event_time="at").append(records)
+    return hr.sources.Inbox(f"inbox-{name}", type(records[0]), event_time="at")
 
 
 def _complete(namespace: dict[str, Any], made: dict[str, Any]) -> None:
