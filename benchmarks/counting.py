@@ -44,7 +44,7 @@ class RunningCount:
     def __init__(self, keys: int, *, emit: str = "key", tasks: int = 2) -> None:
         self._keys, self._emit, self._tasks = keys, emit, tasks
 
-    def draw(self, pipeline: hr.Pipeline, pace: Pace) -> Node:
+    def build(self, pipeline: hr.Pipeline, pace: Pace) -> Node:
         source = FilledThenPaced(pace, self._keys, tasks=self._tasks)
         records = pipeline.inject("records", source)
         return pipeline.compute("count", Counted(self._emit), keys={records: "key"})

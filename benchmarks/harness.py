@@ -228,7 +228,7 @@ def steps_of(
         commits.append(time.perf_counter())
         done = len(commits) - 1 - warm
         if measured is not None and done >= measured:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
         if done > 0:
             for name, seconds in summary.phases.items():
                 phases[name] = phases.get(name, 0.0) + seconds

@@ -220,7 +220,7 @@ def measure(
         if done > first:
             seen.add(summary, stages)
         if done >= last and len(seen.steps) > FEWEST_STEPS:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     try:

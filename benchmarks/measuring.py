@@ -59,7 +59,7 @@ def pairs(
     def note(summary: hr.StepSummary) -> None:
         commits.append(clock())
         if len(commits) > _WARM + 2 * steps:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     try:

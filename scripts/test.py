@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 WITH_SPARK = ["tests/docs", "tests/examples", "tests/spark"]
-BESIDE = ["tests/checkpoints", "tests/coordinator", "tests/change", "tests/kills", "tests/reign"]
+BESIDE = ["tests/checkpoints", "tests/coordinator", "tests/change", "tests/kills", "tests/leadership"]
 
 
 def main() -> int:

@@ -52,9 +52,9 @@ def test_a_try_that_was_lost_is_told_from_the_one_that_counts() -> None:
     hand = Hand()
     stopwatch = Stopwatch(hand)
     for seconds in (1.0, 2.0, 4.0):
-        stopwatch.rename("try", "lost")
-        spend(stopwatch, hand, "try", seconds)
-    assert stopwatch.lap().spent == {"try": 4.0, "lost": 3.0}
+        stopwatch.rename("attempt", "lost")
+        spend(stopwatch, hand, "attempt", seconds)
+    assert stopwatch.lap().spent == {"attempt": 4.0, "lost": 3.0}
 
 
 def test_what_came_to_nothing_is_forgotten_but_its_time_has_passed() -> None:
@@ -77,12 +77,12 @@ def adopted() -> Adopted:
 
 
 def test_a_timing_has_the_slowest_task_of_each_layer_beside_all_tasks() -> None:
-    timing = Lap(0.1, {"try": 0.05, DELIVER: 0.02}).timing(
+    timing = Lap(0.1, {"attempt": 0.05, DELIVER: 0.02}).timing(
         adopted(), "shuffle", side_by_side=True
     )  # three layers of two tasks each, readers included
     assert timing == Timing(
         span_us=100_000,
-        driver_us={"try": 50_000},
+        driver_us={"attempt": 50_000},
         tasks_us={"state": (9_000, 12_000), "write": (30_000, 60_000)},
         side_by_side=True,
         deliver_us=20_000,

@@ -84,7 +84,7 @@ class Case(msgspec.Struct, frozen=True):
         """Say why it cannot be asked so that its windows compare; or nothing."""
         rate = self.rate(chosen)
         if rate % self.dilation:
-            return f"--rate is no multiple of {self.dilation}"
+            return f"--rate is not a multiple of {self.dilation}"
         before = chosen.history / rate % self.ends_every
         begins = [before + chosen.warm + at * chosen.seconds for at in (-1, 0, 1, 2, 3)]
         ends = [int(begin // self.ends_every) for begin in begins]

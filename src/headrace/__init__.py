@@ -10,6 +10,8 @@ This package exports what most programs need:
 ARCHITECTURE.md explains how the library works inside.
 """
 
+from typing import TYPE_CHECKING
+
 from headrace import ops, policies, sinks, sources, testing
 from headrace.checkpoints.opening import open_state
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
@@ -32,6 +34,7 @@ from headrace.computation.records import Fired, Record
 from headrace.control.migrations import Migration
 from headrace.coordinator.settings import Settings
 from headrace.driver.change import Change
+from headrace.errors.deprecated import Renamed
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.watermark import (
     Frontier,
@@ -42,7 +45,7 @@ from headrace.eventtime.watermark import (
 )
 from headrace.job import Job, run
 from headrace.keyspace.hashing import hash_key
-from headrace.ledger.heartbeats import Lease
+from headrace.ledger.heartbeats import HeartbeatSettings
 from headrace.migration.rounds import all_at_once, batched, fluid
 from headrace.pipeline import Node, Pipeline, Salt, Stream
 from headrace.pipeline.retention import Keep, keep
@@ -52,6 +55,8 @@ from headrace.protocol.step_summary import StepSummary
 from headrace.session import spark_session
 
 __version__ = "0.1.0"
+
+_RENAMED = Renamed(Lease="HeartbeatSettings")
 
 __all__ = [
     "EVENT_TIME",
@@ -66,11 +71,11 @@ __all__ = [
     "Fired",
     "FiredBatch",
     "Frontier",
+    "HeartbeatSettings",
     "Job",
     "Keep",
     "KeyedBatch",
     "Keys",
-    "Lease",
     "Limit",
     "ListState",
     "MapState",
@@ -110,3 +115,10 @@ __all__ = [
     "state_machine",
     "testing",
 ]
+
+if TYPE_CHECKING:
+    Lease = HeartbeatSettings
+else:
+
+    def __getattr__(name: str) -> object:
+        return _RENAMED.attribute(name, globals())

@@ -22,13 +22,14 @@ from headrace.driver.driver import Clock, Driver
 from headrace.driver.leadership import Leadership, TakeOver
 from headrace.driver.watchdog import Watchdog
 from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
+from headrace.errors.deprecated import Renamed
 from headrace.errors.printable import one_line, without_secrets
 from headrace.errors.user_code import FromOutside, user_error
 from headrace.eventtime.durations import DurationLike, TimeoutLike, timeout_seconds
 from headrace.keyspace.groups import Groups
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Lease
+from headrace.ledger.heartbeats import HeartbeatSettings
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Decision, Published, newest_measurements
 from headrace.observe.why import Waits, why
@@ -63,15 +64,15 @@ class Job(PlacesWorkers):
         print(job.head.counts["visits"].records)
     """
 
-    def __init__(self, driver: Driver, reign: Leadership | None = None) -> None:
+    def __init__(self, driver: Driver, leadership: Leadership | None = None) -> None:
         self._driver = driver
-        self._reign = reign or Leadership(driver)
+        self._leadership = leadership or Leadership(driver)
         self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
         # Set when the run is over. join() would not do: CPython 3.11 takes a thread for ended if a
         # join() of it was interrupted.
         self._over = threading.Event()
         self._error: BaseException | None = None
-        self._told: set[int] = set()  # ids of the threads in which the error was raised
+        self._raised_in: set[int] = set()  # ids of the threads in which the error was raised
         self._why: str | None = None
         self._watchdog = Watchdog(driver, self._give_up)
 
@@ -83,16 +84,16 @@ class Job(PlacesWorkers):
             self._why = f"cancelled at {error.place}" if error.place else "cancelled"
         else:
             self._error = error
-        self._reign.give_up("failed" if self._why is None else self._why)
+        self._leadership.give_up("failed" if self._why is None else self._why)
         self._over.set()
 
     def _run(self) -> None:
         why: str | None = None
         failed: BaseException | None = None
         try:
-            why = self._reign.run()
+            why = self._leadership.run()
         except BaseException as error:  # raised in the threads that wait
-            failed = _to_be_told(error)
+            failed = _error_to_raise(error)
         finally:
             self._watchdog.stop()
             if not self._over.is_set():
@@ -100,7 +101,7 @@ class Job(PlacesWorkers):
             try:
                 self._driver.close()
             except BaseException as error:
-                self._error = self._error or _to_be_told(error)
+                self._error = self._error or _error_to_raise(error)
             finally:
                 self._over.set()
 
@@ -113,9 +114,9 @@ class Job(PlacesWorkers):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self._driver.ask_to_stop(drain=False)
+        self._driver.request_stop(drain=False)
         self._over.wait()
-        if error is None and threading.get_ident() not in self._told:
+        if error is None and threading.get_ident() not in self._raised_in:
             self._raise()
 
     @property
@@ -129,7 +130,7 @@ class Job(PlacesWorkers):
     @property
     def leads(self) -> bool:
         """Whether this job leads the pipeline. A job that stands by does not."""
-        return self.running and self._driver.pulse.epoch is not None
+        return self.running and self._driver.loop_progress.epoch is not None
 
     @property
     def ended(self) -> str | None:
@@ -143,7 +144,7 @@ class Job(PlacesWorkers):
     @property
     def take_over(self) -> TakeOver | None:
         """How this job took over from another driver; None if it did not, or not yet."""
-        return self._reign.take_over
+        return self._leadership.take_over
 
     @property
     def decision(self) -> Decision | None:
@@ -179,7 +180,7 @@ class Job(PlacesWorkers):
     @property
     def groups(self) -> Groups:
         """The groups of computations whose state moves together; also known before a first step."""
-        return self._driver.drawing.groups
+        return self._driver.full_pipeline.groups
 
     def measurements(self) -> Published | None:
         """Return the latest measurements of loads, rates and times; None before the first."""
@@ -258,8 +259,8 @@ class Job(PlacesWorkers):
         return "\n".join(lines if self.head is None else [*lines, text_of(self.head)])
 
     def _repr_html_(self) -> str:
-        drawn = f"<p>{escape(self._state())}</p>{self.pipeline._repr_html_()}"
-        return drawn if self.head is None else drawn + html_of(self.head)
+        shown = f"<p>{escape(self._state())}</p>{self.pipeline._repr_html_()}"
+        return shown if self.head is None else shown + html_of(self.head)
 
     def _state(self) -> str:
         """Return in one line whether the job runs, and where its state is."""
@@ -304,9 +305,9 @@ class Job(PlacesWorkers):
             sending the code. Soft state is read again from storage as it is needed.
         """
         change = Change(pipeline.copy(), begin or {}, forget)
-        change.tell(self._driver.plan_change(change))
+        change.preview(self._driver.plan_change(change))
         if not dry_run:
-            self._driver.ask_to_change(change)
+            self._driver.request_change(change)
         return change
 
     def catch_up(self, timeout: TimeoutLike | None = None) -> bool:
@@ -331,7 +332,7 @@ class Job(PlacesWorkers):
             HeadraceError: what made the pipeline fail.
         """
         within_s = _seconds(timeout)
-        self._driver.ask_to_stop(catch_up=True)
+        self._driver.request_stop(catch_up=True)
         return self._wait(within_s)
 
     def drain(self, timeout: TimeoutLike | None = None) -> bool:
@@ -353,7 +354,7 @@ class Job(PlacesWorkers):
         """
         within_s = _seconds(timeout)
         self._driver.declares_ends = True
-        self._driver.ask_to_stop(drain=True)
+        self._driver.request_stop(drain=True)
         return self._wait(within_s)
 
     def stop(self, timeout: TimeoutLike | None = None, *, at_step: int | None = None) -> bool:
@@ -375,10 +376,10 @@ class Job(PlacesWorkers):
         within_s = _seconds(timeout)
         if at_step is not None:
             self._ask(Command("stop", at_step=at_step))
-        elif self.head is not None and self.head.halt is not None and self.running:
+        elif self.head is not None and self.head.scheduled_stop is not None and self.running:
             self._ask(Command("stop"))  # cancels the scheduled stop or pause
         else:
-            self._driver.ask_to_stop(drain=False)
+            self._driver.request_stop(drain=False)
         return self._wait(within_s)
 
     def cancel(self, timeout: TimeoutLike | None = None) -> bool:
@@ -459,13 +460,13 @@ class Job(PlacesWorkers):
         error = self._error
         if error is None or not self._over.is_set():
             return
-        self._told.add(threading.get_ident())
+        self._raised_in.add(threading.get_ident())
         if isinstance(error, HeadraceError) and not isinstance(error, InvariantBroken):
             raise error.with_traceback(None)  # frames of the library would hide the user's lines
         raise error
 
 
-def _to_be_told(error: BaseException) -> BaseException:
+def _error_to_raise(error: BaseException) -> BaseException:
     """Return an error as it is raised in the threads that wait for the job.
 
     An exception such as ``SystemExit`` must not end those threads, too. So it is wrapped.
@@ -473,9 +474,9 @@ def _to_be_told(error: BaseException) -> BaseException:
     if isinstance(error, Exception | FromOutside):
         return error
     remedy = "what was given to hr.run (a listener, a policy, a clock) must not raise this"
-    told = user_error(error, "the thread of the job", remedy)
-    told.__cause__ = error
-    return told
+    failure = user_error(error, "the thread of the job", remedy)
+    failure.__cause__ = error
+    return failure
 
 
 def _seconds(timeout: TimeoutLike | None, what: str = "timeout") -> float | None:
@@ -500,7 +501,8 @@ def run(
     handover: bool = False,
     handover_timeout: TimeoutLike | None = "60s",
     take_over: bool = False,
-    lease: Lease | None = None,
+    heartbeat: HeartbeatSettings | None = None,
+    lease: HeartbeatSettings | None = None,
     task_timeout: DurationLike | None = None,
     sink_timeout: DurationLike | None = None,
     reopen: Collection[str] = (),
@@ -511,7 +513,7 @@ def run(
     A storage has one driver. If another one runs there, in this process or elsewhere, this one is
     refused, unless it waits for it (``standby``), asks it to hand over (``handover``), or is to
     replace it (``take_over``). After a crash nothing has to be said: a driver that is dead holds
-    nobody up for longer than its heartbeats are waited for (``lease``).
+    nobody up for longer than its heartbeats are waited for (``heartbeat``).
 
     Args:
         pipeline: what to run.
@@ -551,7 +553,9 @@ def run(
             waits without limit. If none comes, the leader goes on.
         take_over: start at once, and replace a process that runs the pipeline. That process is
             fenced: it ends with ``Fenced``, and nothing that it has not committed is seen.
-        lease: how often this process writes a heartbeat, and how long it waits for those of others.
+        heartbeat: how often this process writes a heartbeat, and how long it waits for those of
+            others.
+        lease: the name of ``heartbeat`` in version 0.1; deprecated.
         task_timeout: how long the tasks of a step may take (``"10m"``); by default half an hour.
             After that, the pipeline ends with the place where it was (``TaskTimeout``).
         sink_timeout: how long a sink may take for one delivery; by default ten minutes. After that,
@@ -577,6 +581,7 @@ def run(
         HeadraceError: if the pipeline cannot run. Later errors are raised by the job's methods;
             ``StorageInUse`` is one of them.
     """
+    heartbeat = Renamed(lease="heartbeat").value("lease", lease, heartbeat, "headrace.run()")
     store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
     if not (standby or handover or take_over):
         refuse_if_seen(store, pipeline.name)
@@ -594,10 +599,10 @@ def run(
     if assumed:
         log.warning("%s: %s", pipeline.name, assumed)
     driver.declares_ends = False  # until wait() or drain() is called
-    reign = Leadership(
-        driver, lease, standby=standby, handover=handover, within_s=within_s, replaces=take_over
+    leadership = Leadership(
+        driver, heartbeat, standby=standby, handover=handover, within_s=within_s, replaces=take_over
     )
-    return Job(driver, reign)
+    return Job(driver, leadership)
 
 
 def _names(given: Collection[str]) -> Collection[str]:
@@ -616,4 +621,4 @@ def _runner(runner: RunnerName | Runner) -> Runner:
         from headrace.runners.spark.runner import SparkRunner
 
         return SparkRunner()
-    raise PipelineError(f"{runner!r} is no runner", remedy='use "spark" or "inline"')
+    raise PipelineError(f"{runner!r} is not a runner", remedy='use "spark" or "inline"')

@@ -13,12 +13,12 @@ import headrace as hr
 from headrace.control.control import Control
 from headrace.driver.change import Change
 from headrace.driver.driver import Driver
-from headrace.errors import PipelineError, TryAbandoned
+from headrace.errors import PipelineError, StepAbandoned
 from headrace.errors.user_code import FromOutside
 from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore
-from tests.change.catching_up import crash_after_any_operation
+from tests.change.backfills import crash_after_any_operation
 from tests.change.test_commands import asks
 from tests.change.worlds import Count, Item, add, ask, begin, flat, items, run
 from tests.oracle.model import Model, NodeSpec, Spec
@@ -99,12 +99,12 @@ def test_whatever_is_added_and_whenever_it_crashes_outputs_are_those_of_a_pipeli
                     drawn.injectors[name].source = of.source
                 names = {n.name: "beginning" for n in spec.nodes if n.name not in first}
                 changed.append(Change(drawn, names, []))
-                driver.ask_to_change(changed[-1])
+                driver.request_change(changed[-1])
 
         driver.listeners.append(note)
         try:
             driver.run()
-        except (Crashing.Crash, TryAbandoned):
+        except (Crashing.Crash, StepAbandoned):
             changed.clear()
             continue
         finally:
@@ -117,7 +117,7 @@ def test_whatever_is_added_and_whenever_it_crashes_outputs_are_those_of_a_pipeli
     assert collected.rows() == dict(model.outputs)
     head = driver.coordinator.head
     assert head is not None
-    assert head.catch_up is None
+    assert head.backfill is None
     assert {name: of.late for name, of in head.counts.items()} == model.late
     assert {name: marks[0] for name, marks in head.watermarks.items()} == model.watermarks
 
@@ -135,7 +135,7 @@ def test_others_go_on_while_a_computation_catches_up_in_steps_of_bounded_size() 
 
     run(begin(items(300), collected, count=Count()), store, {100: act}, retain_steps=1_000)
     assert {summary.records for summary in reads} <= {0, 5}
-    behind = [s for s in reads if s.head.catch_up is not None]
+    behind = [s for s in reads if s.head.backfill is not None]
     live = {s.head.positions["items"] for s in behind}
     assert len(behind) > 20
     assert len(live) > 10, "new input was read meanwhile"
@@ -161,7 +161,7 @@ def test_the_watermark_of_who_reads_it_waits_for_a_computation_that_is_behind() 
 
     def note(summary: hr.StepSummary) -> None:
         head = summary.head
-        if head.catch_up is not None:
+        if head.backfill is not None:
             seen.append((head.watermark_of("reader")[0], head.watermark_of("late")[1]))
 
     driver = run(begin(items(200), collected, count=Count()), store, {100: act})
@@ -198,7 +198,7 @@ def test_a_computation_that_is_removed_while_it_catches_up_is_waited_for_no_long
     driver = run(begin(items(200), collected, count=Count()), store, {100: act, 110: removal})
     head = driver.coordinator.head
     assert head is not None
-    assert head.catch_up is None
+    assert head.backfill is None
     assert 0 < len(flat(collected, "late")) < 200
     assert len(flat(collected, "count")) == 200
 
@@ -215,13 +215,13 @@ def test_a_computation_whose_state_is_given_up_while_it_catches_up_begins_now() 
             drawing.replace("late", Count())
 
         assert driver.coordinator.head is not None
-        assert driver.coordinator.head.catch_up is not None, "it has arrived too early"
+        assert driver.coordinator.head.backfill is not None, "it has arrived too early"
         ask(driver, replaced, forget=["late"])
 
     acts = {100: add_it, 120: forget_it}
     head = run(begin(items(300), collected, count=Count()), store, acts).coordinator.head
     assert head is not None
-    assert head.catch_up is None
+    assert head.backfill is None
     assert head.counts["late"].records == 300 - 120
     assert sorted(int(row[-1].split()[1]) for row in flat(collected, "late"))[-1] < 120
 
@@ -235,7 +235,7 @@ def test_a_computation_may_be_removed_when_a_step_of_its_catching_up_was_begun_o
     class CrashesCatchingUp(InlineRunner):
         def run(self, plan: Any) -> Any:
             reports = super().run(plan)
-            if plan.replays:
+            if plan.is_backfill:
                 raise Crashed
             return reports
 
@@ -282,7 +282,7 @@ def test_files_are_read_again_from_their_beginning_up_to_where_the_pipeline_is(
 
     def idle(until_us: int, woken: Any) -> None:
         if len(flat(collected, "count")) == 100 and len(flat(collected, "late")) == 100:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     driver.clock.wait_until = idle  # type: ignore[method-assign]

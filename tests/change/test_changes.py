@@ -14,7 +14,7 @@ from headrace.driver.driver import Driver
 from headrace.errors import ChangeRefused, PipelineError, SchemaChanged, UserCodeError
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.ledger.ledger import Ledger
-from headrace.runners.base import TryFailed
+from headrace.runners.base import EngineFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from headrace.testing import drive
@@ -305,7 +305,7 @@ def test_wall_timers_of_a_removed_computation_fire_when_it_is_drawn_again() -> N
     clock.wait_until = wait_until  # type: ignore[method-assign]
     driver.coordinator._drain = False
     driver._drain = False
-    driver.listeners.append(lambda summary: driver.ask_to_stop(drain=False))
+    driver.listeners.append(lambda summary: driver.request_stop(drain=False))
     driver.run()
     driver.close()
     assert [row[-1] for row in flat(collected, "alarm")] == ["rings"] * 5
@@ -427,7 +427,7 @@ def test_a_change_through_the_job_says_its_plan_and_its_step_and_a_dry_run_chang
         assert step is not None
         assert change.paused_s is not None
         assert change.paused_s < 5
-        assert job.pipeline.nodes["count"].shape.states.keys() == {"count", "total"}
+        assert job.pipeline.nodes["count"].declarations.states.keys() == {"count", "total"}
     late = [value for at, said in values(collected, "count") if at > step for value in said]
     assert all(value.startswith("v2") for value in late)
 
@@ -543,7 +543,7 @@ def test_a_crash_anywhere_while_a_weak_computation_catches_up_leaves_no_trace() 
         if head is None or "new" not in head.identity["computations"]:
             continue
         intent = Ledger(store).intent(head.done + 1)
-        recalled += intent is not None and intent.replays
+        recalled += intent is not None and intent.is_backfill
         run(begin_weakly(collected, "old", "new"), store, rows=4)
         for name in ("old", "new"):
             assert flat(collected, name) == flat(whole, name)
@@ -555,7 +555,7 @@ def test_a_stop_that_comes_with_a_change_is_not_lost() -> None:
 
     def both(driver: Driver) -> None:
         ask(driver, lambda p: p.replace("count", CountBetter()) and None)
-        driver.ask_to_stop(drain=False)
+        driver.request_stop(drain=False)
 
     driver = run(begin(items(40), collected, count=Count()), MemoryStore(), {15: both})
     assert len(flat(collected, "count")) == 15
@@ -582,7 +582,7 @@ def test_try_that_fails_after_a_change_is_tried_again_with_the_new_code() -> Non
             reports = super().run(plan)
             if self.switched and self.failures < 2:
                 self.failures += 1
-                raise TryFailed("planned")
+                raise EngineFailed("planned")
             return reports
 
     def better(driver: Driver) -> None:
@@ -612,7 +612,7 @@ def test_a_drawing_whose_records_have_ids_is_copied_with_their_check() -> None:
         more = driver.pipeline.copy()
         more.compute("late", Count(), keys={more.nodes["count"].inputs[0]: "page"})
         changes.append(Change(more, {"late": "beginning"}, []))
-        driver.ask_to_change(changes[-1])
+        driver.request_change(changes[-1])
 
     run(pipeline, MemoryStore(), {30: better})
     assert changes[0].wait("0s") is not None

@@ -22,7 +22,7 @@ from headrace.errors import AlreadyExists, PipelineError, StorageError
 from headrace.errors.user_code import FromOutside
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command, CommandLog, command_name
-from headrace.ledger.heartbeats import Beat, Beats, Role
+from headrace.ledger.heartbeats import HeartbeatRecord, Heartbeats, Role
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
 from headrace.migration.loads import Prices
@@ -82,9 +82,9 @@ def test_what_was_removed_is_brought_back_while_the_pipeline_runs() -> None:
     pipeline = begin(items(60), collected, count=Count(), old=Count())
     removal = asks(store, "remove", "old", sinks=["old"])
     run(pipeline, store, {15: removal, 40: asks(store, "restore", "old")})
-    said = [int(row[-1].split()[1]) for row in flat(collected, "old")]
-    assert len(said) == 35
-    assert max(said) == 7, "it went on counting"
+    error_text = [int(row[-1].split()[1]) for row in flat(collected, "old")]
+    assert len(error_text) == 35
+    assert max(error_text) == 7, "it went on counting"
     assert answers(store) == [("remove old", True), ("restore old", True)]
 
 
@@ -450,10 +450,10 @@ def test_what_is_no_bin_is_refused_at_once_and_harms_nobody_where_it_is_asked_fo
     bin_: tuple[int, int],
 ) -> None:
     for kind in ("move", "split", "merge", "rebalance"):
-        with pytest.raises(PipelineError, match="is no bin"):
+        with pytest.raises(PipelineError, match="is not a bin"):
             Goal(kind, bins=[bin_], to=1)  # type: ignore[arg-type]
     for what in ({"splits": [bin_]}, {"merges": [bin_]}, {"moves": [(*bin_, 1, 1)]}):
-        with pytest.raises(PipelineError, match="is no bin"):
+        with pytest.raises(PipelineError, match="is not a bin"):
             Update(8, **what)  # type: ignore[arg-type]
     store, collected = MemoryStore(), Collected()
     goal = {"kind": "move", "bins": [bin_], "to": 1}
@@ -465,14 +465,14 @@ def test_what_is_no_bin_is_refused_at_once_and_harms_nobody_where_it_is_asked_fo
 
     run(begin(items(40), collected, count=Count()), store, {15: spoil})
     refused, stopped = Control(store).head().answers
-    assert not refused.applied and "no command" in refused.why
+    assert not refused.applied and "is not a command" in refused.why
     assert stopped.applied
 
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf"), 1e308])
 def test_what_is_no_price_is_refused_at_once(price: float) -> None:
     for name in ("cpu", "record_us", "byte_us", "idle"):
-        with pytest.raises(PipelineError, match="is no price"):
+        with pytest.raises(PipelineError, match="is not a price"):
             Prices(**{name: price})
 
 
@@ -622,11 +622,13 @@ def test_a_fault_at_any_operation_of_a_change_leaves_no_trace(act: str) -> None:
         assert head.commands == len(inner.list("commands/"))
         # How long it was away depends on where the fault struck; what it had had is there.
         seen = head.counts["old"].records
-        said = [(k, int(v.split()[0])) for k, _, v in flat(collected, "old") if " at " not in v]
+        error_text = [
+            (k, int(v.split()[0])) for k, _, v in flat(collected, "old") if " at " not in v
+        ]
         assert 5 <= seen <= 20
-        assert len(said) == seen, f"{act} at {at}"
-        for page in {key for key, _ in said}:
-            counts = [count for key, count in said if key == page]
+        assert len(error_text) == seen, f"{act} at {at}"
+        for page in {key for key, _ in error_text}:
+            counts = [count for key, count in error_text if key == page]
             assert counts == list(range(1, len(counts) + 1)), "it went on with its state"
     assert struck > counter.operations // (4 * every)
 
@@ -666,8 +668,8 @@ def test_the_command_line_asks_and_tells_the_answer(tmp_path: Path) -> None:
         assert result.stdout.startswith(f"{word}: applied at step "), result.stdout
     assert "paused" in status.stdout
     assert "computation old: removed at step" in status.stdout
-    said = msgspec.json.decode(restored.stdout)
-    assert said["applied"] is True
+    error_text = msgspec.json.decode(restored.stdout)
+    assert error_text["applied"] is True
     assert stopped.exit_code == 0
 
 
@@ -694,14 +696,16 @@ def test_what_ends_a_run_is_refused_at_once_where_none_is(
     process = msgspec.structs.replace(this_process(), started="1")  # one that had the id before
     why = "drained" if how == "ended" else ""
     role: Role = "ended" if why else "leads"
-    Beats(store).show(Beat("a", 1, role, 1, "host:7", 0, 0, 500_000, why, process=process))
+    Heartbeats(store).show(
+        HeartbeatRecord("a", 1, role, 1, "host:7", 0, 0, 500_000, why, process=process)
+    )
     before = store.list("commands/")
     refused = headrace(tmp_path, *command.split(), "--wait", "1000000", "--output", "json")
     assert refused.exit_code == 6
-    said = msgspec.json.decode(refused.stdout)
-    assert said["applied"] is False
+    error_text = msgspec.json.decode(refused.stdout)
+    assert error_text["applied"] is False
     ends = "has ended (drained)" if why else "is gone, and has noted no end"
-    assert said["why"] == f"no process runs the pipeline: host:7 {ends}"
+    assert error_text["why"] == f"no process runs the pipeline: host:7 {ends}"
     assert store.list("commands/") == before, "nothing is left to be refused at the next start"
 
 
@@ -710,7 +714,7 @@ def test_a_command_to_a_pipeline_that_has_ended_waits_in_the_storage_and_nobody_
 ) -> None:
     store = LocalStore(tmp_path)
     run(begin(items(10), Collected(), count=Count()), store)
-    Beats(store).show(Beat("a", 1, "ended", 1, "host:7", 0, 0, 500_000, "stopped"))
+    Heartbeats(store).show(HeartbeatRecord("a", 1, "ended", 1, "host:7", 0, 0, 500_000, "stopped"))
     asked = headrace(tmp_path, "pause", "--wait", "1000000")
     assert asked.exit_code == 7
     assert "is applied when the pipeline runs (no process runs the pipeline: host:7" in asked.stdout
@@ -719,9 +723,9 @@ def test_a_command_to_a_pipeline_that_has_ended_waits_in_the_storage_and_nobody_
 def test_where_a_driver_stands_by_an_answer_is_waited_for(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     run(begin(items(10), Collected(), count=Count()), store)
-    Beats(store).show(Beat("a", 1, "ended", 1, "host:7", 0, 0, 500_000, "failed"))
+    Heartbeats(store).show(HeartbeatRecord("a", 1, "ended", 1, "host:7", 0, 0, 500_000, "failed"))
     assert "host:7 has ended (failed)" in Control(store).why_nobody_answers()
-    Beats(store).show(Beat("b", 1, "waits", 0, "host:8", 0, 0, 500_000))
+    Heartbeats(store).show(HeartbeatRecord("b", 1, "waits", 0, "host:8", 0, 0, 500_000))
     assert Control(store).why_nobody_answers() == ""
 
 

@@ -17,7 +17,7 @@ from headrace.driver.driver import Clock, Driver
 from headrace.errors import Fenced, HeadraceError, SchemaChanged
 from headrace.ledger.commands import Answer, Command
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Beat, Beats
+from headrace.ledger.heartbeats import HeartbeatRecord, Heartbeats
 from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
@@ -87,8 +87,8 @@ class Heir:
     def ask(self) -> None:
         head = self.driver.ledger.open()
         assert head is not None
-        self.driver.prepare(head.brought_to_storage)
-        Beats(self.store).show(Beat("heir", 0, "asks", 0, "host:2", 0, 0, 500_000))
+        self.driver.prepare(head.made_durable)
+        Heartbeats(self.store).show(HeartbeatRecord("heir", 0, "asks", 0, "host:2", 0, 0, 500_000))
         command = Command("hand_over", to="heir", by="host:2", nonce="n")
         Control(self.store).put(command)
 
@@ -108,16 +108,18 @@ class Heir:
         return stop.why
 
 
-def to_the_end(store: Store, collected: Collected, *, light: bool) -> None:
-    last = driver(drawing(collected, Again(), weak=not light), store, **settings_of(light))
+def to_the_end(store: Store, collected: Collected, *, uncheckpointed: bool) -> None:
+    last = driver(
+        drawing(collected, Again(), weak=not uncheckpointed), store, **settings_of(uncheckpointed)
+    )
     try:
         last.run()
     finally:
         last.close()
 
 
-def settings_of(light: bool) -> dict[str, hr.Settings]:
-    return {"settings": LIGHT if light else SETTINGS}
+def settings_of(uncheckpointed: bool) -> dict[str, hr.Settings]:
+    return {"settings": LIGHT if uncheckpointed else SETTINGS}
 
 
 def asks_at(old: Driver, asked: int, ask: Callable[[], object]) -> None:
@@ -173,11 +175,18 @@ def test_the_new_code_goes_on_where_the_old_one_has_ended(weak: bool) -> None:
     assert head.epoch == 2
 
 
-def played(old: Store, new: Store, collected: Collected, *, light: bool) -> bool:
+def played(old: Store, new: Store, collected: Collected, *, uncheckpointed: bool) -> bool:
     """Play a handover in which something fails; return whether it came to its end."""
     clock = Waits()
-    leads = driver(drawing(collected, Again(), weak=not light), old, clock, **settings_of(light))
-    heir = Heir(drawing(collected, Again(), weak=not light), new, **settings_of(light))
+    leads = driver(
+        drawing(collected, Again(), weak=not uncheckpointed),
+        old,
+        clock,
+        **settings_of(uncheckpointed),
+    )
+    heir = Heir(
+        drawing(collected, Again(), weak=not uncheckpointed), new, **settings_of(uncheckpointed)
+    )
     whole = True
 
     def does(act: Callable[[], object]) -> Callable[[], None]:
@@ -210,10 +219,10 @@ def played(old: Store, new: Store, collected: Collected, *, light: bool) -> bool
 FAULTS = [(act, False) for act in ACTS if act != "full from here on"]
 
 
-@pytest.mark.parametrize(("act", "light"), [*FAULTS, ("crash after", True)])
+@pytest.mark.parametrize(("act", "uncheckpointed"), [*FAULTS, ("crash after", True)])
 @pytest.mark.parametrize("who", ["old", "new"])
 def test_a_fault_at_any_operation_of_either_loses_nothing_and_does_nothing_twice(
-    act: str, light: bool, who: str
+    act: str, uncheckpointed: bool, who: str
 ) -> None:
     """Also the new one's steps after it has claimed are struck, up to the end of the input.
 
@@ -221,17 +230,17 @@ def test_a_fault_at_any_operation_of_either_loses_nothing_and_does_nothing_twice
     """
     shared = MemoryStore()
     counting = FaultStore(shared), FaultStore(shared)
-    assert played(*counting, Collected(), light=light)
+    assert played(*counting, Collected(), uncheckpointed=uncheckpointed)
     total = counting[0 if who == "old" else 1].operations
     struck = 0
     for at in range(1, total + 1, 2):
         inner, collected = MemoryStore(), Collected()
         faulty = FaultStore(inner, at, act)
         stores = (faulty, inner) if who == "old" else (inner, faulty)
-        struck += not played(*stores, collected, light=light)
-        to_the_end(inner, collected, light=light)
+        struck += not played(*stores, collected, uncheckpointed=uncheckpointed)
+        to_the_end(inner, collected, uncheckpointed=uncheckpointed)
         assert values(collected) == expected(), f"{act} at operation {at} of {total}"
-        assert len(flat(collected, "weak")) == (0 if light else RECORDS)
+        assert len(flat(collected, "weak")) == (0 if uncheckpointed else RECORDS)
     assert struck > total // 8
 
 
@@ -310,7 +319,7 @@ def test_it_is_refused_where_nobody_waits_for_it_any_more_and_the_pipeline_goes_
 
     def ask_and_go() -> None:
         heir.ask()
-        Beats(store).take_back("heir")
+        Heartbeats(store).take_back("heir")
 
     asks_at(old, ASKED_AT, ask_and_go)
     assert old.run() == "drained"
@@ -327,12 +336,12 @@ def test_what_nobody_has_answered_does_not_end_the_next_run() -> None:
 
     def note(summary: hr.StepSummary) -> None:
         if summary.head.positions["items"] == ASKED_AT:
-            first.ask_to_stop(drain=False)
+            first.request_stop(drain=False)
 
     first.listeners.append(note)
     first.run()
     heir.ask()
-    to_the_end(store, collected, light=True)
+    to_the_end(store, collected, uncheckpointed=True)
     (answer,) = Control(store).head().answers
     assert (answer.applied, answer.why) == (False, "the pipeline was not running")
     assert values(collected) == expected()

@@ -107,7 +107,7 @@ def test_what_a_reader_that_catches_up_has_still_to_read_stays() -> None:
 
     def note(summary: hr.StepSummary) -> None:
         since = summary.head.identity["retained"]["count.out"]
-        sinces.append((summary.head.catch_up is not None, since))
+        sinces.append((summary.head.backfill is not None, since))
 
     pipeline = keeping(items(400), collected, {"out": hr.keep(steps=2)})
     run(pipeline, store, {45: act}, **{**FEW, "base_every": 10})

@@ -383,5 +383,5 @@ def test_what_is_removed_cannot_be_what_something_was_renamed_from() -> None:
 
 
 def test_an_old_name_is_a_name() -> None:
-    with pytest.raises(PipelineError, match="renamed_from='a b' is no name of an attribute"):
+    with pytest.raises(PipelineError, match="renamed_from='a b' is not a name of an attribute"):
         hr.ValueState(int, renamed_from="a b")

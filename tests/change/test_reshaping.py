@@ -313,13 +313,13 @@ def test_code_does_not_change_the_shape_of_what_is_still_to_be_computed_again() 
     class Doubled(Light):
         seen = hr.ValueState(int, default=0, version=2, upgrade={1: lambda n: 2 * n})
 
-    light = msgspec.structs.replace(SETTINGS, checkpoint_steps=8)
-    with drive(drawn(Light()), settings=light) as t:
+    uncheckpointed = msgspec.structs.replace(SETTINGS, checkpoint_steps=8)
+    with drive(drawn(Light()), settings=uncheckpointed) as t:
         push(t, ("a", 1))
         push(t, ("b", 2))
         t.crash()
         for computation in (Nullable(), Doubled()):
-            with pytest.raises(SchemaChanged, match="computed by another drawing"):
+            with pytest.raises(SchemaChanged, match="computed by another topology"):
                 t.resume(pipeline=drawn(computation))
         t.crash()
         t.resume(pipeline=drawn(Light()))

@@ -14,14 +14,14 @@ import headrace as hr
 from headrace.control.control import Control
 from headrace.driver.change import Change
 from headrace.driver.driver import Clock, Driver
-from headrace.errors import PipelineError, SchemaChanged, TryAbandoned
+from headrace.errors import PipelineError, SchemaChanged, StepAbandoned
 from headrace.ledger import folding
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.retained import Mark, next_retained, with_mark
 from headrace.runfiles.format import FileRef
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
-from tests.change.catching_up import crash_after_any_operation
+from tests.change.backfills import crash_after_any_operation
 from tests.change.test_beginning import FAULTS, Crashes, part_of
 from tests.change.worlds import Count, Item, ask, flat, items, run
 from tests.oracle.model import Model, NodeSpec, Spec
@@ -93,7 +93,7 @@ def test_whatever_reads_retained_streams_and_whenever_it_crashes_outputs_are_tho
                 more.injectors[name].source = of.source
             names = {n.name: "beginning" for n in spec.nodes if n.name not in first}
             changed.append(Change(more, names, []))
-            driver.ask_to_change(changed[-1])
+            driver.request_change(changed[-1])
 
         def note(
             summary: hr.StepSummary, add: Callable[[], None] = add_the_rest, whole: bool = whole
@@ -106,7 +106,7 @@ def test_whatever_reads_retained_streams_and_whenever_it_crashes_outputs_are_tho
             add_the_rest()
         try:
             driver.run()
-        except (Crashing.Crash, TryAbandoned):
+        except (Crashing.Crash, StepAbandoned):
             changed.clear()
             continue
         finally:
@@ -121,7 +121,7 @@ def test_whatever_reads_retained_streams_and_whenever_it_crashes_outputs_are_tho
     assert collected.rows() == dict(model.outputs)
     head = driver.coordinator.head
     assert head is not None
-    assert head.catch_up is None
+    assert head.backfill is None
     assert {name: of.late for name, of in head.counts.items()} == model.late
     assert {name: marks[0] for name, marks in head.watermarks.items()} == model.watermarks
 
@@ -193,11 +193,11 @@ def test_others_go_on_while_retained_steps_are_read_again_one_at_a_time() -> Non
 
     run(retaining(items(300), collected), MemoryStore(), {100: act}, retain_steps=1_000)
     assert {summary.records for summary in summaries} <= {0, 5}
-    behind = [s for s in summaries if s.head.catch_up is not None]
+    behind = [s for s in summaries if s.head.backfill is not None]
     assert len(behind) > 20
     assert len({s.head.positions["items"] for s in behind}) > 10, "new input was read meanwhile"
-    assert [s.head.catch_up.retained for s in behind] == sorted(
-        s.head.catch_up.retained for s in behind
+    assert [s.head.backfill.retained for s in behind] == sorted(
+        s.head.backfill.retained for s in behind
     )
     assert [row for _, rows in collected.steps["late"] for row in rows] == flat(collected, "early")
     both = {step for step, _ in collected.steps["late"]} & {s for s, _ in collected.steps["early"]}
@@ -256,7 +256,7 @@ def test_where_an_older_version_noted_no_watermark_it_stays_until_one_is_known(
         driver.listeners.append(note)
 
     def note(summary: hr.StepSummary) -> None:
-        if summary.head.catch_up is not None:
+        if summary.head.backfill is not None:
             seen.append(summary.head.watermark_of("late")[0])
 
     driver = run(retaining(items(200), collected), store, {150: act})

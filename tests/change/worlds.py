@@ -157,7 +157,7 @@ def run(
             if read >= at:
                 todo.pop(at)(driver)
         if read >= upto:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     driver.requests.look_at_once()
@@ -176,7 +176,7 @@ def ask(
     """Ask a driver for a changed copy of what it runs."""
     drawing = driver.pipeline.copy()
     change = Change(draw(drawing) or drawing, begin or {}, forget or [])
-    driver.ask_to_change(change)
+    driver.request_change(change)
     return change
 
 

@@ -163,7 +163,7 @@ def test_options_of_a_group_reach_its_commands_before_the_project_file_does(fold
     assert "other" not in headrace("migrations", "--storage", "../state", "show", "1").output
 
 
-class Asked:
+class CommandRequest:
     """What a command asks of Spark's session."""
 
     def __init__(self) -> None:
@@ -172,9 +172,9 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandRequest]:
     """Loads no pipeline, but notes what a session would be started with at that moment."""
-    seen = Asked()
+    seen = CommandRequest()
 
     def load(target: str) -> None:
         import os
@@ -190,7 +190,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
 
 
 def test_options_of_the_session_are_merged_one_by_one_in_the_order_of_precedence(
-    folder: Path, asked: Asked
+    folder: Path, asked: CommandRequest
 ) -> None:
     (folder / "headrace.toml").write_text(
         'pipeline = "drawn.py"\nstorage = "state"\nmaster = "local[1]"\nlog-level = "info"\n'

@@ -195,7 +195,7 @@ def test_a_step_is_pinned_for_as_long_as_it_is_copied_and_read(
 def test_what_is_no_directory_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     told = ask(tmp_path / "file", "checkpoint", "list", code=NOTHING_THERE)
-    assert "is no directory" in told.stderr
+    assert "is not a directory" in told.stderr
 
 
 def test_clean_deletes_what_nobody_needs_beside_a_running_pipeline(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def run(storage: Path, computation: hr.Computation | None = None, *keys: str) ->
     node = pipeline.compute("echo", computation or Echo(), keys={stream: "key"})
     pipeline.sink("out", node, Collected().sink("out"))
     driver = Driver(pipeline, LocalStore(storage), InlineRunner(), clock=clock)
-    driver.listeners.append(lambda summary: driver.ask_to_stop(drain=False))
+    driver.listeners.append(lambda summary: driver.request_stop(drain=False))
     driver.run()
     driver.close()
 

@@ -39,7 +39,7 @@ def build(computation: Any = None, keys: Any = None, **more: Any) -> hr.Pipeline
         ({"keys": "key"}, "says of no stream what its key is", 'keys={stream: "user"}'),
         ({"keys": lambda s: {s: len}}, "which names no columns", "name a column"),
         ({"keys": lambda s: {s: 7}}, "which names no columns", "name a column"),
-        ({"keys": lambda s: {"items": "key"}}, "which is no stream of", "what inject()"),
+        ({"keys": lambda s: {"items": "key"}}, "which is not a stream of", "what inject()"),
         ({"keys": lambda s: {s: "kye"}}, "which it does not have", "its columns are: key, n, at"),
         ({"keys": lambda s: {s: ("key", hr.Salt(4, by="at"))}}, "by='at' is one text", "by=['at']"),
         ({"retain": "out"}, "retain='out' is one text", "retain=['out']"),
@@ -60,27 +60,31 @@ def of_class(**attributes: Any) -> Any:
 @pytest.mark.parametrize(
     ("make", "what", "remedy"),
     [
-        (lambda: hr.Timer("idle"), "'idle' is no time domain", "hr.EVENT_TIME"),  # type: ignore[arg-type]
+        (lambda: hr.Timer("idle"), "'idle' is not a time domain", "hr.EVENT_TIME"),  # type: ignore[arg-type]
         (
             lambda: hr.ValueState(int, ttl="1h", ttl_domain="x"),  # type: ignore[call-overload]
-            "'x' is no time domain", "hr.EVENT_TIME",
+            "'x' is not a time domain",
+            "hr.EVENT_TIME",
         ),
         (lambda: hr.TableState(["n"]), "names no types", "name → type"),  # type: ignore[arg-type]
         (
             lambda: hr.ValueState(int, version=2, upgrade=len),  # type: ignore[call-overload]
-            "says of no version", "upgrade={1: function}",
+            "says of no version",
+            "upgrade={1: function}",
         ),
-        (lambda: build(retain=7), "retain=7 is no list of names", "give a list"),
+        (lambda: build(retain=7), "retain=7 is not a list of names", "give a list"),
         (
             lambda: build(of_class(declare=lambda self, inputs: ["count"])),
-            "declare() returned ['count']", "name → declaration",
+            "declare() returned ['count']",
+            "name → declaration",
         ),
         (
             lambda: build(of_class(declare=lambda self, inputs: None)),
-            "declare() returned None", "name → declaration",
+            "declare() returned None",
+            "name → declaration",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_declaration_of_another_kind_is_one_clear_error(
     make: Any, what: str, remedy: str
 ) -> None:

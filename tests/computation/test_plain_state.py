@@ -439,7 +439,7 @@ def test_state_made_in_init_is_refused() -> None:
             self.count.value += 1
 
     text = refused(Makes())
-    assert "'count' is made in __init__, and is no declared state there" in text
+    assert "'count' is made in __init__, and is not a declared state there" in text
     assert "declare it at class level: count = hr.ValueState(…)" in text
 
 

@@ -12,10 +12,19 @@ from headrace.protocol.plan import Failure, InjectorPlan, NodeReport, StepPlan, 
 from headrace.runfiles.format import FileRef
 
 PLAN = StepPlan(
-    step=5, epoch=2, try_=0, clock_us=0, seed=0, layout=contiguous(4, 2).to_wire(), store="memory:x",
-    injectors={"in": InjectorPlan(before=Frontiers(), final=False)}, watermarks={}, chains={},
-    exchange="shuffle", cached_bytes=1,
-)  # fmt: skip
+    step=5,
+    epoch=2,
+    attempt=0,
+    clock_us=0,
+    seed=0,
+    layout=contiguous(4, 2).to_wire(),
+    store="memory:x",
+    injectors={"in": InjectorPlan(before=Frontiers(), final=False)},
+    watermarks={},
+    chains={},
+    exchange="shuffle",
+    cached_bytes=1,
+)
 LAYERS = 2
 
 
@@ -71,7 +80,7 @@ def test_a_missing_report_is_a_conflict(at: int) -> None:
 def test_two_attempts_of_one_task_are_a_conflict(at: int) -> None:
     reports = good()
     stray = good()[at]
-    stray.attempt = "stray"
+    stray.task_attempt = "stray"
     assert isinstance(adopt(PLAN, LAYERS, [*reports, stray]), Conflict)
 
 

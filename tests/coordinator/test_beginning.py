@@ -20,7 +20,7 @@ from tests.support.layouts import layouts
 def asking(workers: int, bins: int) -> Any:
     """Return as much of a shape as says what a run asks for."""
     wire = contiguous(bins or 256, workers or 2).to_wire()
-    return msgspec.structs.replace(_SHAPE, layout=wire, asked=(workers, bins))
+    return msgspec.structs.replace(_SHAPE, layout=wire, requested_sizes=(workers, bins))
 
 
 _SHAPE = PipelineFacts(
@@ -29,13 +29,13 @@ _SHAPE = PipelineFacts(
 )  # fmt: skip
 
 
-def left(layout: Layout, asked: tuple[int, int]) -> Head:
+def left(layout: Layout, requested_sizes: tuple[int, int]) -> Head:
     """Return a pipeline that a run before has left."""
-    return Head(7, 1, "", layout.to_wire(), {}, asked=asked)
+    return Head(7, 1, "", layout.to_wire(), {}, requested_sizes=requested_sizes)
 
 
-def begun(layout: Layout, asked: tuple[int, int], now: tuple[int, int]) -> Layout | None:
-    wire = layout_to_begin_with(left(layout, asked), asking(*now))
+def begun(layout: Layout, requested_sizes: tuple[int, int], now: tuple[int, int]) -> Layout | None:
+    wire = layout_to_begin_with(left(layout, requested_sizes), asking(*now))
     return None if wire is None else Layout.from_wire(wire)
 
 

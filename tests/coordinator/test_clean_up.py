@@ -37,7 +37,7 @@ def test_no_step_goes_that_something_wants(
     retain_steps: int,
     retain_us: int,
     pinned: int | None,
-    light: int,
+    uncheckpointed: int,
 ) -> None:
     """Against the definition, step by step; and the next base after those that are wanted is reached."""
     clocks, now = [], 0
@@ -46,7 +46,7 @@ def test_no_step_goes_that_something_wants(
     newest = len(steps) - 1
     bases = [n for n, (_, base) in enumerate(steps) if base and n]
     head = Head(
-        newest, 1, "", LAYOUT, {}, bases=bases, clock_us=now, checkpoint=newest - light,
+        newest, 1, "", LAYOUT, {}, bases=bases, clock_us=now, checkpoint=newest - uncheckpointed,
         clock_before={at: clocks[at - 1] for at in bases},
     )  # fmt: skip
     boundary = next_boundary(head, Settings(retain_steps=retain_steps, retain_us=retain_us), pinned)
@@ -55,7 +55,7 @@ def test_no_step_goes_that_something_wants(
         by_number = step > newest - retain_steps
         by_age = bool(retain_us) and clocks[step] >= now - retain_us
         by_pin = pinned is not None and step >= pinned
-        return by_number or by_age or by_pin or step >= newest - light
+        return by_number or by_age or by_pin or step >= newest - uncheckpointed
 
     assert not any(wanted(step) for step in range(boundary))
     may = [at for at in bases if not any(wanted(s) for s in range(at))]

@@ -33,7 +33,7 @@ from headrace.coordinator.messages import (
     Released,
     Run,
     Stop,
-    StopAsked,
+    StopRequested,
     Wait,
     Woken,
     WriteOutputs,
@@ -42,7 +42,7 @@ from headrace.coordinator.phases import Phase
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.settings import Settings
 from headrace.driver.driver import Driver
-from headrace.errors import InvariantBroken, TryAbandoned
+from headrace.errors import InvariantBroken, StepAbandoned
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.eventtime.watermark import Rules, bounded_delay
 from headrace.keyspace.planner import contiguous
@@ -177,17 +177,17 @@ def test_an_attempt_that_failed_is_run_again_with_the_same_division() -> None:
     machine.tell(AttemptFailed("an executor is gone"))
     again = machine.last(Run)
     assert again.divisions == first.divisions
-    assert again.plan.step == first.plan.step and again.plan.try_ == first.plan.try_ + 1
+    assert again.plan.step == first.plan.step and again.plan.attempt == first.plan.attempt + 1
 
 
 def test_a_step_is_given_up_after_as_many_attempts_as_the_settings_say() -> None:
-    machine = Machine(max_tries=3).to_polling()
+    machine = Machine(max_attempts=3).to_polling()
     machine.offer(1)
     for _ in range(2):
         machine.tell(AttemptFailed("an executor is gone"))
         assert machine.phase is Phase.RUNNING
     machine.tell(AttemptFailed("an executor is gone"))
-    assert isinstance(machine.last(Stop).error, TryAbandoned)
+    assert isinstance(machine.last(Stop).error, StepAbandoned)
 
 
 def test_an_attempt_that_was_superseded_makes_way_for_the_intent_that_was_first() -> None:
@@ -233,7 +233,7 @@ def test_a_full_outbox_is_waited_for_and_names_the_step_that_makes_room() -> Non
 def test_a_stop_that_comes_while_an_attempt_runs_takes_effect_after_the_step() -> None:
     machine = Machine().to_polling()
     machine.offer(1)
-    assert machine.coordinator.handle(StopAsked()) == []
+    assert machine.coordinator.handle(StopRequested()) == []
     assert machine.phase is Phase.RUNNING
     machine.finish_attempt()
     machine.commit()
@@ -290,7 +290,7 @@ def at_run() -> Machine:
 
 def at_end() -> Machine:
     machine = Machine().to_polling()
-    machine.coordinator.handle(StopAsked())
+    machine.coordinator.handle(StopRequested())
     machine.tell(Offered({}, 1))
     assert machine.phase is Phase.ENDED
     return machine
@@ -347,7 +347,7 @@ class Counting(hr.Computation):
 def test_in_any_course_of_events_each_record_is_committed_once_and_in_order(
     data: st.DataObject,
 ) -> None:
-    machine = Machine(outbox_steps=3, max_tries=100).to_polling()
+    machine = Machine(outbox_steps=3, max_attempts=100).to_polling()
     committed = 0
     for _ in range(data.draw(st.integers(5, 40))):
         match machine.phase:

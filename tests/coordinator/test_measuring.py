@@ -18,7 +18,7 @@ from headrace.coordinator.migrations.goals import target_of
 from headrace.coordinator.migrations.steering import MigrationController
 from headrace.coordinator.migrations.step_times import StepStats
 from headrace.keyspace.layout import Layout
-from headrace.ledger.commands import Asked, Command
+from headrace.ledger.commands import Command, CommandRequest
 from headrace.ledger.folding import fold
 from headrace.ledger.migrations import Goal
 from headrace.migration.loads import BY_STATE, PRICES, Load, Prices
@@ -254,8 +254,8 @@ def test_how_long_steps_take_counts_until_they_are_committed() -> None:
         steering.committed(7_000)
         told = steering.after_step(head, 0, StepStats(1_000))
         head = fold(head, manifest(head.step + 1, **told), "x")
-    asked = Asked(0, Command("migrate", goal=Goal("rescale", 1)))
-    (begun,) = steering.decide(head, asked, 0).course.migrations.values()
+    asked = CommandRequest(0, Command("migrate", goal=Goal("rescale", 1)))
+    (begun,) = steering.decide(head, asked, 0).layout_state.migrations.values()
     assert begun.before.p50_us == 8_000
     assert begun.estimate is not None and begun.estimate.expected_max_us == 8_500
 

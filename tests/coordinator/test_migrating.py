@@ -16,13 +16,13 @@ from headrace.coordinator.changes.changes import ControlState, at_opening
 from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.manifests import give_up_all
 from headrace.coordinator.migrations.goals import target_of
-from headrace.coordinator.migrations.layout_state import course_of
+from headrace.coordinator.migrations.layout_state import layout_state_of
 from headrace.coordinator.migrations.lifecycle import MOST_GAP_STEPS
 from headrace.coordinator.migrations.steering import MigrationController, has_turn, wants_steps
 from headrace.coordinator.migrations.step_times import WINDOW, StepStats, joined, latency_of
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update
-from headrace.ledger.commands import Asked, Command
+from headrace.ledger.commands import Command, CommandRequest
 from headrace.ledger.folding import fold
 from headrace.ledger.head import Head
 from headrace.ledger.migrations import Goal, RecordedMigration
@@ -81,11 +81,11 @@ class World(RuleBasedStateMachine):
 
     # -- what happens -------------------------------------------------------------------------
 
-    def commit(self, **told: Any) -> None:
+    def commit(self, **stats: Any) -> None:
         """Commit a manifest that says so, as the ledger would read it back."""
         before, was = {m.id: m for m in self.head.migrations}, owners(self.head)
         layout = Layout.from_wire(self.head.layout)
-        self.head = fold(self.head, manifest(self.head.step + 1, **told), "x")
+        self.head = fold(self.head, manifest(self.head.step + 1, **stats), "x")
         self.moved += np.array(was) != np.array(owners(self.head))
         for migration in self.head.migrations:
             self.follow(before.get(migration.id), migration, layout)
@@ -123,10 +123,10 @@ class World(RuleBasedStateMachine):
             assert self.head.layout_version - version == in_force, "each round is in force once"
 
     def note(self, command: Command) -> bool:
-        asked = Asked(self.number, command)
+        asked = CommandRequest(self.number, command)
         self.number += 1
         decided = self.steering.decide(self.head, asked, self.head.step * 1_000)
-        self.commit(answers=[decided.answer], **decided.course.told(self.head))
+        self.commit(answers=[decided.answer], **decided.layout_state.manifest_fields(self.head))
         return decided.answer.applied
 
     # -- rules --------------------------------------------------------------------------------
@@ -152,21 +152,21 @@ class World(RuleBasedStateMachine):
             self.note(Command("abort_migration", migration=id_))
 
     @rule(
-        told=st.lists(
+        stats=st.lists(
             st.builds(StepStats, st.integers(1, 100), *[st.booleans()] * 3, st.just(4)),
             min_size=1,
             max_size=4,
         )
     )
-    def steps(self, told: list[StepStats]) -> None:
-        for one in told:
+    def steps(self, stats: list[StepStats]) -> None:
+        for one in stats:
             self.step(one)
 
-    def step(self, told: StepStats = _ONE) -> None:
+    def step(self, stats: StepStats = _ONE) -> None:
         if has_turn(self.head):
-            course = self.steering.next_turn(self.head, 0)
-            self.commit(**course.told(self.head))
-        self.commit(**self.steering.after_step(self.head, self.head.step * 1_000, told))
+            layout_state = self.steering.next_turn(self.head, 0)
+            self.commit(**layout_state.manifest_fields(self.head))
+        self.commit(**self.steering.after_step(self.head, self.head.step * 1_000, stats))
 
     @rule(computed=st.booleans())
     def crash(self, computed: bool) -> None:
@@ -205,8 +205,8 @@ class World(RuleBasedStateMachine):
         self.steering = MigrationController()
         layout = Layout.uniform(8, np.arange(8) % count, count)
         self.disturbed = True
-        told = give_up_all(self.head, 0).told(self.head)
-        self.commit(claim=True, layout=layout.to_wire(), **told)
+        stats = give_up_all(self.head, 0).manifest_fields(self.head)
+        self.commit(claim=True, layout=layout.to_wire(), **stats)
         assert all(migration.is_over for migration in self.head.migrations)
 
     # -- what always holds --------------------------------------------------------------------
@@ -426,7 +426,7 @@ def test_what_makes_no_sense_is_refused_with_what_would() -> None:
     for goal, why in [
         (Goal("move", bins=[(0, 5)], to=1), "00000/5 is only a part of bin 0000/4"),
         (Goal("move", bins=[(0, 4)], to=7), "there is no worker 7; there are 2, from 0 to 1"),
-        (Goal("rescale", 0), "0 is no number of workers"),
+        (Goal("rescale", 0), "0 is not a number of workers"),
         (Goal("merge", bins=[(0, 4)]), "0000/4 is one bin already"),
         (Goal("split", bins=[(0, 3)]), "there is no bin 000/3"),
         (Goal("drain_workers", drained=[0, 1]), "of 2 workers none may own a bin"),
@@ -467,18 +467,18 @@ def test_a_round_that_does_not_fit_any_more_ends_the_migration_and_not_the_pipel
 
 def test_a_command_that_came_before_the_run_is_queued_by_its_claim() -> None:
     it = world()
-    asked = Asked(0, Command("migrate", goal=Goal("rescale", 3)))
+    asked = CommandRequest(0, Command("migrate", goal=Goal("rescale", 3)))
     opening = at_opening(
         ControlState(frozenset()),
         {},
         hr.Pipeline("p"),
         [asked],
         it.head.step + 1,
-        course_of(it.head, 0),
+        layout_state_of(it.head, 0),
     )
     assert [(answer.applied, answer.migration) for answer in opening.answers] == [(True, 1)]
-    assert opening.course is not None
-    it.commit(claim=True, answers=opening.answers, **opening.course.told(it.head))
+    assert opening.layout_state is not None
+    it.commit(claim=True, answers=opening.answers, **opening.layout_state.manifest_fields(it.head))
     usual(it, 1, times=20)
     assert (newest(it).state, it.head.layout.workers) == ("done", 3)
 

@@ -26,7 +26,7 @@ from headrace.coordinator.messages import (
     Released,
     Run,
     Stop,
-    StopAsked,
+    StopRequested,
     Woken,
     WriteOutputs,
 )
@@ -201,7 +201,7 @@ def test_a_restart_with_a_full_outbox_delivers_first() -> None:
 def test_a_stop_delivers_what_was_committed_and_notes_it() -> None:
     shell = started()
     shell.step()
-    shell.coordinator.handle(StopAsked(drain=False))
+    shell.coordinator.handle(StopRequested(drain=False))
     assert shell.coordinator.handle(Offered({"in": None}, 200)) == [
         AwaitSinks(dict.fromkeys(SINKS, 1))
     ]
@@ -216,7 +216,7 @@ def test_a_stop_delivers_what_was_committed_and_notes_it() -> None:
 def test_a_stop_in_front_of_a_full_outbox_is_heard() -> None:
     shell = started(outbox_steps=1)
     assert kinds(shell.step())[-1] is AwaitSinks
-    shell.coordinator.handle(StopAsked(drain=False))
+    shell.coordinator.handle(StopRequested(drain=False))
     assert kinds(shell.coordinator.handle(Woken())) == [AwaitSinks], "now for all of it"
     for sink in SINKS:
         shell.coordinator.handle(Released(sink, 1))
@@ -293,5 +293,5 @@ def test_the_intent_of_a_rival_that_was_first_is_run_instead() -> None:
     rival = Intent(1, 1, "other", 77, {"in": Offer(5, 5, 40)}, {})
     assert shell.end(superseded=True) == [LoadIntent(1, {"in": 0})]
     (run,) = shell.coordinator.handle(IntentLoaded(rival))
-    assert (run.divisions, run.plan.clock_us, run.plan.try_) == ({"in": (0, 5)}, 77, 1)
+    assert (run.divisions, run.plan.clock_us, run.plan.attempt) == ({"in": (0, 5)}, 77, 1)
     assert run.intent == rival

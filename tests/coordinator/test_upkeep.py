@@ -36,7 +36,7 @@ def run(store: MemoryStore, steps: int, **upkeep: int) -> tuple[Driver, list[int
     def note(summary: Any) -> None:
         counts.append(len(store.list("")))
         if len(counts) >= steps:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     driver.run()

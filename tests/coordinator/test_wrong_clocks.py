@@ -73,7 +73,7 @@ def test_a_partition_becomes_idle_though_the_driver_before_had_a_clock_that_was_
         def note(summary: hr.StepSummary, driver: Driver = driver, number: int = number) -> None:
             heads.append(summary.head)
             if number == 0:
-                driver.ask_to_stop(drain=False)
+                driver.request_stop(drain=False)
 
         driver.listeners.append(note)
         driver.run()
@@ -195,7 +195,7 @@ def test_a_policy_looks_again_after_a_clock_was_years_ahead() -> None:
     def note(_: hr.StepSummary) -> None:
         clock.step += 1
         if clock.step == 30:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     driver.run()

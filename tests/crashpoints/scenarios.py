@@ -100,7 +100,7 @@ class Story(ABC):
             clock=clock, settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), **UPKEEP, **upkeep),
         )  # fmt: skip
         driver.listeners.append(lambda summary: driver.requests.look_at_once())
-        clock.idle = lambda: driver.ask_to_stop(drain=False) if until_idle else None
+        clock.idle = lambda: driver.request_stop(drain=False) if until_idle else None
         with the_time_of(time):
             try:
                 driver.run()

@@ -578,7 +578,7 @@ def test_a_source_that_reads_the_time_beside_the_value_is_given_it(tmp_path: Pat
     source = hr.sources.Files(tmp_path / "*.jsonl", event_time="when", schema=columns)
     pipeline.compute("visits", Visits(), keys={pipeline.inject("hits", source): "page"})
     with drive(pipeline) as t:
-        with pytest.raises(DriveError, match="do not tell their event time"):
+        with pytest.raises(DriveError, match="do not contain their event time"):
             t.push("hits", {"page": "a", "size": 1})
         t.push("hits", {"page": "a", "size": 1}, at=NOON)
         t.run()

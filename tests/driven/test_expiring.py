@@ -310,9 +310,9 @@ def test_by_the_clock_a_key_goes_though_nothing_comes() -> None:
 
 @pytest.mark.parametrize("ttl", ["0s", timedelta(seconds=-1)])
 def test_a_time_to_live_is_some_time(ttl: Any) -> None:
-    with pytest.raises(PipelineError, match="is no time to live"):
+    with pytest.raises(PipelineError, match="is not a time to live"):
         hr.ValueState(int, ttl=ttl)
-    with pytest.raises(PipelineError, match="is no time to live"):
+    with pytest.raises(PipelineError, match="is not a time to live"):
         hr.TableState({"n": int}, ttl=ttl)
 
 

@@ -47,7 +47,7 @@ class Housed(InlineRunner):
         return super().run(plan)
 
     def _settle(self, workers: int) -> None:
-        homes = [*self.places.homes, *[""] * workers][:workers]
+        homes = [*self.places.worker_hosts, *[""] * workers][:workers]
         free = [host for host in self._there if host not in self._drained]
         found = placed([home or None for home in homes], free)
         self.places = Places(self._there, [home or "" for home in found])
@@ -62,7 +62,7 @@ def begun(storage: Path, *there: str) -> hr.Job:
 
 
 def wait_until_nobody_is_on(job: hr.Job, host: str) -> None:
-    while host in job.places.homes or not job.places.homes:
+    while host in job.places.worker_hosts or not job.places.worker_hosts:
         assert job.pass_time()
 
 
@@ -83,11 +83,11 @@ def test_a_drained_host_is_left_without_any_input_and_workers_come_back_when_it_
         answer = job.drain_hosts("a")
         assert (answer.applied, answer.text, answer.why) == (True, "drain hosts a", would.why)
         wait_until_nobody_is_on(job, "a")
-        assert job.places.homes == ["b", "b", "c", "c"]
+        assert job.places.worker_hosts == ["b", "b", "c", "c"]
         job.undrain_hosts(["a"])
         move = job.move("0000/4", 1)  # (a migration makes steps; so workers settle)
         move.wait("60s")
-        assert job.places.homes == ["b", "b", "c", "a"]
+        assert job.places.worker_hosts == ["b", "b", "c", "a"]
 
 
 def test_a_restart_still_keeps_off(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_restart_still_keeps_off(tmp_path: Path) -> None:
         read_all(job)
         assert job.current().drained_hosts == ["b", "c"]
         job.move("0000/4", 1).wait("60s")
-        assert set(job.places.homes) == {"a", "d"}
+        assert set(job.places.worker_hosts) == {"a", "d"}
         assert Control(LocalStore(tmp_path)).places == job.places
 
 

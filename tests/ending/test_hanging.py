@@ -20,7 +20,7 @@ from headrace.coordinator.messages import Commit, Run
 from headrace.driver import watchdog
 from headrace.driver.heartbeat import LONG, LoopProgress
 from headrace.errors import HeadraceError, SinkTimeout, SourceTimeout, TaskTimeout
-from headrace.ledger.heartbeats import Beats, leader_among
+from headrace.ledger.heartbeats import Heartbeats, leader_among
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.source import Limit, Offer, Position
 from headrace.runners.base import Runner
@@ -196,7 +196,7 @@ def test_who_watches_a_task_says_where_it_was_before_it_is_killed(gate: threadin
     told: list[str] = []
     plan = msgspec.structs.replace(PLAN, timeout_us=100_000)
 
-    def tell(error: HeadraceError) -> None:
+    def report(error: HeadraceError) -> None:
         told.append(error.place)
         gate.set()
 
@@ -205,7 +205,7 @@ def test_who_watches_a_task_says_where_it_was_before_it_is_killed(gate: threadin
             with contextlib.suppress(TaskEnded):
                 time.sleep(0.01)
 
-    with pytest.raises(TaskTimeout), TaskWatch().watching(plan, tell=tell):
+    with pytest.raises(TaskTimeout), TaskWatch().watching(plan, report=report):
         swallows()
     assert told == ["step 5"]
 
@@ -220,11 +220,11 @@ def test_a_job_that_is_cancelled_ends_with_the_place(tmp_path: Path) -> None:
 
 
 def test_who_stands_by_does_not_take_over_what_was_cancelled(tmp_path: Path) -> None:
-    quick = hr.Lease(period_s=0.05, patience_s=1.0)
-    with job(drawn(Spins()), tmp_path, lease=quick) as runs:
+    quick = hr.HeartbeatSettings(period_s=0.05, patience_s=1.0)
+    with job(drawn(Spins()), tmp_path, heartbeat=quick) as runs:
         until(lambda: runs.leads)
-        with job(drawn(Spins()), tmp_path, lease=quick, standby=True) as waits:
-            until(lambda: len(Beats(LocalStore(tmp_path)).all()) == 2)
+        with job(drawn(Spins()), tmp_path, heartbeat=quick, standby=True) as waits:
+            until(lambda: len(Heartbeats(LocalStore(tmp_path)).all()) == 2)
             assert BEGUN.wait(60)
             time.sleep(0.2)
             assert runs.cancel("60s")
@@ -241,7 +241,7 @@ def test_inline_a_handler_that_cannot_be_woken_is_left_behind(
         assert runs.cancel("60s")
         assert time.monotonic() - begun < 30
         assert (runs.ended or "").startswith("cancelled at")
-    leader = leader_among(Beats(LocalStore(tmp_path)).all(), 1)
+    leader = leader_among(Heartbeats(LocalStore(tmp_path)).all(), 1)
     assert leader is not None and leader.why.startswith("cancelled")
     gate.set()
     runs._thread.join(30)
@@ -307,31 +307,31 @@ def test_a_source_that_never_says_what_it_has_ends_the_job(tmp_path: Path) -> No
 @pytest.mark.parametrize("what", sorted(LONG, key=lambda kind: kind.__name__))
 def test_a_driver_shows_that_it_lives_while_an_instruction_takes_long(what: Any) -> None:
     now = [0.0]
-    pulse = LoopProgress(lambda: now[0])
-    pulse.claimed(1)
-    pulse.begins(what)
+    loop_progress = LoopProgress(lambda: now[0])
+    loop_progress.claimed(1)
+    loop_progress.begins(what)
     now[0] = 1e6
-    assert pulse.goes_on(60.0)
-    pulse.begins(Commit)
+    assert loop_progress.goes_on(60.0)
+    loop_progress.begins(Commit)
     now[0] += 61
-    assert not pulse.goes_on(60.0)
-    pulse.begins(what)
-    pulse.given_up = True
-    assert not pulse.goes_on(60.0), "whom nobody waits for any more is silent"
+    assert not loop_progress.goes_on(60.0)
+    loop_progress.begins(what)
+    loop_progress.given_up = True
+    assert not loop_progress.goes_on(60.0), "whom nobody waits for any more is silent"
 
 
 def test_a_slow_look_at_a_source_is_not_taken_for_the_end_of_its_driver(tmp_path: Path) -> None:
-    lease = hr.Lease(period_s=0.05, patience_s=0.6, hang_s=0.2)
+    heartbeat = hr.HeartbeatSettings(period_s=0.05, patience_s=0.6, hang_s=0.2)
     pipeline = drawn(Echo())
     pipeline.injectors["items"].source.__class__ = Stuck
     Stuck.gate.clear()
-    with job(pipeline, tmp_path, lease=lease) as runs:
+    with job(pipeline, tmp_path, heartbeat=heartbeat) as runs:
         until(lambda: runs.leads)
-        with job(drawn(Echo()), tmp_path, lease=lease, standby=True) as waits:
+        with job(drawn(Echo()), tmp_path, heartbeat=heartbeat, standby=True) as waits:
             time.sleep(2.0)
             assert not waits.leads
             assert runs.leads
-            waits._driver.ask_to_stop(drain=False)
+            waits._driver.request_stop(drain=False)
         Stuck.gate.set()
         assert runs.drain("60s")
     assert runs.head is not None and runs.head.epoch == 1
@@ -393,10 +393,10 @@ def test_an_attempt_is_not_given_up_because_the_one_before_had_to_be_forced() ->
     ended: list[bool] = []
     progress = LoopProgress(lambda: now[0])
     runner = SimpleNamespace(
-        why_ending=lambda: None, end_try=lambda error, force: ended.append(force)
+        why_ending=lambda: None, end_attempt=lambda error, force: ended.append(force)
     )
     driver: Any = SimpleNamespace(
-        pulse=progress, runner=runner, cancel_asked_s=None,
+        loop_progress=progress, runner=runner, cancel_requested_s=None,
         running_plan=msgspec.structs.replace(PLAN, timeout_us=1_000_000),
     )  # fmt: skip
     dog = watchdog.Watchdog(driver, lambda error: None, grace_s=5.0, clock=lambda: now[0])

@@ -119,7 +119,7 @@ def test_an_idle_injector_does_not_hold_up_the_others() -> None:
 
 def test_a_promise_counts_where_the_source_knows() -> None:
     rules = {"in": Rules(hr.exact())}
-    before = Frontiers({"a": Frontier(1_000).told(False, 40, 0)})
+    before = Frontiers({"a": Frontier(1_000).stated(False, 40, 0)})
     assert advance({"in": before}, {}, [], rules, 0)["in"].low == 40
 
 
@@ -251,7 +251,7 @@ class World:
         for name in (*rules.expect, *named):
             parts.setdefault(name, Frontier(active_us=now))
         for name, final in named.items():
-            parts[name] = parts[name].told(final, it.promised.get(name), now)
+            parts[name] = parts[name].stated(final, it.promised.get(name), now)
         for name in it.quiet & parts.keys():
             if not parts[name].ended:
                 parts[name] = msgspec.structs.replace(parts[name], idle=True)

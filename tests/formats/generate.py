@@ -16,8 +16,8 @@ import headrace as hr
 from headrace.control.control import Control
 from headrace.storage import LocalStore
 from headrace.testing import drive
-from tests.formats import light, reshaped
-from tests.formats.drawing import BINS, SETTINGS, draw, found, gone_on_with, items, taken_over
+from tests.formats import reshaped, uncheckpointed
+from tests.formats.kept_pipeline import BINS, SETTINGS, draw, found, gone_on_with, items, taken_over
 
 
 def first(folder: Path) -> None:
@@ -60,11 +60,11 @@ def versions(folder: Path) -> None:
 
 def between_checkpoints(folder: Path) -> None:
     """Leave light steps, and results that no sink has received."""
-    light.left_unreceived(folder)
+    uncheckpointed.left_unreceived(folder)
     with tempfile.TemporaryDirectory() as copied:
         shutil.copytree(folder, copied, dirs_exist_ok=True)
-        went_on = light.gone_on_with(Path(copied))
-    write(folder, {"stored": light.found(folder), **went_on})
+        went_on = uncheckpointed.gone_on_with(Path(copied))
+    write(folder, {"stored": uncheckpointed.found(folder), **went_on})
 
 
 def write(folder: Path, expected: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from tests.formats.drawing import SETTINGS, Item, items
+from tests.formats.kept_pipeline import SETTINGS, Item, items
 
 __all__ = ["SETTINGS", "First", "FirstSums", "Second", "SecondSums", "draw", "found", "items"]
 

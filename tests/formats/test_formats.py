@@ -12,8 +12,8 @@ import pytest
 
 from headrace.errors import NewerFormat
 from headrace.testing import drive
-from tests.formats import light, reshaped
-from tests.formats.drawing import found, gone_on_with, looked_at, taken_over
+from tests.formats import reshaped, uncheckpointed
+from tests.formats.kept_pipeline import found, gone_on_with, looked_at, taken_over
 
 HERE = Path(__file__).parent
 
@@ -66,10 +66,10 @@ def test_steps_between_checkpoints_are_computed_again_and_an_inbox_is_read_on(
 ) -> None:
     folder = shutil.copytree(HERE / "v1-light", tmp_path / "light")
     expected = json.loads((folder / "expected.json").read_text())
-    stored = plain(light.found(folder))
+    stored = plain(uncheckpointed.found(folder))
     assert stored == expected.pop("stored")
     assert stored["light"] and stored["unstaged"] and sum(stored["unreleased"].values())
-    assert plain(light.gone_on_with(folder)) == expected
+    assert plain(uncheckpointed.gone_on_with(folder)) == expected
     for key, said in expected["said"].items():
         counted = [line.split(": ") for line in said if ": " in line]
         assert [int(number) for number, _ in counted] == list(range(1, len(counted) + 1))

@@ -163,12 +163,12 @@ def test_formulas_are_texts_in_csv_and_numbers_stay() -> None:
     table = pa.table(
         {"=name": ["=1+1", "+1", "-1", "@x", "\tx", "\rx", "x"], "n": [-1, 2, 3, 4, 5, 6, 7]}
     )
-    from headrace.cli.tables import tell_rows
+    from headrace.cli.tables import emit_rows
 
     out = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdout", out)
-        tell_rows(table, "csv")
+        emit_rows(table, "csv")
     rows = list(csv.reader(io.StringIO(out.getvalue(), newline="")))
     assert rows[0] == ["'=name", "n"]
     assert [row[0] for row in rows[1:]] == ["'=1+1", "'+1", "'-1", "'@x", "'\tx", "\\rx", "x"]
@@ -199,7 +199,7 @@ def test_errors_hide_values_where_the_environment_says_so(monkeypatch: pytest.Mo
     error = failed()
     assert "secret" not in str(error) and "secret" not in error.traceback_text
     assert "ValueError" in str(error) and "process_record" in str(error)
-    bad = BadInput("'secret text' is no time", place="file.csv, row 7")
+    bad = BadInput("'secret text' is not a time", place="file.csv, row 7")
     assert "secret" not in str(bad) and "file.csv, row 7" in str(bad)
 
 

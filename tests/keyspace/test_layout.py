@@ -78,7 +78,7 @@ def test_bins_that_do_not_cover_the_space_are_refused(bits: list[int]) -> None:
 
 
 def test_an_owner_that_is_no_worker_is_refused() -> None:
-    with pytest.raises(HeadraceError, match="owner that is no worker"):
+    with pytest.raises(HeadraceError, match="owner that is not a worker"):
         Layout([1, 1], [0, 2], 2)
 
 

@@ -34,7 +34,7 @@ def test_a_command_of_an_older_version_is_read_and_its_damage_is_typed() -> None
     store.create(command_name(2), b'{"kind":"remove","names":' + b"[" * 100_000)
     first, second, third = CommandLog(store).pending(0)
     assert first.command == Command("remove", names=["a"], nonce="x")
-    assert second.command is None and "is no command" in second.problem
+    assert second.command is None and "is not a command" in second.problem
     assert third.command is None
 
 

@@ -15,7 +15,7 @@ from headrace.cli.status import status_of
 from headrace.driver.driver import Driver
 from headrace.driver.heartbeat import Heartbeat
 from headrace.errors import StorageDenied, StorageError
-from headrace.ledger.heartbeats import Beats, Lease
+from headrace.ledger.heartbeats import Heartbeats, HeartbeatSettings
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, steps_of
 from headrace.runners.inline import InlineRunner
@@ -139,10 +139,10 @@ def test_the_status_says_how_much_could_not_be_deleted() -> None:
     store = Flaky(lambda what, name: StorageError("hiccup") if name.startswith("runs/") else None)
     driver = driver_on(store)
     driver.run()
-    heart = Heartbeat(Beats(store), driver.pulse, Lease(), lambda: 0)
-    heart._beat()
+    heart = Heartbeat(Heartbeats(store), driver.loop_progress, HeartbeatSettings(), lambda: 0)
+    heart._write()
     head = driver.coordinator.head
     assert head is not None
-    (shown,) = status_of("words", head, Beats(store).all())["drivers"]
+    (shown,) = status_of("words", head, Heartbeats(store).all())["drivers"]
     assert shown["not_deleted"] == driver.ledger.garbage.left > 0
     driver.close()

@@ -206,7 +206,7 @@ def test_a_list_that_shows_nothing_but_what_was_cleaned_away_since_lags_and_noth
     with pytest.raises(ListLags, match="it was cleaned away"):
         Ledger(store).open()
     with pytest.raises(ListLags, match="it was cleaned away"):
-        Ledger(store).open_stretch()
+        Ledger(store).open_uncheckpointed()
     store.shown = [manifest_name(head.step)]
     assert Ledger(store).open() == head
 
@@ -217,11 +217,11 @@ class CleanedMeanwhile(Behind):
     Args:
         at: the reading of which step lets its driver go on and clean, and the how many-th.
         up_to: the first step that stays; by default the boundary.
-        light: which steps are.
+        uncheckpointed: which steps are.
     """
 
     def __init__(
-        self, at: int, time: int, up_to: int | None = None, light: range = range(0)
+        self, at: int, time: int, up_to: int | None = None, uncheckpointed: range = range(0)
     ) -> None:
         super().__init__()
         self._at, self._left, self._up_to = manifest_name(at), time, up_to
@@ -229,7 +229,7 @@ class CleanedMeanwhile(Behind):
         self.head = self._leads.commit(None, manifest(None, "a0", claim=True))
         for step in range(1, 5):
             next_ = manifest(self.head, f"a{step}", claim=False)
-            self._commit(msgspec.structs.replace(next_, light=step in light))
+            self._commit(msgspec.structs.replace(next_, uncheckpointed=step in uncheckpointed))
         self.shown = [manifest_name(step) for step in range(5)]
 
     def _commit(self, next_: Manifest) -> None:
@@ -260,8 +260,8 @@ def test_who_reads_while_it_is_cleaned_goes_on_from_what_was_seen_where_the_list
 
 
 def test_who_reads_a_stretch_while_it_is_cleaned_goes_on_from_what_was_seen() -> None:
-    store = CleanedMeanwhile(2, time=2, up_to=4, light=range(2, 5))
-    assert Ledger(store).open_stretch() == OpenedLedger(store.head)
+    store = CleanedMeanwhile(2, time=2, up_to=4, uncheckpointed=range(2, 5))
+    assert Ledger(store).open_uncheckpointed() == OpenedLedger(store.head)
     assert store.head.step == 8
 
 
@@ -271,7 +271,7 @@ def test_where_all_that_was_seen_is_gone_and_the_list_is_far_behind_it_is_said_t
     with pytest.raises(ListLags):
         Ledger(CleanedMeanwhile(3, time=1)).open()
     with pytest.raises(ListLags):
-        Ledger(CleanedMeanwhile(2, time=2, light=range(2, 5))).open_stretch()
+        Ledger(CleanedMeanwhile(2, time=2, uncheckpointed=range(2, 5))).open_uncheckpointed()
 
 
 @pytest.mark.parametrize("base", [False, True])

@@ -21,7 +21,7 @@ _WIDTH = 1 << 61
 
 def manifest(step: int, **more: object) -> Manifest:
     facts: dict[str, object] = {
-        "pipeline": "p", "step": step, "epoch": 1, "try_": 0, "nonce": "", "predecessor": "",
+        "pipeline": "p", "step": step, "epoch": 1, "attempt": 0, "nonce": "", "predecessor": "",
         "claim": False, "clock_us": 0, "seed": 0, **more,
     }  # fmt: skip
     return Manifest(**facts)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from headrace.ledger.envelope import digest_of_bytes
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Manifest, manifest_name
 from headrace.pipeline.source import Limit, Offer, Position
-from headrace.runners.base import TryFailed
+from headrace.runners.base import EngineFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.step.test_soft_state import Count, Item, drawn
@@ -51,9 +51,11 @@ def test_every_step_says_where_its_time_went_and_a_claim_and_a_note_have_none() 
     for before, manifest in itertools.pairwise([claim, *steps]):
         timing = manifest.timing
         assert timing is not None
-        assert {"commit", "plan", "poll", "try"} <= set(timing.driver_us)
+        assert {"commit", "plan", "poll", "attempt"} <= set(timing.driver_us)
         assert sum(timing.driver_us.values()) <= timing.span_us + len(timing.driver_us)
-        assert sum(total for _, total in timing.tasks_us.values()) <= timing.driver_us["try"] + 10
+        assert (
+            sum(total for _, total in timing.tasks_us.values()) <= timing.driver_us["attempt"] + 10
+        )
         assert all(slowest <= total for slowest, total in timing.tasks_us.values())
         assert timing.exchange == "driver"
         assert sum(timing.soft_state.values()) == 2
@@ -71,8 +73,8 @@ class Breaks(InlineRunner):
     """Breaks off the first try of each step."""
 
     def run(self, plan: Any) -> Any:
-        if plan.try_ == 0:
-            raise TryFailed("planned")
+        if plan.attempt == 0:
+            raise EngineFailed("planned")
         return super().run(plan)
 
 

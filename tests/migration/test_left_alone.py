@@ -17,7 +17,7 @@ import headrace as hr
 from headrace import hash_key
 from headrace.control.control import Control
 from headrace.driver.driver import Driver
-from headrace.errors import StorageError, TryAbandoned
+from headrace.errors import StepAbandoned, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import MAX_HASH
 from headrace.ledger.commands import Command
@@ -132,7 +132,7 @@ def run(
                 draw(spec, collected), store=FaultStore(store, *fault), rows=spec.rows, runner=runner,
                 bins=_BINS, retain_steps=10_000, **way,
             )  # fmt: skip
-        except (Crashing.Crash, SimulatedCrash, TryAbandoned, StorageError):
+        except (Crashing.Crash, SimulatedCrash, StepAbandoned, StorageError):
             assert asking.steps < _MOST_STEPS, "it never runs to the end"
 
 

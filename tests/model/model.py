@@ -57,7 +57,7 @@ class Model:
     def step(self, most: int | None = None) -> bool:
         """Do what is to be done; say whether there was anything."""
         after = {name: self.advanced(outside, most) for name, outside in self.outside.items()}
-        if not any(news for _, _, news in after.values()) and self.due > self.clock:
+        if not any(delivered for _, _, delivered in after.values()) and self.due > self.clock:
             return False
         streams = {name: self.unseen(name, items) for name, (_, items, _) in after.items()}
         self.outside = {name: outside for name, (outside, _, _) in after.items()}
@@ -97,7 +97,7 @@ class Model:
             too_quiet = part.came and quiet >= (before.spec.idle_after or 0)
             part.idle |= too_quiet and not part.ended
         told, now = ([p.word() for p in of.values()] for of in (before.parts, parts))
-        news = bool(taken) or told != now
+        delivered = bool(taken) or told != now
         for name, _, item in taken:
             part = parts[name]
             part.highest = max(part.highest, item.time)
@@ -110,7 +110,7 @@ class Model:
         if after.final and not before.final:
             after.low, after.reached = END, low
         items = [item for name, _, item in sorted(taken, key=lambda entry: entry[0])]
-        return after, items, news or after.final != before.final
+        return after, items, delivered or after.final != before.final
 
     def unseen(self, injector: str, items: list[Item]) -> list[Item]:
         """Return the records that the check of ids lets go on."""

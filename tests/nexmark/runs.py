@@ -148,7 +148,7 @@ class Run:
         )
         # (It looks for commands less often where looking took long.)
         driver.listeners += [self._note, lambda _: driver.look_for_commands(), *listeners]
-        driver.ask_to_stop(drain=True)
+        driver.request_stop(drain=True)
         driver.run()
         driver.close()
         assert driver.coordinator.head is not None

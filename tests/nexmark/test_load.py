@@ -51,10 +51,10 @@ def test_no_event_is_told_less_late_than_it_was_and_the_latest_by_a_millisecond_
     for events, at_us in done:
         late += [at_us - int(pace.due_us(number)) for number in range(len(late), events)]
     found = Latencies.of(done, pace)
-    told = np.repeat(found.late_us, found.events)
-    assert found.events.sum() == len(late) == len(told)
-    assert (told >= np.array(late)).all()
-    assert told.max() <= max(late) + 1_000
+    report = np.repeat(found.late_us, found.events)
+    assert found.events.sum() == len(late) == len(report)
+    assert (report >= np.array(late)).all()
+    assert report.max() <= max(late) + 1_000
 
 
 @given(rate=RATES, steps=STEPS, late_us=st.integers(10_000_000, 20_000_000))
@@ -77,9 +77,9 @@ def test_percentiles_buckets_and_the_histogram_agree_with_plain_counting() -> No
     waits = np.random.default_rng(3).integers(1_000, 400_000, 100)
     done = [Done(1_000 * (n + 1), 100_000 * (n + 1) + int(wait)) for n, wait in enumerate(waits)]
     found = Latencies.of(done, pace)
-    told = np.sort(np.repeat(found.late_us, found.events))
+    report = np.sort(np.repeat(found.late_us, found.events))
     for share, ms in zip(SHARES, found.percentiles_ms(SHARES), strict=True):
-        assert ms * 1e3 == told[max(int(np.ceil(share / 100 * len(told))) - 1, 0)]
+        assert ms * 1e3 == report[max(int(np.ceil(share / 100 * len(report))) - 1, 0)]
     parts = list(found.buckets())
     assert [begin for begin, _ in parts] == [number / 4 for number in range(len(parts))]
     assert sum(int(part.events.sum()) for _, part in parts) == 100_000

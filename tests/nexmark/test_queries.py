@@ -111,12 +111,12 @@ def check_the_clocks(timeline: Timeline, workers: int, step: int, **how: Any) ->
     store = MemoryStore()
     run = Run("q12", timeline, workers, step, store=store, **how)
     run.query = SimpleNamespace(migratable=partial(q12.migratable, window="30ms"))
-    told = Counter[int]()
+    report = Counter[int]()
     for row in run.answers().to_pylist():
-        told[row["key"]] += row["bids"]
+        report[row["key"]] += row["bids"]
     for row in Checkpoints(store).open().read("q12").to_pylist():  # (windows that are not over)
-        told[row["key"]] += row["count"]
-    assert told == Counter(all_events(timeline, Kind.BID)["bidder"].to_pylist())
+        report[row["key"]] += row["count"]
+    assert report == Counter(all_events(timeline, Kind.BID)["bidder"].to_pylist())
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -145,7 +145,7 @@ def test_all_the_best_bids_of_a_window_are_told_whenever_they_came() -> None:
             driven.run()
         driven.end()
         driven.run()
-        told = [
+        report = [
             (one.value.auction, one.value.bidder, one.value.price) for one in driven.outputs("q7")
         ]
     every = [bid for step in bids for bid in step]
@@ -156,7 +156,7 @@ def test_all_the_best_bids_of_a_window_are_told_whenever_they_came() -> None:
     expected = [
         (auction, second, price) for auction, price, second in every if price == best[second // 10]
     ]
-    assert sorted(told) == sorted(expected) and len(expected) == 6
+    assert sorted(report) == sorted(expected) and len(expected) == 6
 
 
 # -- two million events each -----------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_a_pipeline_sees_every_bid_and_its_watermark_is_exact() -> None:
         pipeline, MemoryStore(), InlineRunner(), workers=2, bins=16,
         settings=Settings(limit=hr.Limit(7_000, 1 << 40)),
     )  # fmt: skip
-    driver.ask_to_stop(drain=True)
+    driver.request_stop(drain=True)
     driver.run()
     driver.close()
     table = all_events(timeline, Kind.BID)

@@ -13,7 +13,7 @@ from headrace.observe.top import View, view_of
 from tests.observe.test_top import SECOND, claim, step
 
 TIMING = Timing(
-    10 * SECOND, {"try": SECOND, "commit": SECOND, "plan": 1}, {"state": (250_000, 500_000)},
+    10 * SECOND, {"attempt": SECOND, "commit": SECOND, "plan": 1}, {"state": (250_000, 500_000)},
     exchange="driver", soft_state={"hit": 2},
 )  # fmt: skip
 

@@ -19,14 +19,21 @@ def step(number: int, *, rows: int = 100, timing: Timing | None = None,
          watermark: int = 60 * SECOND) -> Manifest:  # fmt: skip
     """Return the manifest of a step that began at its number in seconds."""
     return Manifest(
-        pipeline="p", step=number, epoch=2, try_=0, nonce=str(number), predecessor="", claim=False,
-        clock_us=number * SECOND, seed=0,
+        pipeline="p",
+        step=number,
+        epoch=2,
+        attempt=0,
+        nonce=str(number),
+        predecessor="",
+        claim=False,
+        clock_us=number * SECOND,
+        seed=0,
         divisions={"in": Division(0, rows, rows, 0, False)},
         highest={"in": highest},
         watermarks={"n": (watermark, watermark)},
         counts={"n": counts or Counts(records=rows)},
         timing=timing,
-    )  # fmt: skip
+    )
 
 
 def claim(number: int) -> Manifest:
@@ -50,9 +57,7 @@ def test_rates_are_counts_over_the_time_that_the_steps_cover() -> None:
 
 
 def test_a_step_takes_what_its_driver_spent_and_the_rest_of_the_span_is_waiting() -> None:
-    window = [
-        step(n, timing=timing(SECOND, commit=1_000, **{"try": 1_000 * n})) for n in range(1, 21)
-    ]
+    window = [step(n, timing=timing(SECOND, commit=1_000, attempt=1_000 * n)) for n in range(1, 21)]
     view = view_of(window, 0)
     assert view.step_ms == StepTimes(p50=11.0, p95=20.0, max=21.0)
     assert view.busy == pytest.approx((210 + 20) * 1_000 / (20 * SECOND))
@@ -108,7 +113,7 @@ def test_the_lag_is_behind_the_highest_event_time(
 
 
 def test_a_try_is_shown_as_what_all_its_tasks_did_where_they_ran_one_after_another() -> None:
-    spent = {"poll": 1_000, "try": 8_000, "commit": 1_000}
+    spent = {"poll": 1_000, "attempt": 8_000, "commit": 1_000}
     one = Timing(20_000, spent, {"write": (2_000, 4_000), "state": (1_000, 2_000)})
     assert phases_of([one, one]) == [
         Phase("poll", 0.1, 1.0, None),
@@ -120,7 +125,7 @@ def test_a_try_is_shown_as_what_all_its_tasks_did_where_they_ran_one_after_anoth
 
 
 def test_where_tasks_ran_side_by_side_a_step_waited_for_the_slowest() -> None:
-    spent = {"try": 8_000, "commit": 2_000}
+    spent = {"attempt": 8_000, "commit": 2_000}
     one = Timing(20_000, spent, {"write": (2_000, 4_000), "state": (1_000, 2_000)}, True)
     assert phases_of([one]) == [
         Phase("state", 0.1, 1.0, 2.0),
@@ -131,7 +136,7 @@ def test_where_tasks_ran_side_by_side_a_step_waited_for_the_slowest() -> None:
 
 
 def test_phases_that_are_not_known_here_are_shown_behind_those_that_are() -> None:
-    spent = {"later": 1, "try": 4, "commit": 1, "lost": 1}
+    spent = {"later": 1, "attempt": 4, "commit": 1, "lost": 1}
     names = [
         phase.name for phase in phases_of([Timing(9, spent, {"novel": (1, 1), "read": (1, 1)})])
     ]
@@ -139,7 +144,7 @@ def test_phases_that_are_not_known_here_are_shown_behind_those_that_are() -> Non
 
 
 def test_shares_add_up_to_one() -> None:
-    window = [Timing(10 * n, {"try": 3 * n, "plan": n, "commit": 2 * n}) for n in range(1, 9)]
+    window = [Timing(10 * n, {"attempt": 3 * n, "plan": n, "commit": 2 * n}) for n in range(1, 9)]
     assert sum(phase.share for phase in phases_of(window)) == pytest.approx(1.0)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.driver.driver import Driver
-from headrace.errors import TryAbandoned
+from headrace.errors import StepAbandoned
 from headrace.eventtime.timestamps import MIN_TIME, to_micros
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
@@ -110,7 +110,7 @@ def run(
         try:
             driver = run_inline(drawn(), store=store, runner=runner, **way)
             break
-        except (Crashing.Crash, TryAbandoned):
+        except (Crashing.Crash, StepAbandoned):
             continue
     steps = collected.rows().get("out", [])
     return [[Row(k, at, tuple(map(plain, values))) for k, at, *values in s] for s in steps], driver

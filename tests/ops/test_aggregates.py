@@ -156,7 +156,7 @@ class Other(msgspec.Struct):
         (lambda: Running(a=Sum("y")), "has no column 'y'"),
         (lambda: Running(a=Sum("s")), "takes a column of numbers"),
         (lambda: Running(a=Count("y")), "has no column 'y'"),
-        (lambda: Running(a="x"), "is no aggregate"),
+        (lambda: Running(a="x"), "is not an aggregate"),
         (lambda: Running(_a=Count()), "cannot be the name of an aggregate"),
         (lambda: Running(emit="never", a=Count()), "is neither 'step' nor 'record'"),
     ],

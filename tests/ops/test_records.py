@@ -322,13 +322,13 @@ def test_one_record_comes_out_in_the_types_of_a_list_of_many() -> None:
 @pytest.mark.parametrize(
     ("operator", "says"),
     [
-        (lambda: Map("x", int), "'x' is no function"),
-        (lambda: Reduce(None), "None is no function"),  # type: ignore[arg-type]
+        (lambda: Map("x", int), "'x' is not a function"),
+        (lambda: Reduce(None), "None is not a function"),  # type: ignore[arg-type]
         (lambda: Reduce(later, columns=["nothing"]), "has no column 'nothing'"),
         (lambda: Dedup(id="nothing", horizon="1s"), "has no column 'nothing'"),
         (lambda: Dedup(id="f", horizon="1s"), "id 'f': double is not a key type"),
         (lambda: Dedup(id="s", horizon=us(-1)), "is too short"),
-        (lambda: TopN(0, by="x"), "n=0 is no number of records"),
+        (lambda: TopN(0, by="x"), "n=0 is not a number of records"),
         (lambda: TopN(1, by="nothing"), "has no column 'nothing'"),
         (lambda: LastN(1, columns=["nothing"]), "has no column 'nothing'"),
     ],

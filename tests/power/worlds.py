@@ -20,7 +20,7 @@ from headrace.storage import LocalStore
 from tests.oracle.model import Model, NodeSpec, Spec
 from tests.power.disk import Disk, is_hidden
 from tests.power.standins import a_process_of_its_own, used_by_stores
-from tests.storage.test_weak_faults import Seen, attempt
+from tests.storage.test_weak_faults import Seen, task_attempt
 from tests.support.faults import SimulatedCrash
 from tests.support.pipelines import Collected, draw, run_inline
 
@@ -109,7 +109,9 @@ class Weak(World):
         self.seen = Seen()
 
     def _live(self, store: LocalStore) -> None:
-        attempt(self.seen, store, "weak alone", rows=8 - self.lives, now=self.lives * 1_000_000)
+        task_attempt(
+            self.seen, store, "weak alone", rows=8 - self.lives, now=self.lives * 1_000_000
+        )
 
     def check(self) -> None:
         self.seen.check("in the end")

@@ -25,18 +25,20 @@ class Context:
 
 
 def results(layer: int, workers: int) -> list[TaskResult]:
-    return [TaskResult(TaskReport(layer=layer, worker=n, attempt="a"), []) for n in range(workers)]
+    return [
+        TaskResult(TaskReport(layer=layer, worker=n, task_attempt="a"), []) for n in range(workers)
+    ]
 
 
 def run(runner: Any, workers: int) -> None:
     def collect() -> list[bytes]:
         return [msgspec.msgpack.encode(one) for one in results(1, workers)]
 
-    crew = SimpleNamespace(workers=workers, layers=[collect])
-    runner._crew = lambda number: crew
+    worker_set = SimpleNamespace(workers=workers, layers=[collect])
+    runner._worker_set = lambda number: worker_set
     parcels = [b"x" * 1_000] * workers
-    read = TaskResult(TaskReport(layer=0, worker=0, attempt="d"), parcels)
-    runner._read = lambda plan, crew: [read]
+    read = TaskResult(TaskReport(layer=0, worker=0, task_attempt="d"), parcels)
+    runner._read = lambda plan, worker_set: [read]
     runner._run_by_jobs(SimpleNamespace(layout=SimpleNamespace(workers=workers)))
 
 

@@ -174,7 +174,7 @@ WRONG: list[Any] = [
     (list[list[int]], [[], [1, "x"]], r"held\[1\]\[1\]"),
     (dict[str, int], {"x": 1, "y": 2.5}, r"held\['y'\]"),
     (tuple[int, str], (1, 2), r"held\._2"),
-    (tuple[int, str], (1, "x", 3), "is no tuple"),
+    (tuple[int, str], (1, "x", 3), "is not a tuple"),
     (Circle | Square, Square(2.5), "Expected `int`, got `float`"),  # type: ignore[arg-type]
     (float | str, math.nan, "got `null`"),
 ]
@@ -220,7 +220,7 @@ class Sends(hr.Computation):
     out_type: Any = out.type
 
 
-class Asked(msgspec.Struct):
+class CommandRequest(msgspec.Struct):
     who: str
     at: int
     what: str
@@ -228,7 +228,7 @@ class Asked(msgspec.Struct):
 
 def sending(**how: Any) -> hr.Pipeline:
     pipeline = hr.Pipeline("sends")
-    stream = pipeline.inject("in", hr.sources.Iterable([], Asked, event_time="at"))
+    stream = pipeline.inject("in", hr.sources.Iterable([], CommandRequest, event_time="at"))
     pipeline.compute("it", Sends(), keys={stream: "who"}, **how)
     return pipeline
 
@@ -239,7 +239,7 @@ def sending(**how: Any) -> hr.Pipeline:
 )
 def test_a_handler_that_sends_what_would_change_is_named_with_its_key(what: str, said: str) -> None:
     with drive(sending()) as harness:
-        harness.push_many("in", [Asked("a", 1, "good"), Asked("b", 1, what)])
+        harness.push_many("in", [CommandRequest("a", 1, "good"), CommandRequest("b", 1, what)])
         with pytest.raises(UserCodeError, match=said) as caught:
             harness.step()
         assert "key 'b'" in str(caught.value)
@@ -249,7 +249,7 @@ def test_a_handler_that_sends_what_would_change_is_named_with_its_key(what: str,
 def test_policies_for_errors_hold_for_what_would_change(on_error: Any) -> None:
     with drive(sending(on_error=on_error)) as harness:
         asked = ["good", "output", "nested", "post", "good"]
-        harness.push_many("in", [Asked("a", n, what) for n, what in enumerate(asked)])
+        harness.push_many("in", [CommandRequest("a", n, what) for n, what in enumerate(asked)])
         harness.run()
         assert [record.value.n for record in harness.outputs("it.out")] == [1, 1]
         if on_error == "dead_letter":
@@ -488,7 +488,7 @@ class SendsOdd(hr.Computation):
 def test_every_column_arrives_under_a_name_of_its_own() -> None:
     for keys, ours in ((("who",), ["__key"]), (("who", "at"), ["_key0", "key1"])):
         pipeline = hr.Pipeline("odd")
-        stream = pipeline.inject("in", hr.sources.Iterable([], Asked, event_time="at"))
+        stream = pipeline.inject("in", hr.sources.Iterable([], CommandRequest, event_time="at"))
         node = pipeline.compute("it", SendsOdd(), keys={stream: keys})
         seen: list[pa.Schema] = []
 
@@ -498,7 +498,7 @@ def test_every_column_arrives_under_a_name_of_its_own() -> None:
 
         pipeline.sink("out", node, Checks(print))
         with drive(pipeline) as harness:
-            harness.push("in", Asked("a", 1, ""))
+            harness.push("in", CommandRequest("a", 1, ""))
             harness.run()
             ((_, rows),) = harness.deliveries("out")
         assert rows.column_names == [
@@ -582,11 +582,11 @@ class SendsNaN(hr.Computation):
 @pytest.mark.parametrize("point", ["between_steps", "before_commit", "before_release"])
 def test_nan_is_a_value_as_any_other_when_a_step_is_delivered_again(point: Any) -> None:
     pipeline = hr.Pipeline("nan")
-    stream = pipeline.inject("in", hr.sources.Iterable([], Asked, event_time="at"))
+    stream = pipeline.inject("in", hr.sources.Iterable([], CommandRequest, event_time="at"))
     node = pipeline.compute("it", SendsNaN(), keys={stream: "who"}, weak=True)
     pipeline.sink("out", node, hr.sinks.Calls(lambda step, rows: None))
     with drive(pipeline) as harness:
-        harness.push("in", Asked("a", 1, ""))
+        harness.push("in", CommandRequest("a", 1, ""))
         harness.crash(point)
         harness.run()
         (sent,) = harness.outputs("out", everything=True)
@@ -606,10 +606,10 @@ class ChangesWhatItSent(hr.Computation):
 
 def test_what_was_sent_stays_as_it_was_however_it_is_changed_afterwards() -> None:
     pipeline = hr.Pipeline("changes")
-    stream = pipeline.inject("in", hr.sources.Iterable([], Asked, event_time="at"))
+    stream = pipeline.inject("in", hr.sources.Iterable([], CommandRequest, event_time="at"))
     pipeline.compute("it", ChangesWhatItSent(), keys={stream: "who"})
     with drive(pipeline) as harness:
-        harness.push("in", Asked("a", 1, ""))
+        harness.push("in", CommandRequest("a", 1, ""))
         harness.run()
         assert [record.value.any for record in harness.outputs("it.out")] == [{"n": [1]}]
 
@@ -643,7 +643,7 @@ def test_a_table_has_no_column_that_may_not_hold_all_that_its_arrow_type_can() -
                 """Does nothing."""
 
         pipeline = hr.Pipeline("table")
-        stream = pipeline.inject("in", hr.sources.Iterable([], Asked, event_time="at"))
+        stream = pipeline.inject("in", hr.sources.Iterable([], CommandRequest, event_time="at"))
         with pytest.raises(PipelineError, match="which a table cannot have"):
             pipeline.compute("it", Keeps(), keys={stream: "who"})
 

@@ -19,13 +19,13 @@ from headrace.errors import (
     Damaged,
     Fenced,
     SinkTimeout,
+    StepAbandoned,
     StorageError,
     StorageInUse,
     TaskTimeout,
-    TryAbandoned,
 )
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Lease
+from headrace.ledger.heartbeats import HeartbeatSettings
 from headrace.ledger.manifest import Manifest
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tests.simulation.run import World
 
 #: How drivers show that they live, in the kernel's time: a step takes some 0.05 s of it.
-LEASE = Lease(period_s=0.1, patience_s=0.6)
+LEASE = HeartbeatSettings(period_s=0.1, patience_s=0.6)
 
 
 #: Such a part of all drivers begins with other workers than there were, which ends what moves.
@@ -112,7 +112,7 @@ class Drivers:
         except Damaged:
             raise
         except (
-            StorageError, TryAbandoned, ChangeRefused, CodeChanged, TaskTimeout, SinkTimeout,
+            StorageError, StepAbandoned, ChangeRefused, CodeChanged, TaskTimeout, SinkTimeout,
             StorageInUse,
         ) as error:  # fmt: skip
             kernel.saw(f"stopped: {type(error).__name__}")
@@ -184,5 +184,5 @@ class Drivers:
             drain=True, stopwatch=Stopwatch(lambda: self._kernel.now_us / 1e6),
         )  # fmt: skip
         driver.woken = cast(threading.Event, KernelEvent(self._kernel))
-        driver.pulse = LoopProgress(lambda: self._kernel.now_us / 1e6)
+        driver.loop_progress = LoopProgress(lambda: self._kernel.now_us / 1e6)
         return driver

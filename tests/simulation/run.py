@@ -185,7 +185,7 @@ class World:
         for one in head.migrations:
             if one.state in ("done", "aborted"):
                 self.kernel.seen[f"migration {one.state}"] = 1
-                if one.state == "aborted" and one.why == "somebody asked for it":
+                if one.state == "aborted" and one.why == "aborted on request":
                     self.kernel.seen["a migration is taken back"] = 1
             else:
                 saw(f"a step while a migration is {one.state}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from headrace.errors import TaskTimeout
 from headrace.pipeline import Pipeline
 from headrace.protocol.plan import StepPlan, TaskReport
-from headrace.runners.base import Runner, TryFailed
+from headrace.runners.base import EngineFailed, Runner
 from headrace.storage.base import Store
 from headrace.tasks.state_cache import SoftState
 from headrace.tasks.task import TaskResult
@@ -70,7 +70,7 @@ class SimulatedRunner(Runner):
     def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
         self._pipeline = pipeline
 
-    def warm_up(self, rehearse: Callable[[], None]) -> None:
+    def warm_up(self, run_warm_up: Callable[[], None]) -> None:
         """Do nothing: all is warm here."""
 
     def run(self, plan: StepPlan) -> list[TaskReport]:
@@ -79,7 +79,7 @@ class SimulatedRunner(Runner):
         reports: list[TaskReport] = []
         results = self._all(
             [
-                lambda worker, attempt, n=reader: worker.read(plan, n, attempt)
+                lambda worker, task_attempt, n=reader: worker.read(plan, n, task_attempt)
                 for reader in range(plan.readers)
             ]
         )
@@ -87,16 +87,18 @@ class SimulatedRunner(Runner):
             reports += [result.report for result in results]
             arrived = results
 
-            def apply(worker: Worker, attempt: str, number: int, layer: int = layer) -> TaskResult:
+            def apply(
+                worker: Worker, task_attempt: str, number: int, layer: int = layer
+            ) -> TaskResult:
                 payload = [result.parcels[number] for result in arrived]  # noqa: B023
                 self._kernel.rng.shuffle(payload)
                 for _ in payload:
                     self._message(self._process_of[worker], "a parcel")
-                return worker.apply(plan, layer, number, attempt, payload)
+                return worker.apply(plan, layer, number, task_attempt, payload)
 
             results = self._all(
                 [
-                    lambda worker, attempt, n=number, do=apply: do(worker, attempt, n)
+                    lambda worker, task_attempt, n=number, do=apply: do(worker, task_attempt, n)
                     for number in range(plan.layout.workers)
                 ]
             )
@@ -116,7 +118,7 @@ class SimulatedRunner(Runner):
                 self._host.store.clear()
             if self._fault(self._disk.options.zombie, "task given up", actors):
                 kernel.freeze(kernel.rng.choice(actors)[1], kernel.rng.choice(LONG_US))
-                raise TryFailed("a task was given up")
+                raise EngineFailed("a task was given up")
             if self._fault(self._disk.options.twice, "task run twice", actors):
                 number, slow = kernel.rng.choice(actors)
                 kernel.freeze(slow, kernel.rng.choice(LONG_US))
@@ -137,7 +139,7 @@ class SimulatedRunner(Runner):
             left = [(number, task) for number, task in left if number not in found]
             if not left:
                 return [found[number] for number in range(len(tasks))]
-        raise TryFailed("a task failed too often")
+        raise EngineFailed("a task failed too often")
 
     def _fault(self, share: float, name: str, tasks: list[tuple[int, Actor]]) -> bool:
         """Draw whether something happens to tasks; let them come some way until then."""
@@ -173,10 +175,10 @@ class SimulatedRunner(Runner):
             self._workers[process.name] = worker
             self._process_of[worker] = process
         self._attempts += 1
-        attempt = str(self._attempts)
+        task_attempt = str(self._attempts)
         actor = self._kernel.spawn(
-            f"{process.name}.{attempt}",
-            lambda: self._reported(process, lambda: task(worker, attempt)),
+            f"{process.name}.{task_attempt}",
+            lambda: self._reported(process, lambda: task(worker, task_attempt)),
         )
         running = self._running.setdefault(process.name, [])
         running[:] = [*(one for one in running if not one.done), actor]

@@ -107,7 +107,7 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
         if summary.step % EVERY == 0:
             seen.append({"step": summary.step, **measure(tmp_path / "store", local, jvm)})
         if summary.step >= STEPS:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     with recording(f"flat_{exchange}") as keep:
         driver.listeners.append(note)

@@ -112,7 +112,7 @@ def test_a_watched_directory_waits_for_lines_and_files(tmp_path: Path) -> None:
     offer = source.offer(source.start(), limit)
     assert offer is not None
     assert (offer.rows, offer.final) == (1, False)
-    assert source.offer(offer.end, limit) is None, "half a line is no record"
+    assert source.offer(offer.end, limit) is None, "half a line is not a record"
     first.write_text('{"at": 1, "page": "x", "n": 1}\n{"at": 2, "page": "y", "n": 2}\n')
     offer = source.offer(offer.end, limit)
     assert offer is not None
@@ -226,15 +226,15 @@ BAD_LINES = [
     ("jsonl", '{"at": "2024-01-01T00:00:00Z", "page": "p"', "cannot be read"),
     ("jsonl", '{"at": "2024-01-01T00:00:00Z", "n": 1}', "'page' is null or missing"),
     ("jsonl", '{"page": "p", "n": 1}', "the time in column 'at' cannot be read: it is null"),
-    ("jsonl", '{"at": "yesterday", "page": "p", "n": 1}', "'yesterday' is no time"),
-    ("jsonl", "null", "it is no object"),
-    ("jsonl", "  7", "it is no object"),
+    ("jsonl", '{"at": "yesterday", "page": "p", "n": 1}', "'yesterday' is not a time"),
+    ("jsonl", "null", "it is not an object"),
+    ("jsonl", "  7", "it is not an object"),
     ("jsonl", '["2024-01-01T00:00:00Z", "p", 1]', "it is an array"),
     ("jsonl", '{"at": "2024-01-01T00:00:00Z", "page": "caf\udce9", "n": 1}', "it is not UTF-8"),
     ("csv", "2024-01-01T00:00:00Z,caf\udce9,1", "cannot be read"),
     ("csv", "2024-01-01T00:00:00Z,p,seven", "cannot be read"),
     ("csv", "2024-01-01T00:00:00Z,p", "cannot be read"),
-    ("csv", "32 May,p,7", "'32 May' is no time"),
+    ("csv", "32 May,p,7", "'32 May' is not a time"),
     ("csv", ",p,7", "it is null"),
     ("csv", "2024-01-01T00:00:00Z,p,", "'n' is null or missing"),
 ]
@@ -274,7 +274,7 @@ def test_a_csv_without_a_declared_column_is_named(tmp_path: Path) -> None:
         ({"path": "x.gz"}, "cannot be told"),
         ({"path": "x.zip"}, "cannot be read"),
         ({"path": "x.dat"}, "cannot be told"),
-        ({"path": "x.jsonl", "format": "xml"}, "is no file format"),
+        ({"path": "x.jsonl", "format": "xml"}, "is not a file format"),
     ],
 )
 def test_a_source_that_cannot_work_is_refused_when_it_is_declared(

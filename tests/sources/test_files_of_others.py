@@ -884,7 +884,7 @@ def test_columns_of_parquet_with_a_broken_footer_are_refused_with_its_name(tmp_p
     path.write_bytes(data)
     with pytest.raises(BadInput, match=r"a\.parquet") as refused:
         Files(tmp_path, event_time="at")
-    assert "mend or remove" in refused.value.remedy
+    assert "fix or remove" in refused.value.remedy
 
 
 def test_a_damaged_page_of_parquet_is_to_be_mended_and_not_brought_back(tmp_path: Path) -> None:
@@ -897,7 +897,7 @@ def test_a_damaged_page_of_parquet_is_to_be_mended_and_not_brought_back(tmp_path
     path.write_bytes(data)
     with pytest.raises(BadInput, match="is not what its format says") as refused:
         read(Limit(10_000, 1 << 20))
-    assert "mend or remove" in refused.value.remedy
+    assert "fix or remove" in refused.value.remedy
 
 
 # -- what follows a stream of xz ----------------------------------------------------------------------

@@ -71,7 +71,7 @@ class Acts(Clock):
         if self.actions:
             self.actions.pop(0)(self)
         else:
-            self.driver.ask_to_stop(drain=False)
+            self.driver.request_stop(drain=False)
 
 
 def run(
@@ -544,7 +544,7 @@ def test_a_function_that_names_no_partition_of_a_reader_is_named_with_the_remedy
     source = hr.sources.SparkReader(
         Several(options), event_time="at", partition=lambda partition: name
     )
-    with pytest.raises(UserCodeError, match="is no name of a partition"):
+    with pytest.raises(UserCodeError, match="is not a name of a partition"):
         run(source)
 
 

@@ -180,7 +180,7 @@ def run_until(source: hr.sources.Source, store: LocalStore, collected: Collected
 
     def note(summary: Any) -> None:
         if summary.head.counts["sum"].records >= read:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     try:
@@ -427,7 +427,7 @@ def test_timers_go_on_between_batches(local_spark: Any, tmp_path: Path) -> None:
 
     def hear(step: int, rows: Any) -> None:
         rang.append(step)
-        driver.ask_to_stop(drain=False)
+        driver.request_stop(drain=False)
 
     pipeline.sink("out", node, hr.sinks.Calls(hear))
     driver = Driver(pipeline, LocalStore(tmp_path / "s"), InlineRunner(), workers=1)

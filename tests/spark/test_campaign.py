@@ -154,7 +154,7 @@ def run_while_struck(folder: Path, runner: Striking, exchange: str, every: int) 
         nonlocal left
         left -= runner.killed >= runner.wanted
         if left == 0:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     try:
@@ -304,7 +304,7 @@ def stop_tasks(
             warden.committed = summary.step
             left -= warden.woken >= wanted or not warden.is_there
             if left == 0:
-                driver.ask_to_stop(drain=False)
+                driver.request_stop(drain=False)
 
         driver.listeners.append(note)
         try:

@@ -17,8 +17,8 @@ from headrace.control.control import Control
 from headrace.ledger.commands import Command
 from headrace.ledger.migrations import Goal
 from headrace.runners.spark import code_shipping
-from headrace.runners.spark.crews import WorkerSet
 from headrace.runners.spark.runner import SparkRunner
+from headrace.runners.spark.worker_sets import WorkerSet
 from headrace.storage import LocalStore
 from tests.change.worlds import Count, CountBetter, ask, begin, flat, items, run, values
 from tests.spark.conftest import session
@@ -82,7 +82,7 @@ def run_and_change(spark: Any, folder: Path, store: LocalStore) -> tuple[Collect
         drawing = driver.pipeline.copy()
         drawing.replace("visits", write(folder, "v2").Visits())
         changes.append(hr.Change(drawing, {}, []))
-        driver.ask_to_change(changes[-1])
+        driver.request_change(changes[-1])
 
     class Watched(SparkRunner):
         def run(self, plan: Any) -> Any:
@@ -135,11 +135,11 @@ def test_workers_that_get_ready_while_the_code_changes_get_ready_with_the_new_co
     began, changed = threading.Event(), threading.Event()
     warm_up, codes = WorkerSet.warm_up, []
 
-    def late(crew: WorkerSet, first: int) -> None:
-        codes.append(crew.code.digest)
+    def late(worker_set: WorkerSet, first: int) -> None:
+        codes.append(worker_set.code.digest)
         began.set()
         assert changed.wait(300)
-        warm_up(crew, first)
+        warm_up(worker_set, first)
 
     monkeypatch.setattr(WorkerSet, "warm_up", late)
     store, collected = LocalStore(tmp_path), Collected()
@@ -181,7 +181,7 @@ def test_a_computation_that_begins_at_the_beginning_comes_to_the_same_on_spark(
     assert sorted(flat(collected, "late")) == sorted(flat(collected, "count"))
     assert len(flat(collected, "late")) == 120
     assert driver.coordinator.head is not None
-    assert driver.coordinator.head.catch_up is None
+    assert driver.coordinator.head.backfill is None
 
 
 @pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])

@@ -61,8 +61,8 @@ class Unsteady(hr.Computation):
     out = hr.Output(Token)
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
-        attempt = TaskContext.get().taskAttemptId()
-        token = f"{attempt}-{uuid.uuid5(uuid.NAMESPACE_OID, str(attempt))}"
+        task_attempt = TaskContext.get().taskAttemptId()
+        token = f"{task_attempt}-{uuid.uuid5(uuid.NAMESPACE_OID, str(task_attempt))}"
         ctx.produce("out", Token(record.value.a, record.value.b, token))
 
 
@@ -99,7 +99,7 @@ def test_a_step_is_never_mixed_of_attempts_with_different_results(
     )  # fmt: skip
     assert (tmp_path / "mark").exists()
     first, _ = driver.ledger.read(1)
-    assert first.try_ > 0, "no try was abandoned"
+    assert first.attempt > 0, "no try was abandoned"
     for step in collected.rows()["out"]:
         tokens: dict[int, set[str]] = {}
         for row in step:
@@ -160,6 +160,6 @@ def test_a_stopped_task_of_a_failed_try_that_wakes_in_the_next_harms_nothing(
             runner=SparkRunner(two_slots.sparkContext), retain_steps=100,
         )  # fmt: skip
         results.append(collected.rows())
-    assert driver.ledger.read(1)[0].try_ > 0
+    assert driver.ledger.read(1)[0].attempt > 0
     assert (tmp_path / "stormy" / "woken").exists(), "the stopped task never went on"
     assert results[0] == results[1]

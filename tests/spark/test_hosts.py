@@ -91,12 +91,12 @@ class Once:
     """Does something after the first step of which something is so; notes where workers live at each."""
 
     def __init__(self, when: Callable[[Head], bool], do: Callable[[], object]) -> None:
-        self.homes: dict[int, list[str]] = {}  # by step
+        self.preferred_hosts: dict[int, list[str]] = {}  # by step
         self.done_at: int | None = None
         self._when, self._do = when, do
 
     def __call__(self, summary: hr.StepSummary) -> None:
-        self.homes[summary.step] = summary.head.places.homes
+        self.preferred_hosts[summary.step] = summary.head.places.worker_hosts
         if self.done_at is None and self._when(summary.head):
             self.done_at = summary.step
             self._do()
@@ -140,7 +140,7 @@ def test_a_host_that_dies_in_the_middle_of_a_migration_is_left_and_used_again_wh
         grown.wait_for_hosts(*HOSTS)
 
     dying = Once(is_moving, lambda: grown.cluster.kill(HOSTS[1]))
-    back = Once(lambda head: set(head.places.homes) == {HOSTS[0]}, come_back)
+    back = Once(lambda head: set(head.places.worker_hosts) == {HOSTS[0]}, come_back)
     collected, driver, asking = moved(
         grown.context, tmp_path / "state", exchange, dict(THERE_AND_BACK), dying, back,
         runner=grown.runner(),
@@ -148,9 +148,9 @@ def test_a_host_that_dies_in_the_middle_of_a_migration_is_left_and_used_again_wh
     check(collected, driver)
     assert {layout.workers for layout in asking.layouts} == {2, 4}
     assert dying.done_at is not None and back.done_at is not None
-    homes = dying.homes
-    assert set(homes[dying.done_at]) == set(HOSTS), "nobody has left before"
-    assert set(homes[max(homes)]) == set(HOSTS), "they have come back"
+    preferred_hosts = dying.preferred_hosts
+    assert set(preferred_hosts[dying.done_at]) == set(HOSTS), "nobody has left before"
+    assert set(preferred_hosts[max(preferred_hosts)]) == set(HOSTS), "they have come back"
 
 
 @pytest.mark.parametrize("exchange", ["driver", "shuffle"])
@@ -177,8 +177,12 @@ def test_a_host_that_comes_up_is_used_at_once_and_a_drained_one_is_left(
     assert coming.done_at is not None and draining.done_at is not None
     head = driver.coordinator.head
     assert head is not None and head.drained_hosts == [HOSTS[0]]
-    homes = coming.homes
-    before, there, last = homes[coming.done_at], homes[draining.done_at], homes[max(homes)]
+    preferred_hosts = coming.preferred_hosts
+    before, there, last = (
+        preferred_hosts[coming.done_at],
+        preferred_hosts[draining.done_at],
+        preferred_hosts[max(preferred_hosts)],
+    )
     assert (before, there, last) == (
         [HOSTS[0], HOSTS[1], HOSTS[0]],
         [HOSTS[0], HOSTS[1], _A_THIRD],

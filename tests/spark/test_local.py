@@ -152,9 +152,13 @@ def test_a_second_run_in_one_session_uses_its_own_files_and_what_is_lost_is_trie
         found, tries = Collected(), []
 
         def read_and_lose(
-            runner: SparkRunner, plan: Any, crew: Any, tries: list[int] = tries, lost: bool = lost
+            runner: SparkRunner,
+            plan: Any,
+            worker_set: Any,
+            tries: list[int] = tries,
+            lost: bool = lost,
         ) -> Any:
-            results = read(runner, plan, crew)
+            results = read(runner, plan, worker_set)
             tries.append(len(list(Path(runner._spool_directory).iterdir())))
             if lost and len(tries) == 1:
                 runner._spool.clear()
@@ -167,7 +171,7 @@ def test_a_second_run_in_one_session_uses_its_own_files_and_what_is_lost_is_trie
         )  # fmt: skip
         assert found.rows() == expected.rows()
         assert tries[0] == 2, "who read sent a parcel to each worker"
-        assert driver.ledger.read(1)[0].try_ == lost
+        assert driver.ledger.read(1)[0].attempt == lost
 
 
 def test_large_parcels_travel_as_files_of_the_host_and_leave_nothing_behind(
@@ -375,8 +379,10 @@ def test_a_file_that_a_driver_sweeps_while_executors_look_for_it_is_written_agai
 
 def test_a_parcel_of_another_try_costs_this_one_and_nothing_else() -> None:
     """Spark may give again what it was told to forget; see ``shuffle_cleaner``."""
-    plan = SimpleNamespace(epoch=1, step=7, try_=1, readers=1)
-    parcels = [Parcel(ParcelHeader(0, 0, "a", epoch=1, step=7, try_=try_)) for try_ in (1, 0)]
+    plan = SimpleNamespace(epoch=1, step=7, attempt=1, readers=1)
+    parcels = [
+        Parcel(ParcelHeader(0, 0, "a", epoch=1, step=7, attempt=attempt)) for attempt in (1, 0)
+    ]
     apply_task._check_complete(plan, 1, parcels[:1])  # type: ignore[arg-type]
     with pytest.raises(ParcelLost, match="another try"):
         apply_task._check_complete(plan, 1, parcels[1:])  # type: ignore[arg-type]

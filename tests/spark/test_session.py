@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from headrace.errors import SessionUnsuitable
-from headrace.runners.spark.crews import Crews
 from headrace.runners.spark.runner import SparkRunner
+from headrace.runners.spark.worker_sets import WorkerSets
 from headrace.session.settings import SESSION_SETTINGS, check_settings
 from headrace.storage import LocalStore
 from tests.spark.test_local import DEEP
@@ -106,13 +106,13 @@ def test_what_a_driver_holds_when_it_begins_is_looked_through_by_no_collector_un
 def test_the_collector_looks_again_even_where_spark_cannot_be_told_of_the_end(
     local_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, close = [0], Crews.close
+    held, close = [0], WorkerSets.close
 
-    def closed(crews: Crews) -> None:
-        close(crews)
+    def closed(worker_sets: WorkerSets) -> None:
+        close(worker_sets)
         raise ConnectionRefusedError("the JVM is gone")
 
-    monkeypatch.setattr(Crews, "close", closed)
+    monkeypatch.setattr(WorkerSets, "close", closed)
     runner = SparkRunner(local_spark.sparkContext)
     runner.start(draw(DEEP, Collected()), LocalStore(tmp_path), 2)
     with pytest.raises(ConnectionRefusedError):

@@ -107,7 +107,7 @@ def test_it_gives_out_what_a_list_would_and_its_changes_add_up_to_what_is_left(
             assert not wall.any()
             assert sorted(times) == sorted(row[2] for row in model if row[3] >> 28 == step)
             files.append((step, pa.Table.from_batches([changes])))
-            follower.absorb(files[-1][1])
+            follower.apply_changes(files[-1][1])
         assert len(buffer) == len(follower) == len(model)
         assert buffer.lowest() == min((row[2] for row in model), default=MAX_TIME)
         assert plain(stored_rows(merge(files))) == plain(model)
@@ -138,7 +138,7 @@ def test_what_was_forgotten_is_gone_and_the_rest_stays(
             model = [row for row in model if row[0] >> 61 not in bins]
             hashes, times = buffer.forget(LAYOUT.ranges_of_bins(np.array(sorted(bins))))
             assert sorted(zip(hashes, times, strict=True)) == sorted((r[0], r[2]) for r in gone)
-            assert buffer.take_changes() is None, "that is no change"
+            assert buffer.take_changes() is None, "that is not a change"
         assert len(buffer) == len(model)
         assert buffer.lowest() == min((row[2] for row in model), default=MAX_TIME)
         rows = buffer.rows_in(Ranges.everything())
@@ -169,7 +169,9 @@ def reloaded(
         times = [row[2] for row in gone if row[0] >> 61 == bin_]
         assert lowest[bin_] == min(times, default=MAX_TIME)
     if stored is not None:
-        buffer.absorb(stored.filter(pa.array(mask[LAYOUT.bins_of(stored.column(HASH).to_numpy())])))
+        buffer.apply_changes(
+            stored.filter(pa.array(mask[LAYOUT.bins_of(stored.column(HASH).to_numpy())]))
+        )
 
 
 @settings(max_examples=100)
@@ -193,11 +195,11 @@ def test_a_range_of_hashes_has_the_records_that_are_left_in_it(
 def test_the_stretches_stay_few_and_a_record_is_moved_a_logarithm_of_times() -> None:
     buffer, moved = new_buffer(), 0
     for step in range(1_000):
-        before = {id(stretch) for stretch in buffer._stretches}
+        before = {id(opened) for opened in buffer._runs}
         added(buffer, step, [(step % 7, 10_000 + (step * 37) % 1_000, 1)])
-        moved += sum(len(s) for s in buffer._stretches if id(s) not in before)
+        moved += sum(len(s) for s in buffer._runs if id(s) not in before)
         buffer.take_changes()
-        assert len(buffer._stretches) <= 11
+        assert len(buffer._runs) <= 11
     assert moved <= 1_000 * 11
 
 

@@ -41,7 +41,7 @@ class Chained:
     before: Chained | None = None
 
 
-class Asked(msgspec.Struct):
+class CommandRequest(msgspec.Struct):
     key: str
     op: str
     which: int
@@ -88,16 +88,16 @@ def computation(kind: Any) -> hr.Computation:
 
 def told(kind: Any, asked: list[tuple[str, int]], *, crashes: bool) -> list[str]:
     pipeline = hr.Pipeline("maps")
-    stream = pipeline.inject("asked", hr.sources.Iterable([], Asked, event_time="at"))
+    stream = pipeline.inject("asked", hr.sources.Iterable([], CommandRequest, event_time="at"))
     pipeline.compute("it", computation(kind), keys={stream: "key"})
     with drive(pipeline, workers=1, bins=1) as driven:
         for at, (op, which) in enumerate(asked):
-            driven.push("asked", Asked("a", op, which, at))
-            driven.push("asked", Asked("b", "look", 0, at))
+            driven.push("asked", CommandRequest("a", op, which, at))
+            driven.push("asked", CommandRequest("b", "look", 0, at))
             driven.step()
             if crashes:
                 driven.crash()
-            driven.push("asked", Asked("a", "look", 0, at))
+            driven.push("asked", CommandRequest("a", "look", 0, at))
             driven.step()
         return [one.value for one in driven.outputs("it", everything=True)]
 
@@ -123,7 +123,7 @@ def test_equal_keys_are_one_whether_they_are_remembered_or_read_back(
 def test_numbers_of_types_that_cannot_be_told_apart_are_refused_as_keys(kind: Any) -> None:
     with pytest.raises(PipelineError, match="cannot be the key of a map"):
         pipeline = hr.Pipeline("refused")
-        stream = pipeline.inject("asked", hr.sources.Iterable([], Asked, event_time="at"))
+        stream = pipeline.inject("asked", hr.sources.Iterable([], CommandRequest, event_time="at"))
         pipeline.compute("it", computation(kind), keys={stream: "key"}).state_types()
 
 

@@ -83,7 +83,7 @@ class Machine(RuleBasedStateMachine):
         gone = changes.column(DELETED).to_pylist()
         names = changes.column("key0").to_pylist()
         assert {n for n, g in zip(names, gone, strict=True) if g}.isdisjoint(self.model)
-        self.written.absorb(pa.Table.from_batches([changes]))
+        self.written.apply_changes(pa.Table.from_batches([changes]))
         assert self.content(self.written) == self.model
 
     @precondition(lambda self: self.model)

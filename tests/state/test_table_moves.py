@@ -116,7 +116,7 @@ class Moves(RuleBasedStateMachine):
         self.model = {key: n for key, n in self.model.items() if key not in gone}
         self.own = (self.own - lost) | gained
         self.table.expect(ranges_of(self.own))
-        assert self.table.take_changes() is None, "a move is no change"
+        assert self.table.take_changes() is None, "a move is not a change"
 
     @rule(lost=cells)
     def let_go(self, lost: set[int]) -> None:
@@ -147,7 +147,7 @@ class Moves(RuleBasedStateMachine):
             columns["sub:tag"] = identity[1]
         columns |= {"column:n": values, "column:s": [str(v) for v in values], DUE: values}
         names = {field.name: columns[field.name] for field in self.table.schema}
-        self.table.absorb(pa.table(names, schema=self.table.schema))
+        self.table.apply_changes(pa.table(names, schema=self.table.schema))
         for key, value in zip(order.tolist(), values.tolist(), strict=True):
             self.model.pop(key, None)
             if key % 2 == 0:

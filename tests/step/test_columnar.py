@@ -281,7 +281,7 @@ def test_every_type_of_column_comes_back_as_it_was_also_from_storage(cached_byte
             lambda self, ctx, b: ctx.produce("out", b.keys, 1, timestamps_us=0),
             "event time never goes back",
         ),
-        (lambda self, ctx, b: setattr(self, "other", 1), "is no declared state"),
+        (lambda self, ctx, b: setattr(self, "other", 1), "is not a declared state"),
     ],
 )
 def test_what_a_handler_does_wrong_is_said(call: Any, says: str) -> None:

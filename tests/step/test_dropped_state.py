@@ -71,9 +71,9 @@ def test_what_was_dropped_in_a_cycle_is_freed_by_the_next_task(
         del one
         gc.collect()
         assert gone() is not None, "it is frozen"
-        soft.let_go = True
+        soft.has_evicted = True
         task_entry._begin()
-        assert gone() is None and not soft.let_go
+        assert gone() is None and not soft.has_evicted
     finally:
         gc.unfreeze()
         gc.enable()

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace import hash_key
 from headrace.driver.driver import Driver
-from headrace.errors import TryAbandoned
+from headrace.errors import StepAbandoned
 from headrace.errors.user_code import FromOutside
 from headrace.protocol.plan import StepPlan, TaskReport
-from headrace.runners.base import Runner, TryFailed
+from headrace.runners.base import EngineFailed, Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage.memory import MemoryStore
 from tests.oracle.model import Model, Spec
@@ -86,10 +86,10 @@ class Crashing(Runner):
     def run(self, plan: StepPlan) -> list[TaskReport]:
         what = self._plan.pop() if self._plan else "go"
         if what == "fail before":
-            raise TryFailed("planned")
+            raise EngineFailed("planned")
         reports = self._inner.run(plan)
         if what == "fail after":
-            raise TryFailed("planned")
+            raise EngineFailed("planned")
         if what == "crash":
             raise self.Crash
         if what == "stray attempt" and reports:
@@ -125,7 +125,7 @@ def test_crashes_failed_tries_and_other_layouts_after_them_change_nothing(
             drawn = draw(spec, collected, weak=weak)
             run_inline(drawn, store=store, rows=spec.rows, runner=runner, **way)
             break
-        except (Crashing.Crash, TryAbandoned):
+        except (Crashing.Crash, StepAbandoned):
             continue
     assert collected.rows() == dict(model.outputs)
 
@@ -163,11 +163,11 @@ def test_a_keys_records_are_applied_by_partition_and_position_in_whatever_order_
     node = pipeline.compute("follows", Follows(), keys={stream: "key"})
     pipeline.sink("out", node, collected.sink("out"))
     run_inline(pipeline, rows=1_000, workers=4, seed=seed, exchange=exchange)
-    said: dict[str, list[int]] = {}
+    error_text: dict[str, list[int]] = {}
     for step in collected.rows()["out"]:
         for key, _, value in step:
-            said.setdefault(key, []).append(value)
+            error_text.setdefault(key, []).append(value)
     sent = [one for round_ in rounds for name in names for one in round_.records[name]]
     for key in keys:
         ats = [one.at for one in sent if one.key == key]
-        assert said[key] == [number * 1_000 + at for number, at in enumerate(ats)]
+        assert error_text[key] == [number * 1_000 + at for number, at in enumerate(ats)]

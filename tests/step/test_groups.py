@@ -116,7 +116,7 @@ def run_for(
     def note(summary: hr.StepSummary) -> None:
         done.append(summary)
         if len(done) == steps:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     try:

@@ -92,7 +92,7 @@ class Run:
         def note(summary: hr.StepSummary) -> None:
             self.heads.append(summary.head)
             if len(self.heads) == steps:
-                self.driver.ask_to_stop(drain=False)
+                self.driver.request_stop(drain=False)
 
         self.driver.listeners.append(note)
         self.driver.run()

@@ -32,7 +32,7 @@ def told(found: BinLoads) -> dict[int, float]:
 )
 @settings(max_examples=100)
 def test_few_records_are_counted_one_by_one(
-    layout: Layout, inputs: list[list[int]], draw: int
+    layout: Layout, inputs: list[list[int]], sample_seed: int
 ) -> None:
     ends = [*layout.starts.tolist()[1:], 1 << 64]
 
@@ -40,7 +40,7 @@ def test_few_records_are_counted_one_by_one(
         return next(at for at, end in enumerate(ends) if hash_ < end)
 
     counted = Counter(bin_of(hash_) for hashes in inputs for hash_ in hashes)
-    found = loads_of(layout, [batch(hashes) for hashes in inputs], 5.0, draw=draw)
+    found = loads_of(layout, [batch(hashes) for hashes in inputs], 5.0, sample_seed=sample_seed)
     assert (found is None) == (not counted)
     if found is not None:
         assert told(found) == counted
@@ -57,7 +57,7 @@ def test_of_many_records_some_are_looked_at_and_speak_for_all() -> None:
     hot = np.full(30_000, 1 << 63)  # three of ten records are of one bin
     rest = rng.integers(0, 1 << 63, 70_000, dtype=np.uint64) * np.uint64(2)
     hashes = rng.permutation(np.concatenate([hot.astype(np.uint64), rest]))
-    found = loads_of(layout, [batch(hashes)], 1.0, draw=3)
+    found = loads_of(layout, [batch(hashes)], 1.0, sample_seed=3)
     assert found is not None
     assert SAMPLE * 0.9 < found.looked_at <= SAMPLE
     assert len(found.bins) + len(found.counts) <= 6 * SAMPLE
@@ -71,8 +71,8 @@ def test_in_time_every_record_is_looked_at_whatever_their_order() -> None:
     rows = SAMPLE * 8
     hashes = np.tile(np.arange(8, dtype=np.uint64) << np.uint64(61), rows // 8)
     seen: Counter[int] = Counter()
-    for draw in range(8):
-        found = loads_of(layout, [batch(hashes)], 1.0, draw=draw)
+    for sample_seed in range(8):
+        found = loads_of(layout, [batch(hashes)], 1.0, sample_seed=sample_seed)
         assert found is not None
         seen.update(dict(zip(found.positions.tolist(), told(found).values(), strict=True)))
     assert seen == dict.fromkeys(range(8), rows)

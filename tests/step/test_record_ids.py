@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.cli import main
-from headrace.errors import BadInput, PipelineError, SchemaChanged, TryAbandoned
+from headrace.errors import BadInput, PipelineError, SchemaChanged, StepAbandoned
 from headrace.keyspace.ranges import Ranges
 from headrace.runfiles.format import RunReader
 from headrace.runners.inline import InlineRunner
@@ -230,7 +230,7 @@ def test_no_record_goes_on_twice_whatever_crashes_and_moves(
         try:
             run_inline(pipeline, store=store, rows=rows, runner=runner, **way)
             break
-        except (Crashing.Crash, TryAbandoned):
+        except (Crashing.Crash, StepAbandoned):
             continue
     check(hits, rows, collected, Oracle(ids, horizon, 10))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.checkpoints.state_files import StateReaders
 from headrace.driver.driver import Driver
-from headrace.errors import StorageError, TryAbandoned
+from headrace.errors import StepAbandoned, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Relocated, relocated
 from headrace.runfiles.merging import rows_of
@@ -219,7 +219,7 @@ def test_results_do_not_tell_that_the_layout_changed(
     try:
         with what_is_prepared_is_what_is_stored():
             driver, collected = relaid(records, rows, runner, faults, way)
-    except TryAbandoned:
+    except StepAbandoned:
         return  # too many failed in a row
     assert collected.rows() == still.rows()
     assert digests(driver) == digests(expected)
@@ -295,7 +295,7 @@ class Reads(MemoryStore):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        take, foresee = SoftState.take, SoftState.foresee
+        take, read_ahead = SoftState.take, SoftState.read_ahead
 
         @contextmanager
         def watched(step: int, *names: dict[int, set[str]]) -> Iterator[None]:
@@ -311,11 +311,11 @@ class Reads(MemoryStore):
 
         def foreseen(soft: SoftState, code: str, plan: Any, *more: Any) -> None:
             with watched(plan.step, self.read_names):
-                foresee(soft, code, plan, *more)
+                read_ahead(soft, code, plan, *more)
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(SoftState, "take", taken)
-            patched.setattr(SoftState, "foresee", foreseen)
+            patched.setattr(SoftState, "read_ahead", foreseen)
             yield
 
 

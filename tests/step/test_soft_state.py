@@ -15,7 +15,7 @@ from headrace.driver.driver import Driver
 from headrace.errors import StorageError
 from headrace.errors.user_code import FromOutside
 from headrace.protocol.plan import StepPlan, TaskReport
-from headrace.runners.base import TryFailed
+from headrace.runners.base import EngineFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
 from headrace.tasks.state_cache import SoftState
@@ -149,13 +149,13 @@ def test_what_a_run_had_in_memory_is_dropped_when_it_was_idle_for_a_minute(
         pipeline, _ = drawn(Count(), [Item(name, n, n) for n in range(9)])
         run_inline(pipeline, store=store, rows=3, workers=1, runner=Warm(soft))
         soft.use(store.location, 0.0)
-    soft.let_go = False
+    soft.has_evicted = False
     soft.use(stores["b"].location, 50.0)
     soft.use(stores["b"].location, again_s)
     locations = {store.location: name for name, store in stores.items()}
     assert {locations[at[0]] for at in soft._entries} == kept
     assert {locations[at[0]] for at in soft._ahead} == kept
-    assert soft.let_go == (kept == {"b"}), "what was dropped is to be collected"
+    assert soft.has_evicted == (kept == {"b"}), "what was dropped is to be collected"
 
 
 class DiesAtCommit(MemoryStore):
@@ -211,7 +211,7 @@ class SurvivesTasks(InlineRunner):
         try:
             return super().run(plan)
         except TaskKilled:
-            raise TryFailed("a task was killed") from None
+            raise EngineFailed("a task was killed") from None
 
 
 @pytest.mark.parametrize("tries", [1, 2])

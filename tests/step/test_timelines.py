@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import hash_key
-from headrace.errors import TryAbandoned
+from headrace.errors import StepAbandoned
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.oracle.timelines import act, in_order, outcome, raises
@@ -205,7 +205,7 @@ def test_what_waits_outlives_crashes_and_other_layouts_after_them(
         try:
             run_inline(drawn(case, collected), store=store, rows=case.rows, runner=runner, **way)
             break
-        except (Crashing.Crash, TryAbandoned):
+        except (Crashing.Crash, StepAbandoned):
             continue
     assert said(collected) == outcome(
         case.inputs, case.bound, case.rows, ordered=case.ordered, columnar=case.columnar

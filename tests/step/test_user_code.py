@@ -142,7 +142,7 @@ def broken(method: Any) -> hr.Computation:
             lambda self, ctx, record: ctx.produce("out", 1, timestamp=0),
             "event time never goes back",
         ),
-        (lambda self, ctx, record: setattr(self, "other", 1), "is no declared state"),
+        (lambda self, ctx, record: setattr(self, "other", 1), "is not a declared state"),
         (lambda self, ctx, record: setattr(self, "state", 1), "assign to its .value"),
         (
             lambda self, ctx, record: setattr(self.state, "value", "x"),
@@ -446,7 +446,7 @@ def test_a_key_that_is_no_date_is_refused_for_several_would_be_the_same_key(
         run_inline(pipeline)
         assert len(collected.steps["out"][0][1]) == 3
         return
-    with pytest.raises(BadInput, match="is no date") as caught:
+    with pytest.raises(BadInput, match="is not a date") as caught:
         run_inline(pipeline)
     assert "record 2" in str(caught.value)
 
@@ -475,7 +475,7 @@ def test_a_key_that_is_no_day_of_the_calendar_is_refused(
     if day is None:
         assert len(dated(tmp_path, days, kind(), "when").steps["out"][0][1]) == 3
         return
-    with pytest.raises(BadInput, match=r"is no date: -?\d+ days since 1970") as caught:
+    with pytest.raises(BadInput, match=r"is not a date: -?\d+ days since 1970") as caught:
         dated(tmp_path, days, kind(), "when")
     assert "record 2" in str(caught.value)
 

@@ -129,7 +129,7 @@ def test_promises_move_the_watermark_without_any_record() -> None:
         Round({"a": says(41)}),
     ]
     run = Run(rounds, windows, watermark=hr.exact())
-    assert run.low() == [2, 40, 40, MAX_TIME], "saying it twice is no news"
+    assert run.low() == [2, 40, 40, MAX_TIME], "saying it twice is not a news"
     assert [row[2] for row in run.steps_of("out")[0]] == [1], "the window closed by the promise"
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.storage import LocalStore
-from tests.formats import drawing
+from tests.formats import kept_pipeline
 
 #: What the interpreter tells of before it executes something that is data until then.
 FORBIDDEN = {
@@ -54,8 +54,8 @@ def restore(storage: str) -> None:
         for name, of in checkpoint.components.items():
             for section in of.sections:
                 checkpoint.read(name, section).to_pylist()
-    with drawing.taken_over(storage) as t:
-        json.dumps(drawing.gone_on_with(t))
+    with kept_pipeline.taken_over(storage) as t:
+        json.dumps(kept_pipeline.gone_on_with(t))
 
 
 class Unpickling:

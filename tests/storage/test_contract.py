@@ -149,7 +149,7 @@ def test_a_location_may_name_a_store_of_ones_own(tmp_path: Path) -> None:
     assert isinstance(found, OwnStore)
     found.create("name", b"content")
     assert LocalStore(tmp_path).read("name") == b"content"
-    with pytest.raises(PipelineError, match="Path is no store"):
+    with pytest.raises(PipelineError, match="Path is not a store"):
         open_store(f"pathlib:Path:{tmp_path}")
 
 

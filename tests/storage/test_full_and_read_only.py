@@ -218,6 +218,6 @@ def test_a_user_whose_files_may_not_grow_is_told_so_and_goes_on_when_they_may(
 @pytest.mark.parametrize("kind", [LocalStore, HostFiles])
 def test_what_is_no_file_under_a_name_is_damage(tmp_path: Path, kind: Any, make: Any) -> None:
     make(tmp_path / "name")
-    with pytest.raises(Damaged, match="name is no file") as refused:
+    with pytest.raises(Damaged, match="name is not a file") as refused:
         kind(tmp_path).read("name")
     assert refused.value.place == str(tmp_path / "name")

@@ -108,7 +108,7 @@ class Seen:
             ], why
 
 
-def attempt(seen: Seen, store: Store, kind: str, *, rows: int, now: int) -> None:
+def task_attempt(seen: Seen, store: Store, kind: str, *, rows: int, now: int) -> None:
     """Run to the end of the input, or to what the storage does."""
     pipeline = hr.Pipeline("weak")
     items = [Item("ab"[n % 2], n, n) for n in range(COUNT)]
@@ -138,19 +138,19 @@ def struck(kind: str, at: int, act: str) -> tuple[Seen, bool]:
     """Fail at an operation, then start again; return what was seen, and whether it failed."""
     seen, inner, failed = Seen(), MemoryStore(), False
     try:
-        attempt(seen, FaultStore(inner, at, act), kind, rows=6, now=1_000_000)
+        task_attempt(seen, FaultStore(inner, at, act), kind, rows=6, now=1_000_000)
     except SimulatedCrash:
         failed = True
     except HeadraceError as error:
         assert error.code != "HR999", f"{act} at {at}: {error}"
         failed = True
-    attempt(seen, inner, kind, rows=4, now=9_000_000)
+    task_attempt(seen, inner, kind, rows=4, now=9_000_000)
     return seen, failed
 
 
 def operations(kind: str) -> int:
     store = FaultStore(MemoryStore())
-    attempt(Seen(), store, kind, rows=6, now=1_000_000)
+    task_attempt(Seen(), store, kind, rows=6, now=1_000_000)
     return store.operations
 
 
@@ -175,8 +175,8 @@ def test_a_crash_while_a_step_is_shown_again_shows_nothing_else_either() -> None
             for position, rows in ((at, 6), (again, 4)):
                 with contextlib.suppress(SimulatedCrash):
                     store = FaultStore(inner, position, "crash before")
-                    attempt(seen, store, "weak alone", rows=rows, now=1_000_000 * rows)
-            attempt(seen, inner, "weak alone", rows=5, now=9_000_000)
+                    task_attempt(seen, store, "weak alone", rows=rows, now=1_000_000 * rows)
+            task_attempt(seen, inner, "weak alone", rows=5, now=9_000_000)
             seen.check(f"crashes at {at} and {again}")
 
 
@@ -199,7 +199,7 @@ def test_without_the_intent_a_crash_would_show_what_never_was(
 
 def test_intents_are_cleaned_away_behind_the_boundary() -> None:
     store = MemoryStore()
-    attempt(Seen(), store, "weak alone", rows=1, now=1_000_000)
+    task_attempt(Seen(), store, "weak alone", rows=1, now=1_000_000)
     head = Ledger(store).open()
     assert head is not None and head.done > COUNT
     assert 0 < len(store.list("intents/")) < 10

@@ -129,7 +129,9 @@ class AtHome(SparkRunner):
         reports = super().run(plan)
         for report in reports:
             if report.layer:
-                at_home = self._host_of(report.notes["pid"]) == self.places.homes[report.worker]
+                at_home = (
+                    self._host_of(report.notes["pid"]) == self.places.worker_hosts[report.worker]
+                )
                 self.tasks[at_home] += 1
                 self.cold[plan.step] += at_home and report.notes.get("soft_state") == "cold"
         return reports

@@ -14,7 +14,7 @@ import psutil
 
 from headrace.control.control import Control
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Beats
+from headrace.ledger.heartbeats import Heartbeats
 from headrace.storage import LocalStore
 from tests.support import processes
 from tests.support.leading_driver import KEYS
@@ -57,10 +57,11 @@ class Scene:
 
     def stands_by(self, name: str, role: str = "waits") -> None:
         """Wait until a process is ready to take over."""
-        process, beats = self._started[name], Beats(LocalStore(self.storage))
+        process, heartbeats = self._started[name], Heartbeats(LocalStore(self.storage))
         there = processes.wait_for(
             lambda: any(
-                beat.role == role and beat.where.endswith(f":{process.pid}") for beat in beats.all()
+                heartbeat.role == role and heartbeat.where.endswith(f":{process.pid}")
+                for heartbeat in heartbeats.all()
             ),
             process=process,
         )

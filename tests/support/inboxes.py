@@ -52,7 +52,7 @@ class StopWhenIdle(Clock):
 
     def wait_until(self, until_us: int, woken: threading.Event) -> None:
         assert self.driver is not None
-        self.driver.ask_to_stop(drain=False)
+        self.driver.request_stop(drain=False)
 
 
 def producer(inbox: Any, name: str) -> Producer:

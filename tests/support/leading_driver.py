@@ -29,7 +29,7 @@ from headrace.pipeline.source import Offer, Position
 
 KEYS = 7
 #: Patient enough for a machine on which a process that is well may have to wait for a second.
-LEASE = hr.Lease(period_s=0.1, patience_s=2.0)
+LEASE = hr.HeartbeatSettings(period_s=0.1, patience_s=2.0)
 FENCED, REFUSED, IN_USE = 3, 4, 5
 CODES = {Fenced: FENCED, ChangeRefused: REFUSED, StorageInUse: IN_USE}
 
@@ -125,7 +125,7 @@ def main() -> None:
             pipeline(chosen.folder, chosen.rate, chosen.version),
             storage=chosen.folder / "storage", workers=2, bins=16,
             runner="spark" if chosen.spark else "inline", standby=chosen.standby,
-            handover=chosen.handover, take_over=chosen.take_over, lease=LEASE,
+            handover=chosen.handover, take_over=chosen.take_over, heartbeat=LEASE,
             settings=hr.Settings(limit=hr.Limit(100, 1 << 20), slices=8, base_every=8),
         )  # fmt: skip
         with job:

@@ -212,7 +212,7 @@ def run_until_read(
 
     def note(summary: hr.StepSummary) -> None:
         if summary.head.positions[injector] >= count:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(note)
     driver.run()

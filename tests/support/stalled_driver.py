@@ -69,7 +69,7 @@ def main() -> None:
         print("committed", summary.step, flush=True)
         done[0] += 1
         if done[0] >= chosen.steps:
-            driver.ask_to_stop(drain=False)
+            driver.request_stop(drain=False)
 
     driver.listeners.append(count)
     try:

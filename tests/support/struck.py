@@ -152,7 +152,7 @@ def driver(
         workers=2, bins=16, drain=True,
         settings=Settings(
             limit=hr.Limit(ROWS, 1 << 20), exchange=exchange, checkpoint_steps=checkpoint_steps,
-            slices=4, base_every=4, retain_steps=2, sweep_every=16, max_tries=20,
+            slices=4, base_every=4, retain_steps=2, sweep_every=16, max_attempts=20,
         ),
     )  # fmt: skip
 

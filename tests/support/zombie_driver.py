@@ -114,7 +114,7 @@ def main() -> None:
         manifest, _ = driver.ledger.read(summary.step)
         files = [*manifest.runs, *manifest.outputs]
         line = {
-            "step": manifest.step, "epoch": manifest.epoch, "try": manifest.try_,
+            "step": manifest.step, "epoch": manifest.epoch, "try": manifest.attempt,
             "files": [[file.name, file.layer, file.worker] for file in files],
             "state": manifest.state_digests, "streams": manifest.stream_digests,
             "rows": [division.end for division in manifest.divisions.values()],

@@ -67,7 +67,7 @@ class Checkpoints:
         for step in range(head.boundary, head.step + 1):
             manifest = self._readable(step)
             whole = manifest is not None and (whole or manifest.base is not None or step == 0)
-            if manifest is not None and whole and not manifest.light:
+            if manifest is not None and whole and not manifest.uncheckpointed:
                 found.append(step)
         return found
 
@@ -103,12 +103,12 @@ class Checkpoints:
         if head is None:
             raise NotFound(f"no pipeline has run on {self.store.location}")
         if head.is_behind:
-            raise self._light(head.step, head.checkpoint)
+            raise self._uncheckpointed_error(head.step, head.checkpoint)
         return Checkpoint(self.store, head)
 
-    def _light(self, step: int, checkpoint: int) -> NotFound:
+    def _uncheckpointed_error(self, step: int, checkpoint: int) -> NotFound:
         return NotFound(
-            f"step {step} is light: its state is in memory alone",
+            f"step {step} is uncheckpointed: its state is only in memory",
             place=self.store.location,
             remedy=f"open a checkpoint, such as step {checkpoint}",
         )
@@ -173,8 +173,8 @@ class Checkpoints:
         if step < head.boundary or (step > head.step and not self._exists(step)):
             raise self._not_there(step)
         manifest = self._readable(step)
-        if manifest is not None and manifest.light:
-            raise self._light(step, head.checkpoint)
+        if manifest is not None and manifest.uncheckpointed:
+            raise self._uncheckpointed_error(step, head.checkpoint)
 
     def _unless_cleaned(self, step: int, findings: Iterator[Finding]) -> Iterator[Finding]:
         """Yield what is wrong with a step, except what a running pipeline has deleted meanwhile."""

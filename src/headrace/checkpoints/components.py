@@ -97,7 +97,7 @@ class Component(msgspec.Struct, frozen=True):
         try:
             return self.place.place(hash_key(parts if len(parts) > 1 else parts[0]))
         except (TypeError, ValueError, OverflowError) as error:
-            raise PipelineError(f"{key!r} is no key of {self.name!r}: {error}") from error
+            raise PipelineError(f"{key!r} is not a key of {self.name!r}: {error}") from error
 
     def parse_key(self, texts: list[str]) -> Any:
         """Return the key given by texts, one for each part.
@@ -201,7 +201,7 @@ def arrow_type(text: str) -> pa.DataType:
         return pa.timestamp(zoned[1], tz=zoned[2]) if zoned else pa.type_for_alias(text)
     except ValueError:
         raise Damaged(
-            f"{text[:80]!a} is no type of a key",
+            f"{text[:80]!a} is not a type of a key",
             remedy="restore the manifests from one copy of the storage",
         ) from None
 
@@ -211,11 +211,11 @@ def _check_part(part: Any, kind: pa.DataType, name: str) -> None:
     try:
         scalar = pa.scalar(part, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError) as error:
-        raise PipelineError(f"{part!r} is no key of {name!r}: {error}") from error
+        raise PipelineError(f"{part!r} is not a key of {name!r}: {error}") from error
     if not scalar.is_valid:
         raise PipelineError(f"a key of {name!r} cannot be None")
     if isinstance(part, float):
-        raise PipelineError(f"{part!r} is no key of {name!r}, which is {kind}")
+        raise PipelineError(f"{part!r} is not a key of {name!r}, which is {kind}")
 
 
 def _parsed(text: str, kind: pa.DataType, name: str) -> Any:
@@ -233,5 +233,7 @@ def _parsed(text: str, kind: pa.DataType, name: str) -> Any:
             to_micros(moment)
             return moment
     except (KeyError, ValueError) as error:
-        raise PipelineError(f"{text!r} is no {kind}, as a key of {name!r} is: {error}") from error
+        raise PipelineError(
+            f"{text!r} is not of type {kind}, as a key of {name!r} is: {error}"
+        ) from error
     return text

@@ -111,7 +111,7 @@ def identity_of(component: Component, section: str, stored: pa.Schema | None) ->
 def held_by_workers(component: Component, head: Head) -> pa.Table:
     """Return the per-worker values of a computation."""
     rows = [
-        (worker, name, *_told(component.state.get(name, ""), data))
+        (worker, name, *_decoded_value(component.state.get(name, ""), data))
         for worker, held in sorted(head.per_worker.get(component.name, {}).items())
         for name, data in sorted(held.values.items())
     ]
@@ -168,23 +168,23 @@ def _type_of(name: str, kind: pa.DataType) -> pa.DataType:
 
 def _state(component: Component, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the values, elements and entries among cells."""
-    told: list[tuple[Any, ...]] = []
+    decoded: list[tuple[Any, ...]] = []
 
-    def tell(cell: str, sub: bytes, value: bytes) -> bool:
+    def accepts(cell: str, sub: bytes, value: bytes) -> bool:
         described = component.state.get(cell, "")
         kind = described.partition(" ")[0]
         if kind not in _KINDS:
             return False
-        told.append((cell, kind, _sub_of(kind, sub), *_told(described, value)))
+        decoded.append((cell, kind, _sub_of(kind, sub), *_decoded_value(described, value)))
         return True
 
-    chosen, told_of = _with_keys(component, rows, tell, told, schema)
+    chosen, decoded_of = _with_keys(component, rows, accepts, decoded, schema)
     if not component.expiring:
-        return told_of
+        return decoded_of
     names = [name for name in (EXPIRES, EXPIRES_WALL) if name in rows.column_names]
     expires = pc.coalesce(*(rows.column(name).take(chosen) for name in names)) if names else None
     column = pa.nulls(len(chosen), TIME) if expires is None else expires.cast(TIME)
-    return pa.table([*told_of.columns, column], schema=schema)
+    return pa.table([*decoded_of.columns, column], schema=schema)
 
 
 def _timers(component: Component, rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -204,31 +204,31 @@ def _timers(component: Component, rows: pa.Table, schema: pa.Schema) -> pa.Table
         for key, cell, sub, value in entries
         if cell in holding
     }
-    told: list[tuple[Any, ...]] = []
+    decoded: list[tuple[Any, ...]] = []
 
-    def tell(cell: str, sub: bytes, value: bytes) -> bool:
+    def accepts(cell: str, sub: bytes, value: bytes) -> bool:
         if cell not in domains:
             return False
         time = int.from_bytes(value, "little", signed=True)
-        told.append((cell, sub.decode(), domains[cell], time))
+        decoded.append((cell, sub.decode(), domains[cell], time))
         return True
 
-    chosen = [number for number, entry in enumerate(entries) if tell(*entry[1:])]
-    pairs = zip(chosen, told, strict=True)
+    chosen = [number for number, entry in enumerate(entries) if accepts(*entry[1:])]
+    pairs = zip(chosen, decoded, strict=True)
     found = [(*keys[n], *row, holds.get((keys[n], row[0], entries[n][2]))) for n, row in pairs]
     return _table(found, schema)
 
 
 def _with_keys(
-    component: Component, rows: pa.Table, tell: Callable[[str, bytes, bytes], bool],
-    told: list[tuple[Any, ...]], schema: pa.Schema,
+    component: Component, rows: pa.Table, accepts: Callable[[str, bytes, bytes], bool],
+    decoded: list[tuple[Any, ...]], schema: pa.Schema,
 ) -> tuple[pa.Array, pa.Table]:  # fmt: skip
-    """Return the numbers of the rows that ``tell`` accepts, and these rows behind their keys."""
+    """Return the numbers of the rows that ``accepts`` accepts, and these rows behind their keys."""
     cells = zip(*(rows.column(name).to_pylist() for name in (CELL, SUB, VALUE)), strict=True)
-    chosen = pa.array([n for n, cell in enumerate(cells) if tell(*cell)], pa.int64())
+    chosen = pa.array([n for n, cell in enumerate(cells) if accepts(*cell)], pa.int64())
     keys = [rows.column(name).take(chosen) for name in _stored_keys(component)]
     fields = [*list(schema)[: len(keys)], *_STATE]
-    own = _table(told, pa.schema(_STATE))
+    own = _table(decoded, pa.schema(_STATE))
     return chosen, pa.table([*keys, *own.columns], schema=pa.schema(fields))
 
 
@@ -245,7 +245,7 @@ def _sub_of(kind: str, sub: bytes) -> str | None:
     return str(int.from_bytes(sub, "big")) if kind == "list" else as_json(sub)
 
 
-def _told(described: str, data: bytes) -> tuple[str | None, bytes | None]:
+def _decoded_value(described: str, data: bytes) -> tuple[str | None, bytes | None]:
     """Return a stored value as JSON text, or as bytes if the user's own codec wrote it."""
     if _VERSION.sub("", described).split(" ")[-2:-1] == [_CODEC]:
         return None, data

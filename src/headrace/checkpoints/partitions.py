@@ -73,7 +73,7 @@ def partitions_of(
         place: the computation's group.
     """
     held: dict[int, list[FilePiece]] = defaultdict(list)
-    for reader, kind, step, wanted in _stretches(sources):
+    for reader, kind, step, wanted in _spans(sources):
         section = reader.section(sources.owner, kind)
         for block in section.blocks if section is not None else ():
             covered = Ranges.of([(block.first, block.last)]).within(wanted)
@@ -88,7 +88,7 @@ def partitions_of(
     ]  # fmt: skip
 
 
-def _stretches(sources: StateSources) -> Iterator[tuple[RunReader, str, int, Ranges]]:
+def _spans(sources: StateSources) -> Iterator[tuple[RunReader, str, int, Ranges]]:
     """Yield (file, section, step, the hashes for which no newer slice replaces its rows)."""
     for part in sources.slices:
         for reader in part.readers:

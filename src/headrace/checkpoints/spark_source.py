@@ -36,7 +36,7 @@ _UNSIGNED = pa.decimal128(20, 0)
 _OPTIONS = ("path", "computation", "step", "section", "parts", "pinfor")
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _Request(msgspec.Struct, frozen=True):
     """The options of a read, parsed."""
 
     path: str
@@ -75,34 +75,34 @@ class StateDataSource(DataSource):  # type: ignore[misc]
         return _FORMAT
 
     def schema(self) -> StructType:
-        asked = _asked(self.options)
-        columns = asked.opened().schema(asked.computation, asked.section)
+        request = _request(self.options)
+        columns = request.opened().schema(request.computation, request.section)
         return from_arrow_schema(_for_spark(columns.empty_table()).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(_asked(self.options))
+        return _Reader(_request(self.options))
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, asked: _Asked) -> None:
-        self._asked = asked
+    def __init__(self, request: _Request) -> None:
+        self._request = request
 
     def partitions(self) -> list[_Part]:
-        asked = self._asked
-        checkpoint = open_state(asked.path, asked.step)
-        if asked.pin_us:
-            checkpoint = pinned(checkpoint, asked.pin_us, _FORMAT)
-        if asked.section == "workers":
+        request = self._request
+        checkpoint = open_state(request.path, request.step)
+        if request.pin_us:
+            checkpoint = pinned(checkpoint, request.pin_us, _FORMAT)
+        if request.section == "workers":
             return [_Part(checkpoint.step, Ranges.everything().pairs())]
-        parts = checkpoint.ranges(asked.computation, asked.parts)
+        parts = checkpoint.ranges(request.computation, request.parts)
         return [_Part(checkpoint.step, ranges.pairs()) for ranges in parts]
 
     def read(self, partition: _Part) -> Iterator[pa.RecordBatch]:
-        asked = msgspec.structs.replace(self._asked, step=partition.step)
+        request = msgspec.structs.replace(self._request, step=partition.step)
         ranges = Ranges.of(partition.pairs)
-        checkpoint = asked.opened()
-        rows = checkpoint.read(asked.computation, asked.section, ranges=ranges)
-        columns = checkpoint.schema(asked.computation, asked.section)
+        checkpoint = request.opened()
+        rows = checkpoint.read(request.computation, request.section, ranges=ranges)
+        columns = checkpoint.schema(request.computation, request.section)
         yield from _for_spark(conformed(rows, columns)).to_batches()
 
 
@@ -120,7 +120,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(StateDataSource)
 
 
-def _asked(options: Mapping[str, str]) -> _Asked:
+def _request(options: Mapping[str, str]) -> _Request:
     """Return the parsed options. Spark passes their names in lower case.
 
     Raises:
@@ -137,7 +137,7 @@ def _asked(options: Mapping[str, str]) -> _Asked:
         )
     pin_us = duration_micros(known.get("pinfor", _PIN_FOR), "pinFor")
     step = _number(known, "step")
-    return _Asked(
+    return _Request(
         # (executors may have another working directory)
         open_store(known["path"]).location, known["computation"], known.get("section"), step,
         _number(known, "parts") or _PARTS, pin_us,

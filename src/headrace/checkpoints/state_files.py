@@ -163,5 +163,5 @@ def files_of(head: Head, slices: list[Slice], runs: list[FileRef]) -> StateFiles
 
 def catalogs_of_head(head: Head) -> list[str]:
     """Return the catalogs that list the files read by a pipeline's sources."""
-    catching_up = {} if head.catch_up is None else head.catch_up.positions
-    return catalogs_of([*head.positions.values(), *catching_up.values()])
+    backfill = {} if head.backfill is None else head.backfill.positions
+    return catalogs_of([*head.positions.values(), *backfill.values()])

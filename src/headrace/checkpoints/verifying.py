@@ -59,14 +59,14 @@ class Verifier:
         self._store = store
         self._ledger = Ledger(store)
         self._manifests: dict[int, tuple[Manifest, str]] = {}
-        self._told: set[str] = set()  # files checked, manifests reported
+        self._checked: set[str] = set()  # files checked, manifests reported
 
     def step(self, step: int) -> Iterator[Finding]:
         """Yield what is wrong with the checkpoint of a step, without what was yielded before."""
         broken = self._broken_link(step)
         for finding in (broken, self._wrong_first(step)):
-            if finding is not None and finding.file not in self._told:
-                self._told.add(finding.file)
+            if finding is not None and finding.file not in self._checked:
+                self._checked.add(finding.file)
                 yield finding
         if broken is not None:
             return  # which files there should be is unknown
@@ -85,10 +85,10 @@ class Verifier:
             self._ledger.intent(head.done + 1)
         except (Damaged, NewerFormat) as error:
             yield Finding(name, head.step, error.what, error.remedy)
-        for asked in CommandLog(self._store).pending(head.commands):
-            if asked.command is None:
+        for request in CommandLog(self._store).pending(head.commands):
+            if request.command is None:
                 remedy = "it will be refused; ask again"
-                yield Finding(command_name(asked.number), head.step, asked.problem, remedy)
+                yield Finding(command_name(request.number), head.step, request.problem, remedy)
 
     # -- manifests ----------------------------------------------------------------------------
 
@@ -148,8 +148,8 @@ class Verifier:
     def _catalogs(self, head: Head) -> Iterator[Finding]:
         """Check the catalogs of the files that were read."""
         for name in catalogs_of_head(head):
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._checked:
+                self._checked.add(name)
                 try:
                     rows_in(name, read_catalog(self._store, name), self._store.location)
                 except (Damaged, NotFound) as error:
@@ -166,9 +166,9 @@ class Verifier:
             owned: the hashes that its worker owned; None if it may hold any.
             part: the hashes of its slice.
         """
-        if file.name in self._told:
+        if file.name in self._checked:
             return
-        self._told.add(file.name)
+        self._checked.add(file.name)
         for what in problems_of(self._store.read, file, owned, part):
             yield Finding(file.name, step, what, _RESTORE)
 
@@ -220,13 +220,13 @@ def _problems_of_section(
     last = -1
     for block in section.blocks:
         if block.offset != begins:
-            yield f"{name}: bytes before byte {block.offset} are nobody's"
+            yield f"{name}: bytes before byte {block.offset} belong to no block"
         begins = block.offset + block.length
         batch = reader.block(section, block)
         try:
             batch.validate(full=True)
         except pa.ArrowException as error:
-            yield f"{name}: the block at byte {block.offset} is no valid Arrow data: {error}"
+            yield f"{name}: the block at byte {block.offset} is not valid Arrow data: {error}"
             continue
         hashes = batch.column(HASH).to_numpy()
         ends = (int(hashes[0]), int(hashes[-1])) if len(hashes) else (block.first, block.last)

@@ -81,10 +81,10 @@ class _Printable(logging.Formatter):
         return message(super().format(record), 4 * MOST_MESSAGE)
 
 
-_ROOMS = [
+_GROUPS = [
     run, status, watermarks, commands, migrations, hosts, policy, checkpoints, state, nexmark
 ]  # fmt: skip
-for _room in _ROOMS:
-    for _command in _room.COMMANDS:
+for _group in _GROUPS:
+    for _command in _group.COMMANDS:
         main.add_command(_command)
 name_variables(main)

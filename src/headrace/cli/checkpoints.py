@@ -17,10 +17,10 @@ from headrace.cli.common import (
     DAMAGED,
     Duration,
     checkpoints_of,
+    emit,
     output_option,
     say,
     storage_option,
-    tell,
     typed_errors,
 )
 from headrace.errors import Expired, StorageError
@@ -50,7 +50,7 @@ def list_(storage: str, output: str) -> None:
             f"step {pin.step} is pinned until {show_time(pin.until_us)} by {pin.by or 'somebody'}"
             for pin in pins.values()
         ]
-        tell({"checkpoints": facts, "pins": pinned}, "\n".join(lines), output)
+        emit({"checkpoints": facts, "pins": pinned}, "\n".join(lines), output)
 
 
 def _facts_of(found: Checkpoints, step: int) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def verify(storage: str, step: int | None, output: str) -> None:
             if output == "text":
                 say(f"{finding.file}: {finding.what}\n  remedy: {finding.remedy}")
         which = "all checkpoints are" if step is None else f"the checkpoint of step {step} is"
-        tell(findings, f"{which} whole" if not findings else f"{len(findings)} found", output)
+        emit(findings, f"{which} whole" if not findings else f"{len(findings)} found", output)
     if findings:
         sys.exit(DAMAGED)
 
@@ -126,7 +126,7 @@ def copy(storage: str, target: str, step: int | None, pin_for: int, output: str)
         newest = found.newest() if step is None else None
         if newest is not None and newest.step > copied.step:
             text += f"; {newest.step - copied.step} steps after it are not in it"
-        tell(copied, text, output)
+        emit(copied, text, output)
 
 
 def _kept(found: Checkpoints, step: int | None, pin_for: int) -> Checkpoint:
@@ -159,7 +159,7 @@ def clean(storage: str, dry_run: bool, output: str) -> None:
     with typed_errors():
         gone = checkpoints_of(storage).clean(time.time_ns() // 1_000, dry_run=dry_run)
         would = "would be deleted" if dry_run else "deleted"
-        tell(gone, "\n".join([*gone, f"{len(gone)} files {would}"]), output)
+        emit(gone, "\n".join([*gone, f"{len(gone)} files {would}"]), output)
 
 
 COMMANDS = [checkpoint]

@@ -12,10 +12,10 @@ from headrace.cli import completion
 from headrace.cli.common import (
     REFUSED,
     UNANSWERED,
+    emit,
     head_of,
     output_option,
     storage_option,
-    tell,
     typed_errors,
     unanswered,
 )
@@ -87,7 +87,7 @@ def _plain(kind: Kind, help: str, name: str = "") -> click.Command:
     return command
 
 
-def _halting(kind: Kind, help: str) -> click.Command:
+def _stop_command(kind: Kind, help: str) -> click.Command:
     """Return a command that stops or pauses the pipeline, at once or at a step."""
 
     @click.command(kind, help=help)
@@ -125,7 +125,7 @@ def _ask(
         if now and seconds:
             ended = _ended_now(control, number, seconds)
             if ended:
-                tell(
+                emit(
                     {"command": number, "kind": kind, "answered": True, "why": ended}, ended, output
                 )
                 return
@@ -134,19 +134,19 @@ def _ask(
         if answer is not None:
             facts |= {"applied": answer.applied, "step": answer.step, "why": answer.why}
             code = 0 if answer.applied else REFUSED
-            said = "applied at" if answer.applied else "refused before"
-            text = f"{answer.text}: {said} step {answer.step}{answer.why and f': {answer.why}'}"
+            text = "applied at" if answer.applied else "refused before"
+            text = f"{answer.text}: {text} step {answer.step}{answer.why and f': {answer.why}'}"
         else:
             code = UNANSWERED if seconds else 0
             text = unanswered(control, number)
-        tell(facts, text, output)
+        emit(facts, text, output)
     sys.exit(code)
 
 
 def _refuse(kind: Kind, why: str, output: str) -> NoReturn:
     """Refuse a command that ends a pipeline which nobody runs. Nothing is sent."""
     facts = {"command": None, "kind": kind, "answered": True, "applied": False, "why": why}
-    tell(facts, f"{kind.replace('_', '-')}: refused: {why}", output)
+    emit(facts, f"{kind.replace('_', '-')}: refused: {why}", output)
     sys.exit(REFUSED)
 
 
@@ -176,9 +176,9 @@ def _show_removal(
         f"remove {name}: {records:,} records so far; its state is {what}"
         for name, records in preview.records.items()
     ]
-    lines.append("whether others read it, the running pipeline will tell")
+    lines.append("the running pipeline checks whether others read it")
     text = f"would be refused: {preview.why}" if preview.why else "\n".join(lines)
-    tell(preview, text, output)
+    emit(preview, text, output)
     if preview.why:
         sys.exit(REFUSED)
 
@@ -196,12 +196,12 @@ def _control_of(storage: str) -> Control:
 COMMANDS = [
     remove,
     restore,
-    _halting("stop", "Stop a running pipeline after its running step, or after a later one."),
+    _stop_command("stop", "Stop a running pipeline after its running step, or after a later one."),
     _plain("drain", "Let a running pipeline stop when all its input has ended."),
     _plain(
         "catch_up", "Let a running pipeline stop when it has read what is there now.", "catch-up"
     ),
-    _halting(
+    _stop_command(
         "pause", 'Let a pipeline run no more steps until "resume"; also when it is started again.'
     ),
     _plain("resume", "Let a paused pipeline go on."),

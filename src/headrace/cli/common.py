@@ -85,18 +85,18 @@ def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
-def pass_on(context: click.Context, commands: Iterable[str], said: dict[str, Any]) -> None:
+def pass_on(context: click.Context, commands: Iterable[str], error_text: dict[str, Any]) -> None:
     """Let options of a group be the defaults of its commands.
 
     What was said for the group comes before what the project file says for a command, and that
     before the defaults of the group.
     """
     above = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
-    explicit = {name: value for name, value in said.items()
+    explicit = {name: value for name, value in error_text.items()
                 if context.get_parameter_source(name) in above}  # fmt: skip
     tables = context.default_map or {}
     context.default_map = {
-        name: {**said, **(tables.get(name) or {}), **explicit} for name in commands
+        name: {**error_text, **(tables.get(name) or {}), **explicit} for name in commands
     }
 
 
@@ -128,7 +128,7 @@ def with_null_times(facts: Any) -> Any:
     return plain
 
 
-def tell(facts: Any, text: str, output: str) -> None:
+def emit(facts: Any, text: str, output: str) -> None:
     """Print data as JSON, or as text for people."""
     if output == "json":
         say_json(facts)
@@ -164,10 +164,10 @@ def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: b
     else:
         facts |= msgspec.to_builtins(answer)
         code = 0 if answer.applied else REFUSED
-        said = "applied at" if answer.applied else "refused before"
-        text = f"{answer.text}: {said} step {answer.step}{answer.why and f': {answer.why}'}"
+        error_text = "applied at" if answer.applied else "refused before"
+        text = f"{answer.text}: {error_text} step {answer.step}{answer.why and f': {answer.why}'}"
     if not (quiet and answer is not None and answer.applied):
-        tell(facts, text, output)
+        emit(facts, text, output)
     if code:
         sys.exit(code)
     return 0 if answer is None else answer.migration
@@ -188,7 +188,7 @@ def store_of(storage: str) -> Store:
     """
     store = open_store(storage)
     if isinstance(store, LocalStore) and not (place := Path(store.location)).is_dir():
-        raise NothingThere(f"{storage} is {'no directory' if place.exists() else 'not there'}")
+        raise NothingThere(f"{storage} is {'not a directory' if place.exists() else 'not there'}")
     return store
 
 

@@ -46,10 +46,10 @@ def group_facts(
 def group_lines(facts: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield the same as text, one line for each group."""
     for of in facts:
-        who = ", ".join(
+        holders = ", ".join(
             f"worker {has['worker']} {has['bins']:,} ({has['share']:.1%})" for has in of["workers"]
         )
-        yield f"  group {of['group']}: {of['bins']:,} bins, {who}"
+        yield f"  group {of['group']}: {of['bins']:,} bins, {holders}"
 
 
 def runs_of(layout: Layout, groups: Groups) -> Iterator[tuple[int, int, int, int]]:

@@ -11,10 +11,10 @@ from headrace.cli import completion
 from headrace.cli.common import (
     REFUSED,
     ask,
+    emit,
     head_of,
     output_option,
     storage_option,
-    tell,
     typed_errors,
 )
 from headrace.control.control import Control
@@ -39,13 +39,13 @@ def hosts(storage: str, output: str) -> None:
     with typed_errors():
         facts = hosts_of(head_of(storage))
         lines = [_line(name, of) for name, of in facts.items()]
-        tell(facts, "\n".join(lines) or "all tasks run on one host", output)
+        emit(facts, "\n".join(lines) or "all tasks run on one host", output)
 
 
 def hosts_of(head: Head) -> dict[str, dict[str, Any]]:
     """Return what a head records of each host, as plain data."""
     places = head.places
-    names = sorted({*places.there, *places.homes, *head.drained_hosts} - {""})
+    names = sorted({*places.there, *places.worker_hosts, *head.drained_hosts} - {""})
     return {
         name: {
             "there": name in places.there,
@@ -88,9 +88,9 @@ def _would(control: Control, hosts: list[str], output: str) -> None:
     try:
         why = control.drain_hosts(hosts, dry_run=True).why
     except ChangeRefused as error:
-        tell({"refused": error.what}, f"would be refused: {error.what}", output)
+        emit({"refused": error.what}, f"would be refused: {error.what}", output)
         sys.exit(REFUSED)
-    tell({"why": why}, why or "nobody would have to move", output)
+    emit({"why": why}, why or "no worker would have to move", output)
 
 
 @click.command("undrain-hosts")

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from headrace.errors import HeadraceError, PipelineError
-from headrace.errors.user_code import is_from_outside, said
+from headrace.errors.user_code import error_text, is_from_outside
 from headrace.pipeline import Pipeline
 
 #: The name that is looked up if none is given.
@@ -108,12 +108,12 @@ def _refuse(error: BaseException, path: Path) -> NoReturn:
         ) from None
     if not isinstance(error, Exception):
         raise PipelineError(
-            f"{path} raised {said(error)}, before there was a pipeline",
+            f"{path} raised {error_text(error)}, before there was a pipeline",
             remedy='what it does as a script belongs behind `if __name__ == "__main__":`',
         ) from error
     lines = traceback.extract_tb(error.__traceback__)
     own = [line for line in lines if Path(line.filename).name == path.name] or lines
     raise PipelineError(
-        f"{said(error)}\n    {own[-1].line}", place=f"{own[-1].filename}:{own[-1].lineno}",
+        f"{error_text(error)}\n    {own[-1].line}", place=f"{own[-1].filename}:{own[-1].lineno}",
         remedy="correct that line",
     ) from error  # fmt: skip

@@ -22,11 +22,11 @@ from headrace.cli.common import (
     REFUSED,
     Duration,
     ask,
+    emit,
     head_of,
     output_option,
     pass_on,
     storage_option,
-    tell,
     typed_errors,
     with_options,
 )
@@ -36,7 +36,7 @@ from headrace.control.control import Control
 from headrace.control.migrations import PRICES_BY, Strategy, fact_of, planned, progress_of
 from headrace.coordinator.identity import groups_of
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
-from headrace.coordinator.migrations.layout_state import course_of
+from headrace.coordinator.migrations.layout_state import layout_state_of
 from headrace.errors import ChangeRefused, PipelineError
 from headrace.errors.printable import one_line
 from headrace.keyspace.groups import Groups
@@ -66,7 +66,7 @@ _objective_option = click.option(
 _bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...")
 
 
-def _asks(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
+def _requests(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
     """Return a decorator for a command that moves state.
 
     It adds the options that all of them have.
@@ -94,7 +94,7 @@ def _asks(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
 MOVES = (_strategy_option, _prepare_option, _objective_option)
 
 
-@_asks(click.argument("workers", type=click.IntRange(1)), *MOVES)
+@_requests(click.argument("workers", type=click.IntRange(1)), *MOVES)
 def rescale(workers: int, **how: Any) -> None:
     """Change the number of workers to WORKERS while the pipeline runs.
 
@@ -103,7 +103,7 @@ def rescale(workers: int, **how: Any) -> None:
     _migrate(Goal("rescale", workers), **how)
 
 
-@_asks(
+@_requests(
     _bins_argument,
     click.option("--to", type=click.IntRange(0), required=True, help="The worker."),
     *MOVES,
@@ -117,26 +117,26 @@ def move(bins: tuple[str, ...], to: int, **how: Any) -> None:
     _migrate(Goal("move", to=to), bins=bins, **how)
 
 
-@_asks(_bins_argument)
+@_requests(_bins_argument)
 def split(bins: tuple[str, ...], **how: Any) -> None:
     """Split each BIN in two. This moves nothing and rewrites nothing."""
     _migrate(Goal("split"), bins=bins, **how)
 
 
-@_asks(_bins_argument)
+@_requests(_bins_argument)
 def merge(bins: tuple[str, ...], **how: Any) -> None:
     """Merge all bins within each BIN into one."""
     _migrate(Goal("merge"), bins=bins, **how)
 
 
-@_asks(click.argument("workers", nargs=-1, required=True, type=click.IntRange(0),
+@_requests(click.argument("workers", nargs=-1, required=True, type=click.IntRange(0),
                       metavar="WORKER..."), *MOVES)  # fmt: skip
 def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
     """Move all bins away from WORKERs, so that their machines can be taken away."""
     _migrate(Goal("drain_workers", drained=list(workers)), **how)
 
 
-@_asks(
+@_requests(
     click.option("--by", type=click.Choice(sorted(PRICES_BY)), help="Work or state.  [default: work, "
                  "or state while too little was measured of work]"),
     click.option("--group", shell_complete=completion.groups, help="Only in this group."),
@@ -181,7 +181,7 @@ def _would(storage: str, head: Head, goal: Goal, output: str) -> None:
     try:
         found = planned(head, goal, newest_measurements(open_store(storage)))
     except (ChangeRefused, PipelineError) as error:
-        tell({"refused": error.what}, f"would be refused: {error.what}\n{error.remedy}", output)
+        emit({"refused": error.what}, f"would be refused: {error.what}\n{error.remedy}", output)
         sys.exit(REFUSED)
     assert found.estimate is not None
     rounds = len(found.rounds or [])
@@ -189,7 +189,7 @@ def _would(storage: str, head: Head, goal: Goal, output: str) -> None:
     text = f"{found.what}: nothing would have to be done"
     if rounds:
         text = f"{found.what}: {_estimate(found.estimate)}, by {rounds} configuration updates"
-    tell(facts, text, output)
+    emit(facts, text, output)
 
 
 def _estimate(found: Estimate) -> str:
@@ -219,7 +219,7 @@ def _follow(control: Control, id_: int, output: str) -> None:
             )
             control.pass_time()
             facts = fact_of(control.current(), id_)
-    tell(_facts(facts), _text(facts), output)
+    emit(_facts(facts), _text(facts), output)
     if facts.state == "aborted":
         sys.exit(REFUSED)
 
@@ -239,15 +239,15 @@ def _follow(control: Control, id_: int, output: str) -> None:
 def migrations(context: click.Context, storage: str | None, output: str) -> None:
     """Show the migrations that are under way or queued, and the newest that have ended."""
     if context.invoked_subcommand is not None:
-        said = {"output": output, **({} if storage is None else {"storage": storage})}
-        pass_on(context, migrations.commands, said)
+        text = {"output": output, **({} if storage is None else {"storage": storage})}
+        pass_on(context, migrations.commands, text)
         return
     if storage is None:
         raise click.UsageError("Missing option '--storage' (env var: 'HEADRACE_STORAGE').")
     with typed_errors():
         found = head_of(storage).migrations
         lines = [f"{one.id}  {one.what}: {progress_of(one)}" for one in found]
-        tell([_facts(one) for one in found], "\n".join(lines) or "nothing was ever moved", output)
+        emit([_facts(one) for one in found], "\n".join(lines) or "nothing was ever moved", output)
 
 
 @migrations.command("show")
@@ -258,10 +258,10 @@ def show(id_: int, storage: str, output: str) -> None:
     """Show all that is known of migration ID."""
     with typed_errors():
         facts = fact_of(head_of(storage), id_)
-        tell(_facts(facts), _text(facts), output)
+        emit(_facts(facts), _text(facts), output)
 
 
-def _telling(kind: Kind, help: str) -> click.Command:
+def _format_progress(kind: Kind, help: str) -> click.Command:
     """Return a command that acts on a migration."""
 
     @click.command(kind.partition("_")[0], help=help)
@@ -284,7 +284,7 @@ for _kind, _help in [
     ("abort_migration", "Let all that migration ID has moved go back, round by round."),
     ("hasten_migration", "Let all that is left of migration ID move at once."),
 ]:
-    migrations.add_command(_telling(_kind, _help))  # type: ignore[arg-type]
+    migrations.add_command(_format_progress(_kind, _help))  # type: ignore[arg-type]
 
 
 def _facts(facts: RecordedMigration) -> dict[str, Any]:
@@ -343,14 +343,14 @@ def _text(facts: RecordedMigration) -> str:
 def updates(context: click.Context, storage: str | None, output: str) -> None:
     """Show the configuration updates that are published and not in force yet."""
     if context.invoked_subcommand is not None:
-        said = {"output": output, **({} if storage is None else {"storage": storage})}
-        pass_on(context, updates.commands, said)
+        text = {"output": output, **({} if storage is None else {"storage": storage})}
+        pass_on(context, updates.commands, text)
         return
     if storage is None:
         raise click.UsageError("Missing option '--storage' (env var: 'HEADRACE_STORAGE').")
     with typed_errors():
         head = head_of(storage)
-        course = course_of(head, 0)
+        layout_state = layout_state_of(head, 0)
         current = head.migration
         found = [
             {
@@ -359,12 +359,12 @@ def updates(context: click.Context, storage: str | None, output: str) -> None:
                 "splits": len(update.splits),
                 "moves": sum(count for _, _, count, _ in update.moves),
                 "merges": len(update.merges),
-                "migration": current.id if current and course.is_a_round(update) else 0,
+                "migration": current.id if current and layout_state.is_a_round(update) else 0,
             }
             for update in head.updates
             if update.step > head.step
         ]
-        tell(found, "\n".join(map(_update_text, found)) or "no update is published", output)
+        emit(found, "\n".join(map(_update_text, found)) or "no update is published", output)
 
 
 def _update_text(facts: dict[str, int]) -> str:
@@ -399,7 +399,7 @@ def show_layout(storage: str, output: str) -> None:
         head = head_of(storage)
         layout = Layout.from_wire(head.layout)
         facts = layout_facts(head, layout)
-        tell(facts, _layout_text(facts), output)
+        emit(facts, _layout_text(facts), output)
 
 
 def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 import msgspec
 
-from headrace.cli.common import Duration, output_option, say, tell, typed_errors, with_options
+from headrace.cli.common import Duration, emit, output_option, say, typed_errors, with_options
 from headrace.cli.session import SESSION, session_options
 from headrace.cli.strategies import STRATEGIES, strategy_of
 from headrace.cli.tables import aligned
@@ -50,13 +50,13 @@ _OPTIONS = [
     click.option("--in-flight", type=click.IntRange(1), default=100, show_default=True,
                  help="How many auctions are open at a time."),
     click.option("--hot-sellers", type=click.IntRange(1), default=4, show_default=True,
-                 help="All but one of so many auctions are the hot seller's."),
+                 help="Of this many auctions, all but one are the hot seller's."),
     click.option("--hot-auctions", type=click.IntRange(1), default=2, show_default=True,
-                 help="All but one of so many bids are for the hot auction."),
+                 help="Of this many bids, all but one are for the hot auction."),
     click.option("--hot-bidders", type=click.IntRange(1), default=4, show_default=True,
-                 help="All but one of so many bids are the hot bidder's."),
+                 help="Of this many bids, all but one are the hot bidder's."),
     click.option("--disorder", type=click.IntRange(1), default=1, show_default=True,
-                 help="Events are shuffled within groups of so many."),
+                 help="Events are shuffled within groups of this size."),
     click.option("--seed", type=int, default=0, show_default=True, help="Another one, other contents."),
     click.option("--migrate", callback=strategy_of, metavar="STRATEGY",
                  help=f"Move a part of the state to other workers and back: {STRATEGIES}"),
@@ -101,10 +101,10 @@ def nexmark(
 def _scratch() -> Iterator[str]:
     """Create a directory. Delete it at the end, even if the process is terminated."""
 
-    def leave(number: int, _: Any) -> None:
+    def finish(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.signal(signal.SIGTERM, finish)
     folder = tempfile.mkdtemp(prefix="headrace-nexmark-")
     try:
         yield folder
@@ -181,13 +181,28 @@ def _new(storage: str) -> Store:
 
 
 def _run(
-    query: str, storage: Store, plot: Path | None, file: Path | None, output: str, *, rate: int,
-    duration: int, warm_up: int, cool_down: int, history: int, dilation: int,
-    migrate: Strategy | None, prepare: bool, workers: int, bins: int, runner: Any, **knobs: int,
-) -> None:  # fmt: skip
+    query: str,
+    storage: Store,
+    plot: Path | None,
+    file: Path | None,
+    output: str,
+    *,
+    rate: int,
+    duration: int,
+    warm_up: int,
+    cool_down: int,
+    history: int,
+    dilation: int,
+    migrate: Strategy | None,
+    prepare: bool,
+    workers: int,
+    bins: int,
+    runner: Any,
+    **timeline_options: int,
+) -> None:
     # The harness and the plot need more packages than running a pipeline does.
     from headrace.nexmark.harness.load import LoadTest, Query
-    from headrace.nexmark.harness.report import latencies_of, share_left_over, told
+    from headrace.nexmark.harness.report import latencies_of, report, share_left_over
     from headrace.nexmark.harness.run import run
     from headrace.nexmark.timeline import Timeline
     from headrace.observe.progress import ProgressLine
@@ -206,12 +221,12 @@ def _run(
         raise click.UsageError(f"--workers {workers} for --bins {bins}: some would own nothing")
     if migrate is not None and workers < 2:
         raise click.UsageError("--migrate needs two --workers: there is nowhere to move state to")
-    timeline = Timeline(rate=rate // dilation, **knobs)
+    timeline = Timeline(rate=rate // dilation, **timeline_options)
     workload = Query(module_of(query).migratable, timeline, history=history, tasks=workers)
     with ProgressLine(query) as progress:
         seen = run(workload, load, runner=runner, storage=storage, listeners=[progress])
-    asked = {"query": query, "timeline": msgspec.to_builtins(timeline), "history": history}
-    facts = asked | told(seen, load)
+    requested = {"query": query, "timeline": msgspec.to_builtins(timeline), "history": history}
+    facts = requested | report(seen, load)
     if file is not None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1) + b"\n")
     if plot is not None:
@@ -225,7 +240,7 @@ def _run(
     ]
     steps = f"{seen.steps:,} steps in {show_duration(duration)}"
     text = [f"{query}: {steps}, {seen.answers:,} answers in the whole run", *moved]
-    tell(facts, "\n".join([*text, *aligned(latencies_of(facts))]), output)
+    emit(facts, "\n".join([*text, *aligned(latencies_of(facts))]), output)
     if (left := share_left_over(seen, load)) > _LEFT_OVER:
         say(
             f"The rate is more than this machine does: {left:.0%} of these events were done when no more "

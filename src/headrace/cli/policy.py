@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from headrace.cli.common import REFUSED, head_of, output_option, storage_option, tell, typed_errors
+from headrace.cli.common import REFUSED, emit, head_of, output_option, storage_option, typed_errors
 from headrace.cli.migrations import MOVES
 from headrace.control.control import Control
 from headrace.driver.policy_loop import is_calm
@@ -54,7 +54,7 @@ def show(storage: str, output: str) -> None:
         seen = Control(open_store(storage)).measurements()
         facts = None if seen is None else facts_of(seen)
         text = "nothing was measured yet" if seen is None else _text(seen)
-        tell(facts, text, output)
+        emit(facts, text, output)
 
 
 @policy.command("run")
@@ -93,7 +93,7 @@ def run(
                     looked_at = seen
                     _look(control, chosen, how, seen, dry_run, seconds, output)
                 elif once:
-                    tell(None, "nothing was measured yet", output)
+                    emit(None, "nothing was measured yet", output)
                 if once:
                     return
                 time.sleep(every)
@@ -113,18 +113,18 @@ def _look(
     head = control.head()
     facts: dict[str, Any] = {"policy": name_of(chosen), "step": seen.step}
     if not is_calm(head):
-        tell({**facts, "decided": None}, f"step {seen.step}: something moves, or is paused", output)
+        emit({**facts, "decided": None}, f"step {seen.step}: something moves, or is paused", output)
         return
     decided = chosen.decide(seen.measurements)
     command = command_for(chosen, decided, how)
     facts |= {"decided": str(decided), "wants": command is not None, "dry_run": dry_run}
     text = f"step {seen.step}: {decided}"
     if command is None or dry_run:
-        tell(facts, text, output)
+        emit(facts, text, output)
         return
     answer = control.answered(command, seconds)
-    said = "not answered yet" if answer is None else answer.why
-    tell({**facts, "answer": msgspec.to_builtins(answer)}, f"{text} ({said})", output)
+    text = "not answered yet" if answer is None else answer.why
+    emit({**facts, "answer": msgspec.to_builtins(answer)}, f"{text} ({text})", output)
     if answer is not None and not answer.applied:
         sys.exit(REFUSED)
 
@@ -140,7 +140,7 @@ def facts_of(seen: Published) -> dict[str, Any]:
 def _text(seen: Published) -> str:
     more = ", and more is waiting" if seen.saturated else ""
     lines = [f"step {seen.step}: {seen.arrivals_per_s:,.0f} records/s come in{more}"]
-    lines += [] if seen.known else ["  too little was measured yet to tell bins apart"]
+    lines += [] if seen.known else ["  too little has been measured yet to compare bins"]
     steps: Latency = seen.steps
     if steps.steps:
         lines.append(

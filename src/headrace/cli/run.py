@@ -29,7 +29,7 @@ from headrace.cli.session import SESSION, session_options
 from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.job import run as run_pipeline
-from headrace.ledger.heartbeats import HANDED_OVER, Lease
+from headrace.ledger.heartbeats import HANDED_OVER, HeartbeatSettings
 from headrace.observe.progress import ProgressLine
 from headrace.pipeline.source import Limit
 from headrace.runners.inline import InlineRunner
@@ -37,54 +37,91 @@ from headrace.runners.inline import InlineRunner
 _OPTIONS = [
     click.argument("target", shell_complete=completion.files),
     storage_option,
-    click.option("--workers", type=click.IntRange(1),
-                 help="How many workers.  [default: those that there are; task slots at first]"),
-    click.option("--bins", type=int, help="How many bins.  [default: those that there are; 256 at first]"),
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        help="How many workers.  [default: those that there are; task slots at first]",
+    ),
+    click.option(
+        "--bins", type=int, help="How many bins.  [default: those that there are; 256 at first]"
+    ),
     click.option(
         "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
     ),
     click.option(
-        "--exchange", type=click.Choice(["auto", "driver", "host", "shuffle"]), default="auto",
-        show_default=True, help="Who carries records between layers.",
+        "--exchange",
+        type=click.Choice(["auto", "driver", "host", "shuffle"]),
+        default="auto",
+        show_default=True,
+        help="How records travel between layers.",
     ),
     click.option(
-        "--checkpoint-every", metavar="STEPS|TIME",
+        "--checkpoint-every",
+        metavar="STEPS|TIME",
         help="State goes to storage so often; a time is like 5s.  [default: 1]",
     ),
     click.option(
-        "--rows", type=click.IntRange(1), default=100_000, show_default=True,
+        "--rows",
+        type=click.IntRange(1),
+        default=100_000,
+        show_default=True,
         help="Records a step takes from each injector, at most.",
     ),
-    click.option("--task-timeout", metavar="TIME",
-                 help="The tasks of a step may take so long, such as 10m.  [default: 30m]"),
-    click.option("--sink-timeout", metavar="TIME",
-                 help="A sink may take so long for a delivery.  [default: 10m]"),
-    click.option("--recompute-shown", is_flag=True,
-                 help="Compute under a new id a step that other code has begun to show to weak sinks."),
+    click.option(
+        "--task-timeout",
+        metavar="TIME",
+        help="The tasks of a step may take so long, such as 10m.  [default: 30m]",
+    ),
+    click.option(
+        "--sink-timeout",
+        metavar="TIME",
+        help="A sink may take so long for a delivery.  [default: 10m]",
+    ),
+    click.option(
+        "--recompute-shown",
+        is_flag=True,
+        help="Compute under a new id a step that other code has begun to show to weak sinks.",
+    ),
     *SESSION,
     hide_option,
     policy_option,
     set_option,
-    click.option("--policy-dry-run", is_flag=True, help="Only tell what the policy wants."),
+    click.option("--policy-dry-run", is_flag=True, help="Only report what the policy decides."),
     click.option("--keep-running", is_flag=True, help="Go on when all input has ended."),
-    click.option("--available-now", is_flag=True,
-                 help="Read what is there now, and end; the next run goes on. Windows stay open."),
-    click.option("--reopen", multiple=True, metavar="NAME", shell_complete=completion.injectors,
-                 help="Read injector NAME on, should its input have ended; repeatable."),
-    click.option("--remove-injector", "remove_injectors", multiple=True, metavar="NAME",
-                 shell_complete=completion.injectors,
-                 help="Go on without injector NAME, which the code does not have any more; repeatable."),
     click.option(
-        "--patience", type=click.FloatRange(0.1), default=Lease().patience_s, show_default=True,
-        help="Seconds without a sign after which who runs it is taken for gone.",
+        "--available-now",
+        is_flag=True,
+        help="Read what is there now, and end; the next run goes on. Windows stay open.",
     ),
-]  # fmt: skip
+    click.option(
+        "--reopen",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=completion.injectors,
+        help="Read injector NAME on, should its input have ended; repeatable.",
+    ),
+    click.option(
+        "--remove-injector",
+        "remove_injectors",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=completion.injectors,
+        help="Go on without injector NAME, which the code does not have any more; repeatable.",
+    ),
+    click.option(
+        "--patience",
+        type=click.FloatRange(0.1),
+        default=HeartbeatSettings().patience_s,
+        show_default=True,
+        help="Seconds without a heartbeat after which the leader counts as dead.",
+    ),
+]
 
 
 @click.command()
 @with_options(_OPTIONS)
 @click.option("--standby", is_flag=True,
-              help="Get ready, and run it only when nobody else does any more.")  # fmt: skip
+              help="Get ready, and start when no other driver leads.")  # fmt: skip
 @click.option("--take-over", is_flag=True,
               help="Start at once, and replace a process that runs the pipeline.")  # fmt: skip
 def run(standby: bool, take_over: bool, **options: Any) -> None:
@@ -101,9 +138,9 @@ def run(standby: bool, take_over: bool, **options: Any) -> None:
 
 @click.command()
 @with_options(_OPTIONS)
-@click.option("--standby", is_flag=True, help="Stand by when another one has taken over later.")
+@click.option("--standby", is_flag=True, help="Stand by again if another driver takes over later.")
 @click.option("--wait", "seconds", type=click.FloatRange(min=0), default=60.0, show_default=True,
-              help="Seconds to wait for who runs it now; it goes on if that is not enough.")  # fmt: skip
+              help="Seconds to wait for the leader; it goes on if that is not enough.")  # fmt: skip
 def handover(standby: bool, seconds: float, **options: Any) -> None:
     """Take over a running pipeline: get TARGET ready, let the leader end after its step, and go on.
 
@@ -135,15 +172,24 @@ def _run(
             ),
             _steps_or_time(checkpoint_every),
         )
-        lease = Lease(period_s=min(Lease().period_s, patience / 3), patience_s=patience)
+        heartbeat = HeartbeatSettings(
+            period_s=min(HeartbeatSettings().period_s, patience / 3), patience_s=patience
+        )
         say_what_is_there(storage, pipeline.name)
         with ProgressLine(pipeline.name, dropping=dropping(pipeline)) as progress:
             job = run_pipeline(
-                pipeline, storage=storage, workers=workers, bins=bins,
+                pipeline,
+                storage=storage,
+                workers=workers,
+                bins=bins,
                 runner=InlineRunner(ends_process=True) if runner == "inline" else runner,
-                settings=settings, listeners=[progress], policy=checked(name, options),
-                policy_dry_run=policy_dry_run, lease=lease, **how,
-            )  # fmt: skip
+                settings=settings,
+                listeners=[progress],
+                policy=checked(name, options),
+                policy_dry_run=policy_dry_run,
+                heartbeat=heartbeat,
+                **how,
+            )
             progress.ended = lambda: job.ended
             with job:
                 try:

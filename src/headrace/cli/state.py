@@ -20,7 +20,7 @@ from headrace.cli.common import (
     storage_option,
     typed_errors,
 )
-from headrace.cli.tables import rows_option, tell_rows
+from headrace.cli.tables import emit_rows, rows_option
 
 #: Number of parts that a scan reads one after another. Parts behind a limit are not read.
 _PARTS = 16
@@ -60,7 +60,7 @@ def get(
         checkpoint = opened(storage, at_step)
         parsed = checkpoint.component(computation).parse_key(list(key))
         rows = checkpoint.read(computation, section, key=parsed)
-        tell_rows(rows, output)
+        emit_rows(rows, output)
     if not rows.num_rows:
         say(f"{computation} keeps nothing of {' '.join(key)}", err=True)
         sys.exit(NOTHING_THERE)
@@ -91,7 +91,7 @@ def scan(
             left = None if left is None else left - found[-1].num_rows
             if left == 0 or section == "workers":
                 break
-        tell_rows(pa.concat_tables(found, promote_options="default"), output)
+        emit_rows(pa.concat_tables(found, promote_options="default"), output)
 
 
 @state.command()
@@ -123,7 +123,7 @@ def diff(
             )
             for part in parts
         ]
-        tell_rows(pa.concat_tables(found), output)
+        emit_rows(pa.concat_tables(found), output)
 
 
 COMMANDS = [state]

@@ -11,12 +11,12 @@ import msgspec
 from rich.console import Console
 
 from headrace.cli.common import (
+    emit,
     head_of,
     ledger_of,
     no_pipeline,
     output_option,
     storage_option,
-    tell,
     typed_errors,
     with_null_times,
 )
@@ -24,7 +24,7 @@ from headrace.computation.record_ids import IDS
 from headrace.eventtime.timestamps import show_time
 from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Beat, Beats
+from headrace.ledger.heartbeats import HeartbeatRecord, Heartbeats
 from headrace.ledger.ledger import Ledger
 from headrace.observe.recent import Recent
 from headrace.observe.screen import render, show_live
@@ -52,9 +52,9 @@ def status(storage: str, output: str) -> None:
         head = head_of(storage)
         ledger = ledger_of(storage)
         name = ledger.read(0)[0].pipeline
-        facts = status_of(name, head, Beats(open_store(storage)).all())
+        facts = status_of(name, head, Heartbeats(open_store(storage)).all())
         _add_files(facts, head, ledger)
-        tell(with_null_times(facts), _status_text(facts), output)
+        emit(with_null_times(facts), _status_text(facts), output)
 
 
 @click.command()
@@ -81,7 +81,7 @@ def top(storage: str, steps: int, once: bool, every: float, output: str) -> None
             return view_of(window, time.time_ns() // 1_000)
 
         if output == "json":
-            tell(with_null_times(look()), "", output)
+            emit(with_null_times(look()), "", output)
         elif once or not sys.stdout.isatty():
             Console().print(render(look()))
         else:
@@ -97,7 +97,7 @@ def _add_files(facts: dict[str, Any], head: Head, ledger: Ledger) -> None:
         of["files_that_must_stay"] = files_that_must_stay(of["position"], ends)
 
 
-def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
+def status_of(name: str, head: Head, heartbeats: list[HeartbeatRecord]) -> dict[str, Any]:
     """Return a pipeline's status as plain data, with the newest heartbeats of its drivers."""
     return {
         "pipeline": name,
@@ -105,10 +105,16 @@ def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
         "epoch": head.epoch,
         "workers": head.layout.workers,
         "paused": head.paused,
-        "halt": None if head.halt is None else msgspec.to_builtins(head.halt),
-        "drivers": [_driver(beat) for beat in beats if beat.epoch >= head.epoch or not beat.epoch],
+        "scheduled_stop": None
+        if head.scheduled_stop is None
+        else msgspec.to_builtins(head.scheduled_stop),
+        "drivers": [
+            _driver(heartbeat)
+            for heartbeat in heartbeats
+            if heartbeat.epoch >= head.epoch or not heartbeat.epoch
+        ],
         "removed": head.identity.get("removed", {}),
-        "catching_up": head.resting,
+        "backfilling": head.backfilling,
         "bins": len(Layout.from_wire(head.layout)),
         "ended": head.ended,
         "input": input_of(head),
@@ -120,9 +126,13 @@ def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
             "waits_for": head.waits_for,
         },
         "injectors": {
-            injector: {"position": position, "highest_event_time": show_time(head.highest[injector])
-                       if injector in head.highest else None,
-                       "skipped": head.skipped.get(injector, 0)}
+            injector: {
+                "position": position,
+                "highest_event_time": show_time(head.highest[injector])
+                if injector in head.highest
+                else None,
+                "skipped": head.skipped.get(injector, 0),
+            }
             for injector, position in head.positions.items()
         },
         "computations": {
@@ -133,32 +143,37 @@ def status_of(name: str, head: Head, beats: list[Beat]) -> dict[str, Any]:
             }
             for node, counts in sorted(head.counts.items())
         },
-    }  # fmt: skip
+    }
 
 
 def input_of(head: Head) -> str:
     """Return the state of the input: ``ended``, ``caught up`` (by the newest run), or ``open``."""
-    drawn = set(head.identity.get("injectors") or head.positions)
-    if drawn and drawn <= set(head.ended):
+    injectors = set(head.identity.get("injectors") or head.positions)
+    if injectors and injectors <= set(head.ended):
         return "ended"
     return "caught up" if head.caught_up else "open"
 
 
-def _driver(beat: Beat) -> dict[str, Any]:
+def _driver(heartbeat: HeartbeatRecord) -> dict[str, Any]:
     """Return the heartbeat of a driver as plain data. Its times are those of the driver's clock."""
     return {
-        "role": beat.role, "where": beat.where, "epoch": beat.epoch, "why": beat.why,
-        "not_deleted": beat.not_deleted,
-        "since": show_time(beat.since_us), "seen": show_time(beat.now_us),
-    }  # fmt: skip
+        "role": heartbeat.role,
+        "where": heartbeat.where,
+        "epoch": heartbeat.epoch,
+        "why": heartbeat.why,
+        "not_deleted": heartbeat.not_deleted,
+        "since": show_time(heartbeat.since_us),
+        "seen": show_time(heartbeat.now_us),
+    }
 
 
 def _driver_text(of: dict[str, Any]) -> str:
-    said = {"leads": "leads", "waits": "stands by", "asks": "wants to take over", "ended": "ended"}
+    text = {"leads": "leads", "waits": "stands by", "asks": "wants to take over", "ended": "ended"}
     why = f" ({of['why']})" if of["why"] else ""
     left = of["not_deleted"]
     garbage = f", {left:,} unneeded files could not be deleted" if left else ""
-    return f"  {of['where']} {said[of['role']]}{why}: since {of['since']}, last sign {of['seen']}{garbage}"
+    what = f"{text[of['role']]}{why}: since {of['since']}, last heartbeat {of['seen']}"
+    return f"  {of['where']} {what}{garbage}"
 
 
 def _status_text(facts: dict[str, Any]) -> str:
@@ -168,8 +183,10 @@ def _status_text(facts: dict[str, Any]) -> str:
         f"{facts['pipeline']}: step {facts['step']}, epoch {facts['epoch']}, "
         f"{facts['workers']} workers, {facts['bins']} bins{', paused' if facts['paused'] else ''}"
     ]
-    if facts["halt"] is not None:
-        lines.append(f"  {facts['halt']['kind']} after step {facts['halt']['step']}")
+    if facts["scheduled_stop"] is not None:
+        lines.append(
+            f"  {facts['scheduled_stop']['kind']} after step {facts['scheduled_stop']['step']}"
+        )
     lines += [_driver_text(driver) for driver in facts["drivers"]]
     if outbox["waits_for"]:
         lines.append(
@@ -205,7 +222,7 @@ def _status_text(facts: dict[str, Any]) -> str:
             f"{of['late']:,} late, {of['skipped']:,} skipped, {of['timers']:,} timers fired, "
             f"{of['produced']:,} produced"
         )
-    lines += [f"  computation {node}: still catching up" for node in facts["catching_up"]]
+    lines += [f"  computation {node}: still backfilling" for node in facts["backfilling"]]
     for node, since in facts["removed"].items():
         lines.append(f"  computation {node}: removed at step {since}")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ rows_option = click.option(
 )  # fmt: skip
 
 
-def tell_rows(rows: pa.Table, output: str, *, secret: bool = True) -> None:
+def emit_rows(rows: pa.Table, output: str, *, secret: bool = True) -> None:
     """Print rows. Times are RFC 3339 and bytes hexadecimal, except in Arrow.
 
     Text for people is escaped and bounded. JSON and Arrow are exact. In CSV, texts are escaped. A
@@ -48,7 +48,7 @@ def tell_rows(rows: pa.Table, output: str, *, secret: bool = True) -> None:
             pairs = dict(zip(rows.column_names, row, strict=True))
             say_json(pairs)
         return
-    _tell_csv(rows.column_names, columns)
+    _emit_csv(rows.column_names, columns)
 
 
 def aligned(rows: pa.Table) -> list[str]:
@@ -102,7 +102,7 @@ def _in_csv(value: Any) -> str:
     return csv_cell(printable(text)) if isinstance(value, str) else text
 
 
-def _tell_csv(names: list[str], columns: list[list[Any]]) -> None:
+def _emit_csv(names: list[str], columns: list[list[Any]]) -> None:
     import csv
 
     writer = csv.writer(sys.stdout, lineterminator="\n")

@@ -11,16 +11,16 @@ from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.cli import completion
 from headrace.cli.common import (
     at_step_option,
+    emit,
     head_of,
     ledger_of,
     opened,
     output_option,
     storage_option,
-    tell,
     typed_errors,
     with_null_times,
 )
-from headrace.cli.tables import rows_option, tell_rows
+from headrace.cli.tables import emit_rows, rows_option
 from headrace.eventtime.timestamps import show_time
 from headrace.observe.bin_watermarks import bin_marks
 from headrace.observe.why import explain, why
@@ -42,7 +42,7 @@ def watermark_list(storage: str, at_step: int | None, output: str) -> None:
         found = opened(storage, at_step)
         # As times of Arrow, they cannot say that all input has ended.
         rows = found.watermarks() if output == "arrow" else _as_texts(found)
-        tell_rows(rows, output, secret=False)
+        emit_rows(rows, output, secret=False)
 
 
 @watermark.command("why")
@@ -57,7 +57,7 @@ def watermark_why(name: str, storage: str, output: str) -> None:
     """
     with typed_errors():
         way = why(head_of(storage), name, time.time_ns() // 1_000)
-        tell(with_null_times(way), explain(way), output)
+        emit(with_null_times(way), explain(way), output)
 
 
 @watermark.command("bins")
@@ -81,7 +81,7 @@ def watermark_bins(name: str, storage: str, most: int, output: str) -> None:
             f"oldest work {mark.oldest}, {mark.pending:,} pending"
             for mark in found
         ]
-        tell(
+        emit(
             with_null_times(found),
             "\n".join(lines) or f"{name} has no work pending in event time",
             output,

@@ -163,7 +163,7 @@ class TableState(Declaration):
         sub, columns = self.column_types(place=place)
         return {
             "sub": {kind.name: {"type": str(kind.arrow)} for kind in sub},
-            "columns": {kind.name: _told(kind) for kind in columns},
+            "columns": {kind.name: _column_facts(kind) for kind in columns},
             **({"ttl": self.ttl_domain.value} if self.ttl_us is not None else {}),
             **({"dropped": sorted(self.dropped)} if self.dropped else {}),
         }
@@ -184,7 +184,7 @@ class TableState(Declaration):
         return self if instance is None else self._handle(instance)
 
 
-def _told(kind: ColumnType) -> dict[str, Any]:
+def _column_facts(kind: ColumnType) -> dict[str, Any]:
     if kind.added is None:
         return {"type": str(kind.arrow)}
     (value,) = np.array([kind.added], dtype=kind.dtype).tolist()

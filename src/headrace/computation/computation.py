@@ -102,7 +102,7 @@ class UserCode(Declares):
                     f"{name!r} is declared state; assign to its .value (or use its methods)"
                 )
             raise AttributeError(
-                f"{type(self).__name__}.{name} is no declared state: nothing would keep it. "
+                f"{type(self).__name__}.{name} is not a declared state: it would not be kept. "
                 "Declare it at class level, for instance as ValueState(...)"
             )
         super().__setattr__(name, value)

@@ -71,7 +71,7 @@ def renaming(renamed_from: str) -> str:
     """
     if not isinstance(renamed_from, str) or (renamed_from and not renamed_from.isidentifier()):
         raise PipelineError(
-            f"renamed_from={renamed_from!r} is no name of an attribute",
+            f"renamed_from={renamed_from!r} is not a name of an attribute",
             remedy='give the name under which it is stored, such as renamed_from="count"',
         )
     return renamed_from
@@ -87,7 +87,7 @@ def time_domain(domain: Any) -> TimeDomain:
         return TimeDomain(domain)
     except ValueError:
         raise PipelineError(
-            f"{domain!r} is no time domain", remedy="use hr.EVENT_TIME or hr.WALL_TIME"
+            f"{domain!r} is not a time domain", remedy="use hr.EVENT_TIME or hr.WALL_TIME"
         ) from None
 
 
@@ -140,7 +140,7 @@ def ttl_micros(ttl: DurationLike | None) -> int | None:
     micros = duration_micros(ttl, "ttl")
     if micros <= 0:
         raise PipelineError(
-            f"ttl={ttl!r} is no time to live", remedy="give a duration above 0, such as '1h'"
+            f"ttl={ttl!r} is not a time to live", remedy="give a duration above 0, such as '1h'"
         )
     return micros
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from headrace.computation.computation import Computation, InputStream, UserCode
 from headrace.computation.declarations import Declaration, Output, Posted, ValueState
+from headrace.computation.inspection import source_place
 from headrace.computation.records import Record
-from headrace.computation.shape import source_place
 from headrace.errors import PipelineError
 
 
@@ -55,7 +55,7 @@ class TwoInput(Computation):
             raise PipelineError(
                 f"{type(self).__name__} is a TwoInput, and both its streams are called {self._left!r}",
                 place=source_place(self),
-                remedy="their handlers could not be told apart: let one go through a computation",
+                remedy="their handlers could not be distinguished: let one go through a computation",
             )
         return super().declare(inputs)
 

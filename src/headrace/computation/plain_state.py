@@ -36,8 +36,8 @@ from headrace.computation.changed_names import (
 )
 from headrace.computation.computation import UserCode
 from headrace.computation.declarations import Declaration, Output
+from headrace.computation.inspection import source_place
 from headrace.computation.installed import is_users_module
-from headrace.computation.shape import source_place
 from headrace.errors import PipelineError
 
 _CONTAINERS = (
@@ -97,7 +97,7 @@ def _check_declarations(
         if isinstance(value, Declaration | Output) and not value.name:
             kind = type(value).__name__
             raise PipelineError(
-                f"computation {name!r}: {attribute!r} is made in __init__, and is no declared state "
+                f"computation {name!r}: {attribute!r} is made in __init__, and is not a declared state "
                 "there",
                 place=source_place(type(computation)),
                 remedy=f"declare it at class level: {attribute} = hr.{kind}(…); or return it from "

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.computation.computation import UserCode
 from headrace.computation.declarations import Declaration
-from headrace.computation.shape import Declarations
+from headrace.computation.inspection import Declarations
 from headrace.errors import PipelineError
 from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.eventtime.timestamps import MIN_TIME

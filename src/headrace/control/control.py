@@ -14,7 +14,7 @@ from headrace.coordinator.identity import removed_of
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Answer, Command, CommandLog, Kind
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Beats, leader_among
+from headrace.ledger.heartbeats import Heartbeats, leader_among
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Published, newest_measurements
 from headrace.storage.base import Store
@@ -113,7 +113,7 @@ class Control(PlacesWorkers):
 
     def how_it_ended(self) -> str:
         """Return why the driver of the newest epoch ended, as noted by it; empty if it did not."""
-        leader = leader_among(Beats(self._store).all(), self.head().epoch)
+        leader = leader_among(Heartbeats(self._store).all(), self.head().epoch)
         return leader.why if leader is not None and leader.role == "ended" else ""
 
     def why_nobody_answers(self) -> str:
@@ -122,13 +122,13 @@ class Control(PlacesWorkers):
         None will if the last leader has noted its end, or its process is seen to be gone, and no
         driver stands by.
         """
-        beats = Beats(self._store).all()
+        heartbeats = Heartbeats(self._store).all()
         if any(
-            beat.role in ("waits", "asks") and still_runs(beat.process) is not False
-            for beat in beats
+            heartbeat.role in ("waits", "asks") and still_runs(heartbeat.process) is not False
+            for heartbeat in heartbeats
         ):
             return ""
-        leader = leader_among(beats, self.head().epoch)
+        leader = leader_among(heartbeats, self.head().epoch)
         if leader is None:
             return ""
         if leader.role == "ended":

@@ -16,7 +16,7 @@ import msgspec
 from headrace.coordinator.identity import groups_of
 from headrace.coordinator.load.meter import measured_outside
 from headrace.coordinator.migrations.goals import plan_goal
-from headrace.coordinator.migrations.layout_state import course_of
+from headrace.coordinator.migrations.layout_state import layout_state_of
 from headrace.errors import ChangeRefused
 from headrace.eventtime.durations import DurationLike, TimeoutLike, duration_micros, timeout_seconds
 from headrace.keyspace.groups import Groups
@@ -86,10 +86,10 @@ class Migration:
     """
 
     def __init__(
-        self, id: int, asks: MovesState, planned: migrations.RecordedMigration | None = None
+        self, id: int, moves: MovesState, planned: migrations.RecordedMigration | None = None
     ) -> None:
         self.id = id
-        self._asks = asks
+        self._moves = moves
         self._planned = planned
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class Migration:
         """
         if self._planned is not None:
             return self._planned
-        return fact_of(self._asks.current(), self.id)
+        return fact_of(self._moves.current(), self.id)
 
     @property
     def what(self) -> str:
@@ -170,7 +170,7 @@ class Migration:
             None if timeout is None else time.monotonic() + timeout_seconds(timeout, "timeout")
         )
         while not (facts := self.facts).is_over:
-            if not self._asks.pass_time():
+            if not self._moves.pass_time():
                 raise ChangeRefused(
                     f"the pipeline ended while migration {self.id} was {facts.state}",
                     remedy="start it again: the migration goes on where it was",
@@ -198,22 +198,22 @@ class Migration:
         Raises:
             ChangeRefused: if the migration has ended or is being aborted. So do the other commands.
         """
-        self._tell("pause_migration")
+        self._send("pause_migration")
 
     def resume(self) -> None:
         """Resume after a pause."""
-        self._tell("resume_migration")
+        self._send("resume_migration")
 
     def abort(self) -> None:
         """Move back all that has moved, round by round. What was not started is dropped."""
-        self._tell("abort_migration")
+        self._send("abort_migration")
 
     def hasten(self) -> None:
         """Move all the rest at once, without gaps and without reading it ahead."""
-        self._tell("hasten_migration")
+        self._send("hasten_migration")
 
-    def _tell(self, kind: Kind) -> None:
-        self._asks.ask_for(Command(kind, migration=self.id))
+    def _send(self, kind: Kind) -> None:
+        self._moves.ask_for(Command(kind, migration=self.id))
 
 
 class MovesState(ABC):
@@ -410,7 +410,7 @@ class MovesState(ABC):
         answer = self.answered(command, _ANSWER_WITHIN_S)
         if answer is None:
             raise ChangeRefused(
-                f"nobody has answered yet: {command.text}",
+                f"not answered yet: {command.text}",
                 remedy="it is applied when the pipeline runs, or goes on (headrace status)",
             )
         if not answer.applied:
@@ -443,7 +443,7 @@ def planned(head: Head, goal: Goal, seen: Published | None = None) -> migrations
     Raises:
         HeadraceError: if the migration would be refused.
     """
-    layout = course_of(head, 0).layout
+    layout = layout_state_of(head, 0).layout
     measured = measured_outside(head, layout, seen)
     if not measured.steps.steps:
         measured = msgspec.structs.replace(measured, steps=_steps(head))

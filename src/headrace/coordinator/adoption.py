@@ -92,22 +92,22 @@ def adopt(plan: StepPlan, layers: int, reports: list[TaskReport]) -> Adopted | C
         layers: the number of layers of computations.
         reports: all reports that came back, in any order, with or without repetitions.
     """
-    attempts: dict[tuple[int, int], set[str]] = {}
+    task_attempts: dict[tuple[int, int], set[str]] = {}
     by_task: dict[tuple[int, int, str], TaskReport] = {}
     for report in reports:
-        by_task[(report.layer, report.worker, report.attempt)] = report
-        attempts.setdefault((report.layer, report.worker), set()).add(report.attempt)
-        for layer, worker, attempt in report.consumed:
-            attempts.setdefault((layer, worker), set()).add(attempt)
+        by_task[(report.layer, report.worker, report.task_attempt)] = report
+        task_attempts.setdefault((report.layer, report.worker), set()).add(report.task_attempt)
+        for layer, worker, task_attempt in report.consumed:
+            task_attempts.setdefault((layer, worker), set()).add(task_attempt)
     expected = {(0, reader) for reader in range(plan.readers)} | {
         (layer, worker) for layer in range(1, layers + 1) for worker in range(plan.layout.workers)
     }
-    for task, found in sorted(attempts.items()):
+    for task, found in sorted(task_attempts.items()):
         if len(found) > 1:
             return Conflict(f"tasks consumed different attempts of {task}: {sorted(found)}")
-    if set(attempts) != expected:
-        return Conflict(f"reports are of {sorted(attempts)}, not of {sorted(expected)}")
-    missing = [task for task in expected if (*task, next(iter(attempts[task]))) not in by_task]
+    if set(task_attempts) != expected:
+        return Conflict(f"reports are of {sorted(task_attempts)}, not of {sorted(expected)}")
+    missing = [task for task in expected if (*task, next(iter(task_attempts[task]))) not in by_task]
     if missing:
         return Conflict(f"the attempts of {sorted(missing)} that were consumed have no report")
     ordered = [by_task[key] for key in sorted(by_task)]

@@ -16,7 +16,9 @@ from headrace.ledger.head import Head
 from headrace.ledger.retained import producer_of
 
 
-def at_work_on_backlog(head: Head, shape: PipelineFacts, at_work: Collection[str]) -> list[str]:
+def at_work_on_backlog(
+    head: Head, pipeline_facts: PipelineFacts, at_work: Collection[str]
+) -> list[str]:
     """Return the computations that run while due timers are left; none if none are left.
 
     Those furthest down the pipeline come first, because what they have left is earlier than what
@@ -25,17 +27,19 @@ def at_work_on_backlog(head: Head, shape: PipelineFacts, at_work: Collection[str
     Args:
         at_work: the computations that would run in such a step if nothing were left.
     """
-    left = [name for name in shape.nodes if name in head.backlog and name in at_work]
-    readers = {name: _fed_by(shape, name) for name in left}
+    left = [name for name in pipeline_facts.nodes if name in head.backlog and name in at_work]
+    readers = {name: _fed_by(pipeline_facts, name) for name in left}
     last = [name for name in left if not readers[name] & set(left)]
     found = set(last).union(*(readers[name] for name in last))
-    return [name for name in shape.nodes if name in found and name in at_work]
+    return [name for name in pipeline_facts.nodes if name in found and name in at_work]
 
 
-def has_backlog(head: Head, shape: PipelineFacts, *, catching_up: bool) -> bool:
+def has_backlog(head: Head, pipeline_facts: PipelineFacts, *, backfilling: bool) -> bool:
     """Return whether due timers are left, of computations in the backfill or of the others."""
-    behind = set(head.resting)
-    return any(name in shape.nodes and (name in behind) is catching_up for name in head.backlog)
+    behind = set(head.backfilling)
+    return any(
+        name in pipeline_facts.nodes and (name in behind) is backfilling for name in head.backlog
+    )
 
 
 def backlog_after(
@@ -59,10 +63,10 @@ def backlog_after(
     return None if after == head.backlog else after
 
 
-def _fed_by(shape: PipelineFacts, name: str) -> set[str]:
+def _fed_by(pipeline_facts: PipelineFacts, name: str) -> set[str]:
     """Return the computations that a computation's productions reach, directly or not."""
     found = {name}
-    for other in shape.nodes:  # producers come before consumers
-        if any(producer_of(stream) in found for stream in shape.produced.get(other, [])):
+    for other in pipeline_facts.nodes:  # producers come before consumers
+        if any(producer_of(stream) in found for stream in pipeline_facts.produced.get(other, [])):
             found.add(other)
     return found - {name}

@@ -33,8 +33,8 @@ class CleanUp:
         self.cleaned = 0
         self._settings = settings
         self._intents = intents
-        self._doomed: deque[str] = deque()  # dead files that are still to be deleted
-        self._doomed_upto = 0  # files that died up to this step are in the queue, or deleted
+        self._garbage: deque[str] = deque()  # dead files that are still to be deleted
+        self._garbage_upto = 0  # files that died up to this step are in the queue, or deleted
         self._manifests_from = 1
         self._intents_from = 1
         self.pinned: int | None = None
@@ -61,11 +61,11 @@ class CleanUp:
 
     def after(self, head: Head) -> Clean | None:
         """Return a bounded part of what died up to the durable boundary; None if nothing did."""
-        self._doom(head)
-        most = max(self._settings.clean_per_step, len(self._doomed) // _SHARE)
-        names = [self._doomed.popleft() for _ in range(min(most, len(self._doomed)))]
-        if not self._doomed:
-            self.cleaned = self._doomed_upto
+        self._note_garbage(head)
+        most = max(self._settings.clean_per_step, len(self._garbage) // _SHARE)
+        names = [self._garbage.popleft() for _ in range(min(most, len(self._garbage)))]
+        if not self._garbage:
+            self.cleaned = self._garbage_upto
         manifests_from, intents_from = self._manifests_from, self._intents_from
         self._manifests_from = max(manifests_from, min(head.boundary, manifests_from + most))
         if self._intents and self._manifests_from >= head.boundary:
@@ -74,11 +74,11 @@ class CleanUp:
         nothing = manifests_from == self._manifests_from and intents_from == self._intents_from
         return None if nothing and not names else clean
 
-    def _doom(self, head: Head) -> None:
-        self._doomed.extend(
-            name for name, died in head.dead if self._doomed_upto < died <= head.boundary
+    def _note_garbage(self, head: Head) -> None:
+        self._garbage.extend(
+            name for name, died in head.dead if self._garbage_upto < died <= head.boundary
         )
-        self._doomed_upto = max(self._doomed_upto, head.boundary)
+        self._garbage_upto = max(self._garbage_upto, head.boundary)
 
 
 def next_boundary(

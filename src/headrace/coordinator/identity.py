@@ -68,8 +68,8 @@ def merged_identity(
             **({"removed": unused} if unused else {}),
         }
     since = stored.get("removed", {})
-    drawn = wanted["computations"]
-    gone = {name: since.get(name, step) for name in sorted(removed) if name not in drawn}
+    declared = wanted["computations"]
+    gone = {name: since.get(name, step) for name in sorted(removed) if name not in declared}
     void = {name: at for name, at in stored.get("void", {}).items() if at > floor}
     void.update(dict.fromkeys(forgotten, step))
     kept = stored.get("retained", {})

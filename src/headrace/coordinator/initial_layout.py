@@ -14,14 +14,14 @@ from headrace.migration.targets import minimum_movement
 _BY_STATE = Prices(byte_us=1.0)
 
 
-def asked_of(head: Head | None, shape: PipelineFacts) -> tuple[int, int]:
+def requested_sizes(head: Head | None, pipeline_facts: PipelineFacts) -> tuple[int, int]:
     """Return the (workers, bins) that were asked for last; 0 where none were."""
-    workers, bins = shape.asked
-    before = (0, 0) if head is None else head.asked
+    workers, bins = pipeline_facts.requested_sizes
+    before = (0, 0) if head is None else head.requested_sizes
     return workers or before[0], bins or before[1]
 
 
-def layout_to_begin_with(head: Head | None, shape: PipelineFacts) -> LayoutWire | None:
+def layout_to_begin_with(head: Head | None, pipeline_facts: PipelineFacts) -> LayoutWire | None:
     """Return the layout that a run starts with; None if it keeps the stored one.
 
     If the run asks for the same numbers as before, or for none, it keeps the layout as migrations
@@ -33,17 +33,17 @@ def layout_to_begin_with(head: Head | None, shape: PipelineFacts) -> LayoutWire 
     * New groups get the bins that they have in a new pipeline.
     """
     if head is None:
-        return shape.layout
-    workers, bins = asked_of(head, shape)
-    known, groups = groups_of(head.identity), groups_of(shape.identity)
-    if (workers, bins) == head.asked and len(known) >= len(groups):
+        return pipeline_facts.layout
+    workers, bins = requested_sizes(head, pipeline_facts)
+    known, groups = groups_of(head.identity), groups_of(pipeline_facts.identity)
+    if (workers, bins) == head.requested_sizes and len(known) >= len(groups):
         return None
     wire = head.layout_now.at(head.step + 1).wire
     begun = layout = Layout.from_wire(wire)
-    if bins and bins != head.asked[1]:
+    if bins and bins != head.requested_sizes[1]:
         alike = groups.layout(bins, 1)
         layout = Layout(alike.bits, layout.workers_of(alike.starts), layout.workers)
-    layout = groups.grown(layout, len(known), Layout.from_wire(shape.layout))
+    layout = groups.grown(layout, len(known), Layout.from_wire(pipeline_facts.layout))
     if workers and workers != layout.workers:
         load = Load.of(layout, sizes=sizes_of_bins(head, layout), hashes=groups.expected(layout))
         layout = minimum_movement(layout, workers, load, prices=_BY_STATE)

@@ -27,14 +27,14 @@ def check_injectors_are_there(
     Raises:
         PipelineError: naming an injector that is gone, and those that it may have become.
     """
-    drawn, known = wanted["injectors"], head.identity.get("injectors", {})
-    gone = {name for name in known if name not in drawn and name in head.positions} - {*given_up}
+    declared, known = wanted["injectors"], head.identity.get("injectors", {})
+    gone = {name for name in known if name not in declared and name in head.positions} - {*given_up}
     for computation, facts in head.identity.get("computations", {}).items():
         if computation not in wanted["computations"] or computation in forgotten:
             continue
         for name in facts.get("reads", ()):
             if name in gone:
-                raise _is_gone(name, computation, [new for new in drawn if new not in known])
+                raise _is_gone(name, computation, [new for new in declared if new not in known])
 
 
 def _is_gone(name: str, computation: str, new: list[str]) -> PipelineError:
@@ -43,7 +43,7 @@ def _is_gone(name: str, computation: str, new: list[str]) -> PipelineError:
         f"injector {name!r}, which {computation!r} has read, is gone{renamed}: what it had still to "
         "bring would be missing, and under another name all of it would be read again",
         place=f"computation {computation!r}",
-        remedy=f"draw the injector as {name!r} again; or, if {computation!r} is to go on without it, "
+        remedy=f"build the injector as {name!r} again; or, if {computation!r} is to go on without it, "
         f"say so: headrace.run(..., remove_injectors=[{name!r}]), or headrace run --remove-injector "
         f"{name}",
     )

@@ -59,7 +59,7 @@ from headrace.coordinator.messages import (
     Awaited,
     AwaitSinks,
     BackfillOffered,
-    ChangeAsked,
+    ChangeRequested,
     Commanded,
     Commit,
     DeliverBeforeCommit,
@@ -86,7 +86,7 @@ from headrace.coordinator.messages import (
     Run,
     StageOutputs,
     Stop,
-    StopAsked,
+    StopRequested,
     Sweep,
     Wait,
     Woken,
@@ -105,13 +105,13 @@ from headrace.coordinator.replay import Replay, UncheckpointedSteps, check_same
 from headrace.coordinator.settings import Settings, check_settings
 from headrace.coordinator.step_output import StepDelivery, StepOutput, UnstagedOutputs
 from headrace.coordinator.story import Story
-from headrace.errors import CodeChanged, ReplayDiffers, StateLost, TryAbandoned, ensure
+from headrace.errors import CodeChanged, ReplayDiffers, StateLost, StepAbandoned, ensure
 from headrace.ledger.commands import Answer
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import HANDED_OVER
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Manifest
-from headrace.ledger.records import CatchUp
+from headrace.ledger.records import Backfill
 from headrace.protocol.failures import error_of
 from headrace.protocol.plan import Failure
 from headrace.runfiles.format import FileRef
@@ -150,35 +150,40 @@ class Coordinator:
     """The decisions of one driver, and the state that it keeps between events.
 
     Args:
-        shape: facts about the pipeline.
+        pipeline_facts: facts about the pipeline.
         settings: how to run it.
         nonce: returns a fresh name at each call, which others are unlikely to guess.
         drain: whether to stop when all input has ended.
         steering: remembers how long steps take and which load they had, to plan migrations.
 
     Attributes:
-        shape, settings: as passed.
+        pipeline_facts, settings: as passed.
         head: the pipeline as of the newest manifest; None before the claim is committed.
         phase: what it waits for.
         story: its newest events. A run that fails unexpectedly prints it.
         begins_with: the layout that is in force once the claim is committed; until the ledger is
-            opened, that of ``shape``.
+            opened, that of ``pipeline_facts``.
     """
 
     #: Whether each event is followed by :meth:`validate`. Tests switch it on.
     validates = False
 
     def __init__(
-        self, shape: PipelineFacts, settings: Settings, nonce: Callable[[], str], *, drain: bool,
+        self,
+        pipeline_facts: PipelineFacts,
+        settings: Settings,
+        nonce: Callable[[], str],
+        *,
+        drain: bool,
         steering: MigrationController | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_settings(settings)
-        self.shape = shape
+        self.pipeline_facts = pipeline_facts
         self.settings = settings
         self.head: Head | None = None
         self.phase = Phase.OPENING
         self.story = Story()
-        self.begins_with = shape.layout
+        self.begins_with = pipeline_facts.layout
         self._nonce = nonce
         # The end of the run.
         self._drain = drain
@@ -190,13 +195,13 @@ class Coordinator:
         self._step: _StepUnderWay | None = None
         self._intent_loaded = False  # whether an intent of an earlier driver was looked for
         self._deferred: LayoutCommand | Commanded | None = None  # handled after the next checkpoint
-        self._polls = Polls(shape, settings)
+        self._polls = Polls(pipeline_facts, settings)
         self._backfill_steps = 0  # consecutive steps of a backfill
         self._outbox = SinkOutbox(
-            shape.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes
+            pipeline_facts.sinks, steps=settings.outbox_steps, size=settings.outbox_bytes
         )
         self._steering = steering or MigrationController()
-        self._clean_up = CleanUp(settings, intents=bool(shape.weak))
+        self._clean_up = CleanUp(settings, intents=bool(pipeline_facts.weak))
         # Uncheckpointed steps, and computing them again.
         self._uncheckpointed = UncheckpointedSteps(settings)
         self._unstaged = UnstagedOutputs()
@@ -253,14 +258,14 @@ class Coordinator:
                 return self._go_on()
             case Awaited():
                 return self._on_awaited(event)
-            case StopAsked():
-                return self._on_stop_asked(event)
+            case StopRequested():
+                return self._on_stop_requested(event)
             case Commanded():
                 return self._on_commanded(event)
             case LayoutCommand():
                 return self._on_layout_command(event)
-            case ChangeAsked():
-                return self._on_change_asked()
+            case ChangeRequested():
+                return self._on_change_requested()
 
     def validate(self) -> None:
         """Check what must hold between two events.
@@ -298,11 +303,11 @@ class Coordinator:
     def _on_ledger_opened(self, event: LedgerOpened) -> list[Instruction]:
         head = event.head
         self._polls.open(event.now_us)
-        self._uncheckpointed.open(event.checkpoint, event.light, event.now_us)
+        self._uncheckpointed.open(event.checkpoint, event.uncheckpointed, event.now_us)
         if head is not None:
             self._outbox.open(head)
             self._clean_up.open(head)
-        claim = claim_manifest(event, self.shape, self._outbox, nonce=self._nonce())
+        claim = claim_manifest(event, self.pipeline_facts, self._outbox, nonce=self._nonce())
         self.begins_with = layout_begun_with(head, claim)
         return [Commit(head, claim)]
 
@@ -336,7 +341,7 @@ class Coordinator:
         step, self._step, self._lost = self._step, None, 0
         adopted = None if step is None else step.adopted
         self._uncheckpointed.committed(event.head, event.manifest, adopted)
-        if adopted is not None and event.manifest.light:
+        if adopted is not None and event.manifest.uncheckpointed:
             self._unstaged.keep(event.head.step, adopted.output)
         return adopted
 
@@ -430,7 +435,7 @@ class Coordinator:
 
         This is safe only after the claim. See the protocol in :mod:`headrace.ledger.ledger`.
         """
-        return LoadIntent(self._head.done + 1, self.shape.starts(self._head))
+        return LoadIntent(self._head.done + 1, self.pipeline_facts.starts(self._head))
 
     def _on_intent_loaded(self, event: IntentLoaded) -> list[Instruction]:
         """Run the step that an earlier driver intended, if it left an intent.
@@ -447,26 +452,26 @@ class Coordinator:
             return [self._poll()]
         intent = event.intent
         # An intended backfill step is not run if its computations have been removed since.
-        read_by_nobody = intent.replays and self._head.catch_up is None
+        read_by_nobody = intent.is_backfill and self._head.backfill is None
         if not event.same_code and not read_by_nobody:
             if not self.settings.recompute_shown:
-                return [Stop("failed", _code_changed(intent, self.shape))]
+                return [Stop("failed", _code_changed(intent, self.pipeline_facts))]
             # Under the number of this very step, no row has been shown.
             intent = msgspec.structs.replace(intent, step=self._head.step + 1)
         superseded = self._step
         return self._begin(
-            intent, try_=0 if superseded is None else superseded.planned.plan.try_ + 1
+            intent, attempt=0 if superseded is None else superseded.planned.plan.attempt + 1
         )
 
     def _poll(self) -> Poll | PollBackfill:
-        head, shape = self._head, self.shape
+        head, pipeline_facts = self._head, self.pipeline_facts
         if head.paused:
             return Poll({}, {})
-        if head.catch_up is not None and self._backfill_steps < _MOST_BACKFILL_STEPS:
+        if head.backfill is not None and self._backfill_steps < _MOST_BACKFILL_STEPS:
             self._backfill_steps += 1
-            return what_to_read_again(head, shape, head.catch_up, self.settings.limit)
+            return what_to_read_again(head, pipeline_facts, head.backfill, self.settings.limit)
         self._backfill_steps = 0
-        if has_backlog(head, shape, catching_up=False):
+        if has_backlog(head, pipeline_facts, backfilling=False):
             return Poll({}, {})
         return self._polls.next(head)
 
@@ -478,7 +483,7 @@ class Coordinator:
         if head.paused:
             polls.note_silence(event.now_us)
             return [Wait(event.now_us + self.settings.poll_us), self._poll()]
-        if has_backlog(head, self.shape, catching_up=False):
+        if has_backlog(head, self.pipeline_facts, backfilling=False):
             polls.note_silence(event.now_us)
             return self._begin_without_input(event.now_us)
         found = polls.answered(head, event)
@@ -503,7 +508,7 @@ class Coordinator:
     @property
     def _all_is_read(self) -> bool:
         """Whether the run ends once its input has been read, and all of it has been."""
-        left = set(self.shape.injectors) - set(self._head.ended)
+        left = set(self.pipeline_facts.injectors) - set(self._head.ended)
         if self._polls.available is not None:
             return self._polls.available.is_done(left)
         return self._drain and not left
@@ -511,7 +516,7 @@ class Coordinator:
     def _idle(self, now_us: int) -> list[Instruction]:
         """Wait for input or for a timer. End the run if neither will come."""
         head, available = self._head, self._polls.available
-        if head.catch_up is not None:
+        if head.backfill is not None:
             return [self._poll()]
         if available is not None and self._all_is_read:
             return self._end(CAUGHT_UP)
@@ -527,7 +532,7 @@ class Coordinator:
 
         Its timer is still to fire.
         """
-        marks = (self._head.watermark_of(name) for name in self.shape.nodes)
+        marks = (self._head.watermark_of(name) for name in self.pipeline_facts.nodes)
         return any(after_out < after_in for after_in, after_out in marks)
 
     def _on_backfill_offered(self, event: BackfillOffered) -> list[Instruction]:
@@ -536,11 +541,11 @@ class Coordinator:
             return self._end("stopped")
         head = self._head
         offers = offers_as_they_were(head, event.offers)
-        if has_backlog(head, self.shape, catching_up=True):
+        if has_backlog(head, self.pipeline_facts, backfilling=True):
             offers = {}
-        elif not offers and retained_after(head, self.shape) is None:
-            return [self._note(catch_up=CatchUp([]))]
-        found = Input(offers, known_then(head, self.shape, event.offers))
+        elif not offers and retained_after(head, self.pipeline_facts) is None:
+            return [self._note(backfill=Backfill([]))]
+        found = Input(offers, known_then(head, self.pipeline_facts, event.offers))
         return self._begin(self._intent(event.now_us, found, backfill=True))
 
     # -- a step -------------------------------------------------------------------------------
@@ -553,21 +558,27 @@ class Coordinator:
             clock_us=now_us,
             offers=found.offers,
             known=found.facts,
-            replays=backfill,
-            code=self.shape.code,
+            is_backfill=backfill,
+            code=self.pipeline_facts.code,
         )
 
     def _begin(
-        self, intent: Intent, *, try_: int = 0, checkpoint: bool = False
+        self, intent: Intent, *, attempt: int = 0, checkpoint: bool = False
     ) -> list[Instruction]:
         """Run the step of an intent, which may be this driver's own or that of an earlier one."""
-        light = not (checkpoint or self._uncheckpointed.is_due(self._head, intent.clock_us))
+        uncheckpointed = not (
+            checkpoint or self._uncheckpointed.is_due(self._head, intent.clock_us)
+        )
         planned = plan_step(
-            self._head, self.shape, self.settings, intent,
-            light=light, soft=self._uncheckpointed.links,
-        )  # fmt: skip
+            self._head,
+            self.pipeline_facts,
+            self.settings,
+            intent,
+            uncheckpointed=uncheckpointed,
+            soft=self._uncheckpointed.links,
+        )
         planned = msgspec.structs.replace(planned, plan=self._steering.measured(planned.plan))
-        self._step = _StepUnderWay(planned.as_try(try_))
+        self._step = _StepUnderWay(planned.as_attempt(attempt))
         # Pins are looked for no sooner, since readers may pin a step while the pipeline is idle.
         look = [LookForPins()] if self._clean_up.wants_pins(self._head, intent.clock_us) else []
         return [*look, self._run_of(self._step.planned)]
@@ -582,16 +593,16 @@ class Coordinator:
         return self._begin(self._intent(now_us, found), checkpoint=checkpoint)
 
     def _run_of(self, planned: PlannedStep) -> Run:
-        weak = bool(self.shape.weak)
+        weak = bool(self.pipeline_facts.weak)
         return Run(planned.plan, planned.divisions, planned.intent if weak else None)
 
     def _on_attempt_ended(self, event: AttemptEnded) -> list[Instruction]:
         if event.superseded:
             return [self._load_intent()]
         step = self._under_way
-        result = adopt(step.planned.plan, self.shape.layers, event.reports)
+        result = adopt(step.planned.plan, self.pipeline_facts.layers, event.reports)
         if isinstance(result, Conflict):
-            return self._try_again(result.why)
+            return self._retry(result.why)
         if isinstance(result, Failure):
             return self._on_failure(result)
         if step.recorded is not None:
@@ -608,18 +619,18 @@ class Coordinator:
     ) -> list[Instruction]:
         """Deliver and commit a step whose attempt was adopted."""
         plan = step.planned.plan
-        if not plan.replays:
+        if not plan.is_backfill:
             self._polls.note_step(step.planned.intent, event.took_us)
         self._steering.adopted(plan, adopted)
         took = StepStats(
             event.took_us,
-            usual=not plan.replays,
+            usual=not plan.is_backfill,
             prepared=bool(plan.ahead) and not adopted.unread,
             workers=event.workers,
         )
         step.adopted = adopted
         step.draft = StepDraft(
-            step.planned, adopted, self._head, self.shape, self.settings,
+            step.planned, adopted, self._head, self.pipeline_facts, self.settings,
             nonce=self._nonce(), cleaned=self._clean_up.cleaned, pinned=self._clean_up.pinned,
             layout_changes=self._steering.after_step(self._head, plan.clock_us, took),
         )  # fmt: skip
@@ -628,28 +639,28 @@ class Coordinator:
     def _on_failure(self, failure: Failure) -> list[Instruction]:
         """Stop with the error, unless lost state can be computed again."""
         self._lost += 1
-        if failure.kind != StateLost.__name__ or self._lost >= self.settings.max_tries:
+        if failure.kind != StateLost.__name__ or self._lost >= self.settings.max_attempts:
             return [Stop("failed", error_of(failure))]
         self._step = None
         self._replay = self._uncheckpointed.replay()
         return self._replay_next()
 
     def _on_attempt_failed(self, event: AttemptFailed) -> list[Instruction]:
-        return [self._load_intent()] if event.superseded else self._try_again(event.why)
+        return [self._load_intent()] if event.superseded else self._retry(event.why)
 
-    def _try_again(self, why: str) -> list[Instruction]:
+    def _retry(self, why: str) -> list[Instruction]:
         """Discard the attempt, and run the same step with the same division again."""
         step = self._under_way
         plan = step.planned.plan
-        tried = plan.try_ + 1
-        if tried >= self.settings.max_tries:
-            error = TryAbandoned(
-                f"step {plan.step} failed {tried} times; the last time: {why}",
+        attempt = plan.attempt + 1
+        if attempt >= self.settings.max_attempts:
+            error = StepAbandoned(
+                f"step {plan.step} failed {attempt} times; the last time: {why}",
                 place=f"step {plan.step}, epoch {plan.epoch}",
                 remedy="see Spark's log for the cause; nothing was committed, start again to go on",
             )
             return [Stop("failed", error)]
-        step.planned = step.planned.as_try(tried)
+        step.planned = step.planned.as_attempt(attempt)
         return [self._run_of(step.planned)]
 
     # -- from adoption to commit --------------------------------------------------------------
@@ -659,7 +670,7 @@ class Coordinator:
 
         Return no instruction if they have none.
         """
-        streams = {sink: self.shape.sinks[sink] for sink in self.shape.weak}
+        streams = {sink: self.pipeline_facts.sinks[sink] for sink in self.pipeline_facts.weak}
         sinks = [sink for sink, name in streams.items() if adopted.stream_digests.get(name)]
         if not sinks:
             return []
@@ -676,7 +687,7 @@ class Coordinator:
         assert step.draft is not None and step.adopted is not None
         if not event.late:
             return self._stage(step.draft)
-        streams = sorted({self.shape.sinks[sink] for sink in event.late})
+        streams = sorted({self.pipeline_facts.sinks[sink] for sink in event.late})
         return [WriteOutputs(step.planned.plan, step.adopted.output.only_unstaged(streams))]
 
     def _on_outputs_written(self, event: OutputsWritten) -> list[Instruction]:
@@ -719,7 +730,11 @@ class Coordinator:
             self._replay = None
             return [*self._release_all(self._head.unreleased), *self._go_on()]
         assert recorded.intent is not None
-        return [PrepareReplay(recorded.intent, self.shape.starts(self._replay.head(self._head)))]
+        return [
+            PrepareReplay(
+                recorded.intent, self.pipeline_facts.starts(self._replay.head(self._head))
+            )
+        ]
 
     def _on_replay_prepared(self, event: ReplayPrepared) -> list[Instruction]:
         """Compute a step again, once its input is available."""
@@ -732,9 +747,14 @@ class Coordinator:
         if not event.ready:
             return [Wait(event.now_us + self.settings.poll_us), *self._replay_next()]
         planned = plan_step(
-            self._replay.head(self._head), self.shape, self.settings, recorded.intent, light=True,
-            soft=self._uncheckpointed.links, ledger=self._head.step,
-        )  # fmt: skip
+            self._replay.head(self._head),
+            self.pipeline_facts,
+            self.settings,
+            recorded.intent,
+            uncheckpointed=True,
+            soft=self._uncheckpointed.links,
+            ledger=self._head.step,
+        )
         self._step = _StepUnderWay(planned, recorded=recorded)
         return [Run(planned.plan, planned.divisions)]
 
@@ -759,7 +779,7 @@ class Coordinator:
 
     # -- commands -----------------------------------------------------------------------------
 
-    def _on_stop_asked(self, event: StopAsked) -> list[Instruction]:
+    def _on_stop_requested(self, event: StopRequested) -> list[Instruction]:
         self._stopping |= event.at_once
         self._drain = not event.catch_up
         if event.catch_up:
@@ -768,7 +788,7 @@ class Coordinator:
             self._polls.available = None
         return []
 
-    def _on_change_asked(self) -> list[Instruction]:
+    def _on_change_requested(self) -> list[Instruction]:
         self._changing = True
         return self._end(CHANGED)
 
@@ -778,11 +798,11 @@ class Coordinator:
         if head.is_behind:
             self._polls.note_time(event.now_us)
             return self._defer(event)
-        if event.asked is None:
-            course = self._steering.next_turn(head, event.now_us)
-            return [self._note(course=course)]
-        decided = self._steering.decide(head, event.asked, event.now_us)
-        return [self._note([decided.answer], course=decided.course)]
+        if event.request is None:
+            layout_state = self._steering.next_turn(head, event.now_us)
+            return [self._note(layout_state=layout_state)]
+        decided = self._steering.decide(head, event.request, event.now_us)
+        return [self._note([decided.answer], layout_state=decided.layout_state)]
 
     def _defer(self, event: LayoutCommand | Commanded) -> list[Instruction]:
         """Defer a command until the next checkpoint, since some state is not in storage yet.
@@ -806,18 +826,22 @@ class Coordinator:
         if answer.applied and event.kind == "hand_over":
             return self._hand_over(event)
         if answer.applied and event.kind in ("drain", "catch_up"):
-            self._on_stop_asked(
-                StopAsked(drain=event.kind == "drain", catch_up=event.kind == "catch_up")
+            self._on_stop_requested(
+                StopRequested(drain=event.kind == "drain", catch_up=event.kind == "catch_up")
             )
         if event.kind == "pause" and answer.applied and head.is_behind and not head.paused:
             return self._defer(event)
         # The agreed step may have been the very checkpoint for which this command was deferred.
-        halt = event.halt
-        at_once = answer.applied and (halt is None or halt.kind == "none" or halt.step <= head.step)
+        scheduled_stop = event.scheduled_stop
+        at_once = answer.applied and (
+            scheduled_stop is None
+            or scheduled_stop.kind == "none"
+            or scheduled_stop.step <= head.step
+        )
         if at_once and event.kind == "stop":
             self._stopping = True
         paused = {"pause": True, "resume": False}.get(event.kind or "") if at_once else None
-        return [self._note([answer], paused=paused, told=event)]
+        return [self._note([answer], paused=paused, commanded=event)]
 
     def _hand_over(self, event: Commanded) -> list[Instruction]:
         """Write all state to storage and deliver everything.
@@ -858,27 +882,39 @@ class Coordinator:
 
     def _note(
         self, answers: Sequence[Answer] = (), *, paused: bool | None = None,
-        catch_up: CatchUp | None = None, course: LayoutState | None = None,
-        told: Commanded | None = None, caught_up: bool = False,
+        backfill: Backfill | None = None, layout_state: LayoutState | None = None,
+        commanded: Commanded | None = None, caught_up: bool = False,
     ) -> Commit:  # fmt: skip
         """Commit a manifest without a computed step, for what it says."""
         head = self._head
         note = note_manifest(
-            head, self.shape, self._outbox, answers=answers, paused=paused, catch_up=catch_up,
-            course=course, drained_hosts=None if told is None else told.drained_hosts,
-            halt=None if told is None else told.halt, caught_up=caught_up,
-            nonce=self._nonce(), cleaned=self._clean_up.cleaned,
-        )  # fmt: skip
+            head,
+            self.pipeline_facts,
+            self._outbox,
+            answers=answers,
+            paused=paused,
+            backfill=backfill,
+            layout_state=layout_state,
+            drained_hosts=None if commanded is None else commanded.drained_hosts,
+            scheduled_stop=None if commanded is None else commanded.scheduled_stop,
+            caught_up=caught_up,
+            nonce=self._nonce(),
+            cleaned=self._clean_up.cleaned,
+        )
         return Commit(head, note)
 
 
-def _code_changed(intent: Intent, shape: PipelineFacts) -> CodeChanged:
+def _code_changed(intent: Intent, pipeline_facts: PipelineFacts) -> CodeChanged:
     """Return the error for a step that other code has started to show."""
-    weak = ", ".join(repr(name) for name in shape.weak) or "weak sinks that are not drawn any more"
+    weak = (
+        ", ".join(repr(name) for name in pipeline_facts.weak)
+        or "weak sinks that the pipeline no longer has"
+    )
     return CodeChanged(
-        f"the step that comes next was begun by other code, which may have shown its results to {weak} "
-        f"under id {intent.step}, and ended before it was committed; this code may come to other rows",
-        place=f"pipeline {shape.name!r}, step {intent.order} of those with records, id {intent.step}",
+        f"the step that comes next was started by other code, which may have shown its results to {weak} "
+        f"under id {intent.step}, and ended before it was committed; this code may compute other rows",
+        place=f"pipeline {pipeline_facts.name!r}, step {intent.order} of those with records, "
+        f"id {intent.step}",
         remedy="start once with the code as it was, until a step is committed, and then with this one; or "
         "let this code compute the step under a new id (Settings.recompute_shown, headrace run "
         "--recompute-shown): what was shown under the old id then stays shown, and no step has it",

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace.coordinator.adoption import Adopted
-from headrace.coordinator.backfill import to_catch_up
+from headrace.coordinator.backfill import backfill_of
 from headrace.coordinator.backlog import backlog_after
 from headrace.coordinator.clean_up import next_boundary
 from headrace.coordinator.identity import (
@@ -23,15 +23,15 @@ from headrace.coordinator.identity import (
     merged_identity,
     removed_of,
 )
-from headrace.coordinator.initial_layout import asked_of, layout_to_begin_with
+from headrace.coordinator.initial_layout import layout_to_begin_with, requested_sizes
 from headrace.coordinator.keeping import kept_from
 from headrace.coordinator.messages import LedgerOpened
-from headrace.coordinator.migrations.layout_state import LayoutState, course_of
+from headrace.coordinator.migrations.layout_state import LayoutState, layout_state_of
 from headrace.coordinator.migrations.lifecycle import give_up
 from headrace.coordinator.outbox import SinkOutbox
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep
-from headrace.coordinator.reopening import catching_up_after, reopening
+from headrace.coordinator.reopening import backfill_after, reopening
 from headrace.coordinator.settings import Settings
 from headrace.errors import SchemaChanged, ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
@@ -42,7 +42,7 @@ from headrace.ledger.folding import fold
 from headrace.ledger.head import Head
 from headrace.ledger.manifest import Manifest
 from headrace.ledger.places import Places
-from headrace.ledger.records import CatchUp, Division, Origin, ScheduledStop
+from headrace.ledger.records import Backfill, Division, Origin, ScheduledStop
 from headrace.ledger.timing import Timing
 from headrace.pipeline.source import Position
 from headrace.runfiles.format import FileRef
@@ -51,13 +51,13 @@ _OTHER_LAYOUT = "the pipeline was started with another layout"
 
 
 def claim_manifest(
-    event: LedgerOpened, shape: PipelineFacts, outbox: SinkOutbox, *, nonce: str
+    event: LedgerOpened, pipeline_facts: PipelineFacts, outbox: SinkOutbox, *, nonce: str
 ) -> Manifest:
     """Return the manifest by which a driver claims an epoch. It is a step without input.
 
     Args:
         event: the newest head, and what was asked for since.
-        shape: facts about the pipeline.
+        pipeline_facts: facts about the pipeline.
         outbox: what sinks have received.
         nonce: distinguishes this manifest from any other.
 
@@ -67,68 +67,71 @@ def claim_manifest(
     """
     head = event.head
     if head is not None and head.is_behind:
-        _check_as_drawn(head, shape)
+        _check_same_topology(head, pipeline_facts)
     stored = {} if head is None else head.identity
     step = 0 if head is None else head.step + 1
-    removed, forgotten = shape.removed, shape.forgotten
-    check_identity(stored, shape.identity, removed=removed, forgotten=forgotten)
-    layout = layout_to_begin_with(head, shape)
-    restored = set(removed_of(head)) & set(shape.nodes)
-    course = event.course
+    removed, forgotten = pipeline_facts.removed, pipeline_facts.forgotten
+    check_identity(stored, pipeline_facts.identity, removed=removed, forgotten=forgotten)
+    layout = layout_to_begin_with(head, pipeline_facts)
+    restored = set(removed_of(head)) & set(pipeline_facts.nodes)
+    layout_state = event.layout_state
     if head is not None and layout is not None and head.migrations:
-        course = give_up_all(head, event.now_us, course)
-    stirred = head is not None and (restored or flows_otherwise(stored, shape.identity))
-    again = reopening(head, shape)
-    behind = to_catch_up(head, shape)
-    if behind is None and head is not None and head.catch_up is not None:
-        after = catching_up_after(head.catch_up, again.reopened)
-        behind = None if after == head.catch_up else after
+        layout_state = give_up_all(head, event.now_us, layout_state)
+    wakes_timers = head is not None and (
+        restored or flows_otherwise(stored, pipeline_facts.identity)
+    )
+    again = reopening(head, pipeline_facts)
+    behind = backfill_of(head, pipeline_facts)
+    if behind is None and head is not None and head.backfill is not None:
+        after = backfill_after(head.backfill, again.reopened)
+        behind = None if after == head.backfill else after
     else:
-        behind = catching_up_after(behind, again.reopened)
+        behind = backfill_after(behind, again.reopened)
     return Manifest(
-        pipeline=shape.name,
+        pipeline=pipeline_facts.name,
         step=step,
         epoch=1 if head is None else head.epoch + 1,
-        try_=0,
+        attempt=0,
         nonce=nonce,
         predecessor="" if head is None else head.digest,
         claim=True,
         clock_us=event.now_us,
         seed=0,
         # The next step is due at once: watermarks and timers stand where the old graph left them.
-        next_wall_timer=MIN_TIME if stirred else MAX_TIME,
+        next_wall_timer=MIN_TIME if wakes_timers else MAX_TIME,
         layout=layout,
-        asked=asked_of(head, shape),
+        requested_sizes=requested_sizes(head, pipeline_facts),
         identity=merged_identity(
-            stored, shape.identity, step=step, removed=removed, forgotten=forgotten,
+            stored, pipeline_facts.identity, step=step, removed=removed, forgotten=forgotten,
             floor=-1 if head is None else head.slices_floor,
         ),
         boundary=0 if head is None else head.boundary,
         answers=event.answers,
         paused=event.paused,
         drained_hosts=event.drained_hosts,
-        halt=event.halt,
+        scheduled_stop=event.scheduled_stop,
         forgotten=forgotten,
-        starts=shape.begun(head),
-        catch_up=behind,
+        starts=pipeline_facts.begun(head),
+        backfill=behind,
         reopened=again.reopened,
         frontiers=again.frontiers,
         watermarks=again.watermarks,
         percentiles=again.percentiles,
-        light=head is not None and head.is_behind,
+        uncheckpointed=head is not None and head.is_behind,
         **({} if head is None else outbox.facts(head.unreleased, head.released)),
-        **({} if course is None else course.told(head)),
+        **({} if layout_state is None else layout_state.manifest_fields(head)),
     )  # fmt: skip
 
 
-def _check_as_drawn(head: Head, shape: PipelineFacts) -> None:
+def _check_same_topology(head: Head, pipeline_facts: PipelineFacts) -> None:
     """Check that steps can be computed again, which takes the graph that computed them."""
-    drawn = merged_identity(head.identity, shape.identity, removed=removed_of(head))
-    if as_noted(drawn, head.identity) != head.identity:
+    merged = merged_identity(head.identity, pipeline_facts.identity, removed=removed_of(head))
+    if as_noted(merged, head.identity) != head.identity:
         raise SchemaChanged(
             f"steps {head.checkpoint + 1} to {head.step} are to be computed again, and were computed by "
-            "another drawing",
-            remedy="start the pipeline once as it was drawn; change it while it runs, or after a stop",
+            "another topology",
+            remedy="start the pipeline once with its old topology; change it while it runs, or after a "
+            "stop",
         )
 
 
@@ -140,44 +143,53 @@ def layout_begun_with(head: Head | None, claim: Manifest) -> LayoutWire:
     return head.layout_now.at(claim.step).wire
 
 
-def give_up_all(head: Head, now_us: int, course: LayoutState | None = None) -> LayoutState:
+def give_up_all(head: Head, now_us: int, layout_state: LayoutState | None = None) -> LayoutState:
     """Return the layout state after a claim with another layout: every migration is aborted.
 
     This includes migrations that were asked for since the last run, since they were meant for the
     old layout.
     """
     before = [migration.id for migration in head.migrations]
-    return give_up(course or course_of(head, now_us), before, _OTHER_LAYOUT)
+    return give_up(layout_state or layout_state_of(head, now_us), before, _OTHER_LAYOUT)
 
 
 def note_manifest(
-    head: Head, shape: PipelineFacts, outbox: SinkOutbox, *, answers: Sequence[Answer] = (),
-    paused: bool | None = None, catch_up: CatchUp | None = None, course: LayoutState | None = None,
-    drained_hosts: list[str] | None = None, halt: ScheduledStop | None = None,
-    caught_up: bool = False, nonce: str, cleaned: int,
-) -> Manifest:  # fmt: skip
+    head: Head,
+    pipeline_facts: PipelineFacts,
+    outbox: SinkOutbox,
+    *,
+    answers: Sequence[Answer] = (),
+    paused: bool | None = None,
+    backfill: Backfill | None = None,
+    layout_state: LayoutState | None = None,
+    drained_hosts: list[str] | None = None,
+    scheduled_stop: ScheduledStop | None = None,
+    caught_up: bool = False,
+    nonce: str,
+    cleaned: int,
+) -> Manifest:
     """Return the manifest of a note: a step in which nothing is computed.
 
     Args:
         head: the head that it follows.
-        shape: facts about the pipeline.
+        pipeline_facts: facts about the pipeline.
         outbox: what sinks have received.
         answers: answers to commands.
         paused: whether the pipeline is paused from now on; None to leave it as it was.
-        catch_up: the backfill from now on; None to leave it as it was.
-        course: the layout state from now on; None to leave it as it was.
+        backfill: the backfill from now on; None to leave it as it was.
+        layout_state: the layout state from now on; None to leave it as it was.
         drained_hosts: hosts on which no worker may run from now on; None to leave them as they
             were.
-        halt: what happens after a later step; None to leave it as it was.
+        scheduled_stop: what happens after a later step; None to leave it as it was.
         caught_up: whether the run ends here, since everything available has been read.
         nonce: distinguishes this manifest from any other.
         cleaned: files that died up to this step have been deleted.
     """
     return Manifest(
-        pipeline=shape.name,
+        pipeline=pipeline_facts.name,
         step=head.step + 1,
         epoch=head.epoch,
-        try_=0,
+        attempt=0,
         nonce=nonce,
         predecessor=head.digest,
         claim=False,
@@ -189,12 +201,12 @@ def note_manifest(
         answers=list(answers),
         paused=paused,
         drained_hosts=drained_hosts,
-        halt=halt,
-        catch_up=catch_up,
+        scheduled_stop=scheduled_stop,
+        backfill=backfill,
         caught_up=caught_up,
-        light=head.is_behind,
+        uncheckpointed=head.is_behind,
         **outbox.facts(head.unreleased, head.released),
-        **({} if course is None else course.told(head)),
+        **({} if layout_state is None else layout_state.manifest_fields(head)),
     )
 
 
@@ -218,7 +230,7 @@ class StepDraft:
         planned: the step.
         adopted: its results.
         head: the head that it was planned on.
-        shape: facts about the pipeline.
+        pipeline_facts: facts about the pipeline.
         settings: how it is run.
         nonce: distinguishes this manifest from any other.
         cleaned: files that died up to this step have been deleted.
@@ -230,12 +242,19 @@ class StepDraft:
     """
 
     def __init__(
-        self, planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts,
+        self, planned: PlannedStep, adopted: Adopted, head: Head, pipeline_facts: PipelineFacts,
         settings: Settings, *, nonce: str, cleaned: int, pinned: int | None = None,
         layout_changes: Mapping[str, Any],
     ) -> None:  # fmt: skip
         manifest = step_manifest(
-            planned, adopted, head, shape, settings, nonce=nonce, cleaned=cleaned, pinned=pinned
+            planned,
+            adopted,
+            head,
+            pipeline_facts,
+            settings,
+            nonce=nonce,
+            cleaned=cleaned,
+            pinned=pinned,
         )
         self._manifest = msgspec.structs.replace(manifest, **layout_changes)
         self._head = head
@@ -248,7 +267,7 @@ class StepDraft:
     @property
     def is_checkpoint(self) -> bool:
         """Whether the step is a checkpoint."""
-        return not self._manifest.light
+        return not self._manifest.uncheckpointed
 
     def name_output(self, file: FileRef) -> None:
         """Name a file with output that no task had staged."""
@@ -268,16 +287,23 @@ class StepDraft:
 
 
 def step_manifest(
-    planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts, settings: Settings, *,
-    nonce: str, cleaned: int, pinned: int | None = None,
-) -> Manifest:  # fmt: skip
+    planned: PlannedStep,
+    adopted: Adopted,
+    head: Head,
+    pipeline_facts: PipelineFacts,
+    settings: Settings,
+    *,
+    nonce: str,
+    cleaned: int,
+    pinned: int | None = None,
+) -> Manifest:
     """Return the manifest of a step that was computed.
 
     Args:
         planned: the step.
         adopted: its results.
         head: the head that it was planned on.
-        shape: facts about the pipeline.
+        pipeline_facts: facts about the pipeline.
         settings: how it is run.
         nonce: distinguishes this manifest from any other.
         cleaned: files that died up to this step have been deleted.
@@ -286,10 +312,10 @@ def step_manifest(
     Raises:
         InvariantBroken: when a watermark went back, or passed work that is still to be done.
     """
-    if planned.plan.replays:
-        made = _of_catching_up(planned, adopted, head, shape, nonce)
+    if planned.plan.is_backfill:
+        made = _of_backfill(planned, adopted, head, pipeline_facts, nonce)
     else:
-        made = _of_step(planned, adopted, head, shape, nonce)
+        made = _of_step(planned, adopted, head, pipeline_facts, nonce)
     due = planned.plan.step - head.last_base >= settings.base_every
     boundary = next_boundary(head, settings, pinned, now_us=planned.plan.clock_us)
     return msgspec.structs.replace(
@@ -297,30 +323,30 @@ def step_manifest(
         boundary=boundary,
         cleaned=cleaned,
         base=head if due else None,
-        kept_from=kept_from(head, shape, now_us=planned.plan.clock_us) if due else {},
+        kept_from=kept_from(head, pipeline_facts, now_us=planned.plan.clock_us) if due else {},
     )
 
 
 def _of_step(
-    planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts, nonce: str
+    planned: PlannedStep, adopted: Adopted, head: Head, pipeline_facts: PipelineFacts, nonce: str
 ) -> Manifest:
     plan = planned.plan
-    after = plan.injectors_after(adopted.seen, shape.rules)
+    after = plan.injectors_after(adopted.seen, pipeline_facts.rules)
     _check_watermarks(adopted, after, head)
     for name, of in after.items():
         check_number_of_partitions(len(of.parts), f"injector {name!r}")
-    has_percentiles = any(rules.percentile is not None for rules in shape.rules.values())
+    has_percentiles = any(rules.percentile is not None for rules in pipeline_facts.rules.values())
     return Manifest(
-        pipeline=shape.name,
+        pipeline=pipeline_facts.name,
         step=plan.step,
         epoch=plan.epoch,
-        try_=plan.try_,
+        attempt=plan.attempt,
         nonce=nonce,
         predecessor=head.digest,
         claim=False,
         clock_us=plan.clock_us,
         seed=plan.seed,
-        divisions=_divisions(planned, adopted, shape.starts(head)),
+        divisions=_divisions(planned, adopted, pipeline_facts.starts(head)),
         highest={
             name: max(head.highest.get(name, MIN_TIME), *(of.highest for of in seen.values()))
             for name, seen in adopted.seen.items()
@@ -336,10 +362,10 @@ def _of_step(
         reached=_reached(adopted, head),
         oldest={n: at for n, at in adopted.oldest.items() if at != head.oldest.get(n, MAX_TIME)},
         next_wall_timer=adopted.next_wall_timer,
-        runs=[] if plan.light else adopted.runs,
-        light=plan.light,
-        intent=planned.intent if plan.light else None,
-        unstaged=plan.light and bool(adopted.output.unstaged),
+        runs=[] if plan.uncheckpointed else adopted.runs,
+        uncheckpointed=plan.uncheckpointed,
+        intent=planned.intent if plan.uncheckpointed else None,
+        unstaged=plan.uncheckpointed and bool(adopted.output.unstaged),
         outputs=adopted.output.files,
         retained=adopted.retained,
         slice=adopted.slice,
@@ -348,7 +374,7 @@ def _of_step(
         counts=adopted.counts,
         delivery=planned.intent.step,
         per_worker=adopted.per_worker,
-        backlog=backlog_after(head, adopted.backlog, plan.resting, adopted.watermarks),
+        backlog=backlog_after(head, adopted.backlog, plan.inactive, adopted.watermarks),
     )
 
 
@@ -365,19 +391,19 @@ def _reached(adopted: Adopted, head: Head) -> dict[str, int]:
     return {name: at for name, at in found.items() if at != head.reached.get(name)}
 
 
-def _of_catching_up(
-    planned: PlannedStep, adopted: Adopted, head: Head, shape: PipelineFacts, nonce: str
+def _of_backfill(
+    planned: PlannedStep, adopted: Adopted, head: Head, pipeline_facts: PipelineFacts, nonce: str
 ) -> Manifest:
     """Return the manifest of a backfill step, which moves only the computations of the backfill."""
-    then = head.as_of_catch_up()
-    made = _of_step(planned, adopted, then, shape, nonce)
+    then = head.as_of_backfill()
+    made = _of_step(planned, adopted, then, pipeline_facts, nonce)
     retained = planned.plan.retained
     if retained is not None:
-        at = CatchUp(head.resting, retained=retained.step)
+        at = Backfill(head.backfilling, retained=retained.step)
     else:
         after = fold(then, made, "")
-        at = CatchUp(head.resting, after.positions, after.ended, after.frontiers)
-    return msgspec.structs.replace(made, replays=True, catch_up=at, frontiers={}, highest={})
+        at = Backfill(head.backfilling, after.positions, after.ended, after.frontiers)
+    return msgspec.structs.replace(made, is_backfill=True, backfill=at, frontiers={}, highest={})
 
 
 def _divisions(

@@ -8,7 +8,7 @@ from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.migrations.layout_state import LayoutState
 from headrace.coordinator.step_output import StepDelivery, StepOutput, UnstagedOutput
 from headrace.errors import HeadraceError
-from headrace.ledger.commands import Answer, Asked, Kind
+from headrace.ledger.commands import Answer, CommandRequest, Kind
 from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.ledger.manifest import Manifest
@@ -29,21 +29,21 @@ class LedgerOpened(msgspec.Struct, frozen=True):
         answers: answers to the commands that the claim answers.
         paused: whether the run starts paused; None to leave it as it was.
         drained_hosts: hosts on which no worker may run; None to leave them as they were.
-        halt: what happens after a later step; None to leave it as it was.
-        course: the layout state after the commands; None to leave it as it was.
+        scheduled_stop: what happens after a later step; None to leave it as it was.
+        layout_state: the layout state after the commands; None to leave it as it was.
         checkpoint: the head of the last checkpoint, if steps were committed since.
-        light: the manifests since the last checkpoint.
+        uncheckpointed: the manifests since the last checkpoint.
     """
 
     head: Head | None
     now_us: int
     answers: list[Answer] = []
     paused: bool | None = None
-    course: LayoutState | None = None
+    layout_state: LayoutState | None = None
     drained_hosts: list[str] | None = None
     checkpoint: Head | None = None
-    light: list[Manifest] = []
-    halt: ScheduledStop | None = None
+    uncheckpointed: list[Manifest] = []
+    scheduled_stop: ScheduledStop | None = None
 
 
 class ManifestCommitted(msgspec.Struct, frozen=True):
@@ -190,7 +190,7 @@ class Woken(msgspec.Struct, frozen=True):
     """A wait for sinks is over: they have received enough, or something was asked for."""
 
 
-class StopAsked(msgspec.Struct, frozen=True):
+class StopRequested(msgspec.Struct, frozen=True):
     """The pipeline is to stop, by default after the running step.
 
     Attributes:
@@ -215,14 +215,14 @@ class Commanded(msgspec.Struct, frozen=True):
         kind: what it asked for, if that could be read.
         drained_hosts: hosts on which no worker may run from now on; None to leave them as they
             were.
-        halt: what happens after a later step; None to leave it as it was.
+        scheduled_stop: what happens after a later step; None to leave it as it was.
         to: the driver that takes over, in words.
     """
 
     answer: Answer
     kind: Kind | None
     drained_hosts: list[str] | None = None
-    halt: ScheduledStop | None = None
+    scheduled_stop: ScheduledStop | None = None
     to: str = ""
 
 
@@ -230,11 +230,11 @@ class LayoutCommand(msgspec.Struct, frozen=True):
     """A command about the layout was found between two steps, or a queued migration can start.
 
     Attributes:
-        asked: the command; None to start the queued migration.
+        request: the command; None to start the queued migration.
         now_us: the time of day.
     """
 
-    asked: Asked | None
+    request: CommandRequest | None
     now_us: int
 
 
@@ -248,7 +248,7 @@ class Awaited(msgspec.Struct, frozen=True):
     claimed: bool
 
 
-class ChangeAsked(msgspec.Struct, frozen=True):
+class ChangeRequested(msgspec.Struct, frozen=True):
     """Everything is ready for a topology change. The run starts over with the new graph."""
 
 
@@ -267,11 +267,11 @@ Event = (
     | Released
     | PinsFound
     | Woken
-    | StopAsked
+    | StopRequested
     | Commanded
     | LayoutCommand
     | Awaited
-    | ChangeAsked
+    | ChangeRequested
 )
 
 # -- instructions -----------------------------------------------------------------------------

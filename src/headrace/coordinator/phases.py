@@ -17,7 +17,7 @@ from headrace.coordinator.messages import (
     Awaited,
     AwaitSinks,
     BackfillOffered,
-    ChangeAsked,
+    ChangeRequested,
     Commanded,
     Commit,
     DeliverBeforeCommit,
@@ -41,7 +41,7 @@ from headrace.coordinator.messages import (
     Run,
     StageOutputs,
     Stop,
-    StopAsked,
+    StopRequested,
     Woken,
     WriteOutputs,
 )
@@ -67,7 +67,7 @@ class Phase(enum.Enum):
 
 
 #: Events between two steps: commands, and changes of the topology.
-_BETWEEN_STEPS = (Commanded, LayoutCommand, ChangeAsked)
+_BETWEEN_STEPS = (Commanded, LayoutCommand, ChangeRequested)
 
 #: The events that can come in each phase.
 _EXPECTED: dict[Phase, tuple[type[Event], ...]] = {
@@ -87,7 +87,7 @@ _EXPECTED: dict[Phase, tuple[type[Event], ...]] = {
 }
 
 #: Events that can come in any phase: news, and a wish that is heard at the next opportunity.
-_ALWAYS = (Released, PinsFound, StopAsked)
+_ALWAYS = (Released, PinsFound, StopRequested)
 
 #: The phase that begins with an instruction. Other instructions have no answer.
 _BEGUN_BY: dict[type[Instruction], Phase] = {

@@ -27,7 +27,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
         identity: what durable data depends on; see :mod:`headrace.coordinator.identity`.
         layout: the layout of a new pipeline.
         store: where the storage is.
-        asked: (workers, bins) as the run asks for them; 0 to keep the number.
+        requested_sizes: (workers, bins) as the run asks for them; 0 to keep the number.
         live: injectors whose input is not bounded. Their steps are sized by time.
         rules: how each injector's watermark follows from what is known of its partitions.
         readers: the computations that each injector's records reach, directly or not.
@@ -51,7 +51,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
     identity: dict[str, Any]
     layout: LayoutWire
     store: str
-    asked: tuple[int, int] = (0, 0)
+    requested_sizes: tuple[int, int] = (0, 0)
     live: list[str] = []
     rules: dict[str, Rules] = {}
     readers: dict[str, list[str]] = {}
@@ -86,22 +86,31 @@ class PipelineFacts(msgspec.Struct, frozen=True):
         return {name: at for name, at in self.injectors.items() if name not in known}
 
 
-def shape_of(
-    pipeline: Pipeline, drawing: Pipeline, standing: ControlState, *, beginning: Collection[str],
-    starts: Mapping[str, Position], layout: LayoutWire, asked: tuple[int, int], store: str,
-    wide_exchange: Exchange, code: str = "", reopened: Collection[str] = (),
-) -> PipelineFacts:  # fmt: skip
+def pipeline_facts_of(
+    pipeline: Pipeline,
+    full_pipeline: Pipeline,
+    control_state: ControlState,
+    *,
+    beginning: Collection[str],
+    starts: Mapping[str, Position],
+    layout: LayoutWire,
+    requested_sizes: tuple[int, int],
+    store: str,
+    wide_exchange: Exchange,
+    code: str = "",
+    reopened: Collection[str] = (),
+) -> PipelineFacts:
     """Return the facts about the pipeline that is to run.
 
     Args:
         pipeline: the pipeline.
-        drawing: the same, including what was removed.
-        standing: what was removed, and what is given up.
+        full_pipeline: the same, including what was removed.
+        control_state: what was removed, and what is given up.
         beginning: computations that start at the beginning of their streams.
         starts: each injector's position before its first record.
         layout: the layout, for a new pipeline or if the run asks for other numbers than the run
             before.
-        asked: (workers, bins) as the run asks for them.
+        requested_sizes: (workers, bins) as the run asks for them.
         store: where the storage is.
         wide_exchange: how records travel in large steps.
         code: the fingerprint of the code; empty if no results are shown before their commit.
@@ -115,7 +124,7 @@ def shape_of(
         nodes=list(pipeline.nodes),
         identity=pipeline.identity(),
         layout=layout,
-        asked=asked,
+        requested_sizes=requested_sizes,
         store=store,
         live=[name for name, injector in injectors.items() if not injector.source.bounded],
         rules={name: injector.rules for name, injector in injectors.items()},
@@ -123,10 +132,10 @@ def shape_of(
         wide_exchange=wide_exchange,
         # Sinks of what was removed as this run started are included: the last step may not be
         # delivered yet.
-        sinks={name: node.stream.name for name, node in drawing.sinks.items()},
+        sinks={name: node.stream.name for name, node in full_pipeline.sinks.items()},
         weak=[name for name, node in pipeline.sinks.items() if node.weak],
-        removed=sorted(standing.removed),
-        forgotten=sorted(standing.forgotten),
+        removed=sorted(control_state.removed),
+        forgotten=sorted(control_state.forgotten),
         beginning=list(beginning),
         produced={name: produced_inputs(pipeline, name) for name in pipeline.nodes},
         kept={stream: (of.age_us, of.steps) for stream, of in pipeline.kept.items()},

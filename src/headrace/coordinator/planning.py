@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.coordinator.backfill import resting, retained_after
+from headrace.coordinator.backfill import inactive, retained_after
 from headrace.coordinator.carried_state import carried
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.settings import Settings
@@ -48,33 +48,39 @@ class PlannedStep(msgspec.Struct, frozen=True):
     finals: set[str]
     intent: Intent
 
-    def as_try(self, number: int) -> PlannedStep:
+    def as_attempt(self, number: int) -> PlannedStep:
         """Return another attempt of the same step, with the same division."""
-        plan = msgspec.structs.replace(self.plan, try_=number)
+        plan = msgspec.structs.replace(self.plan, attempt=number)
         return msgspec.structs.replace(self, plan=plan)
 
 
 def plan_step(
-    head: Head, shape: PipelineFacts, settings: Settings, intent: Intent, *, light: bool = False,
-    soft: Mapping[str, list[Link]] | None = None, ledger: int | None = None,
-) -> PlannedStep:  # fmt: skip
+    head: Head,
+    pipeline_facts: PipelineFacts,
+    settings: Settings,
+    intent: Intent,
+    *,
+    uncheckpointed: bool = False,
+    soft: Mapping[str, list[Link]] | None = None,
+    ledger: int | None = None,
+) -> PlannedStep:
     """Return the step of an intent, as its first attempt.
 
     Args:
         head: the committed state.
-        shape: facts about the pipeline.
+        pipeline_facts: facts about the pipeline.
         settings: how it is run.
         intent: what the step reads, and its clock reading.
-        light: whether the step is uncheckpointed, so that its changes stay in soft files.
+        uncheckpointed: whether the step is uncheckpointed, so that its changes stay in soft files.
         soft: the soft files since the last checkpoint, as links by ``"layer/worker"``.
         ledger: the newest committed step, if that is not the step before.
     """
-    offers = _offers(head, shape, intent)
+    offers = _offers(head, pipeline_facts, intent)
     retained = None
-    if intent.replays:
-        head = head.as_of_catch_up()
-        retained = retained_after(head, shape)
-    starts = shape.starts(head)
+    if intent.is_backfill:
+        head = head.as_of_backfill()
+        retained = retained_after(head, pipeline_facts)
+    starts = pipeline_facts.starts(head)
     divisions = {
         name: (starts[name], offer.end) for name, offer in offers.items() if not offer.empty
     }
@@ -88,28 +94,32 @@ def plan_step(
     plan = StepPlan(
         step=step,
         epoch=head.epoch,
-        try_=0,
+        attempt=0,
         clock_us=intent.clock_us,
-        seed=_seed(shape.name, starts, taken, None if taken else intent.clock_us),
+        seed=_seed(pipeline_facts.name, starts, taken, None if taken else intent.clock_us),
         layout=layout,
-        store=shape.store,
+        store=pipeline_facts.store,
         injectors={
             name: InjectorPlan(
                 before=intent.known.get(name) or head.frontiers_of(name),
                 final=name in head.ended or name in finals,
             )
-            for name in shape.injectors
+            for name in pipeline_facts.injectors
         },
-        watermarks={name: head.watermark_of(name) for name in shape.nodes},
-        chains=_chains(head, layout, shape.layers, soft or {}),
-        exchange=_exchange(settings, shape, _size(offers, retained)),
+        watermarks={name: head.watermark_of(name) for name in pipeline_facts.nodes},
+        chains=_chains(head, layout, pipeline_facts.layers, soft or {}),
+        exchange=_exchange(settings, pipeline_facts, _size(offers, retained)),
         cached_bytes=settings.cached_bytes,
-        slice=None if light else _next_slice(head, shape, settings, step),
+        slice=None if uncheckpointed else _next_slice(head, pipeline_facts, settings, step),
         percentiles=head.percentiles,
-        reached={n: head.reached_by(n) for n in shape.nodes if head.watermark_of(n)[0] >= MAX_TIME},
+        reached={
+            n: head.reached_by(n)
+            for n in pipeline_facts.nodes
+            if head.watermark_of(n)[0] >= MAX_TIME
+        },
         latest=head.latest,
-        resting=resting(head, shape, replays=intent.replays),
-        replays=intent.replays,
+        inactive=inactive(head, pipeline_facts, is_backfill=intent.is_backfill),
+        is_backfill=intent.is_backfill,
         retained=retained,
         portions={name: portions for name, portions in head.backlog.items() if portions},
         lineage=in_force.lineage,
@@ -118,11 +128,11 @@ def plan_step(
         ahead=_read_ahead(head, layout.workers, step, settings.ahead_bytes),
         per_worker={
             f"{name}/{worker}": one.digest
-            for name in head.per_worker.keys() & set(shape.nodes)
+            for name in head.per_worker.keys() & set(pipeline_facts.nodes)
             for worker, one in head.per_worker[name].items()
         },
-        orphans=_orphans(head, shape, layout.workers),
-        light=light,
+        orphans=_orphans(head, pipeline_facts, layout.workers),
+        uncheckpointed=uncheckpointed,
         checkpoint=head.checkpoint,
         ledger=head.step if ledger is None else ledger,
         timeout_us=settings.task_timeout_us,
@@ -131,23 +141,25 @@ def plan_step(
 
 
 def _last_retained(head: Head) -> int | None:
-    return None if head.catch_up is None else head.catch_up.retained
+    return None if head.backfill is None else head.backfill.retained
 
 
-def _orphans(head: Head, shape: PipelineFacts, workers: int) -> dict[str, list[int]]:
+def _orphans(head: Head, pipeline_facts: PipelineFacts, workers: int) -> dict[str, list[int]]:
     """Return the workers that no longer exist but still have per-worker state, by computation."""
     found = {
         name: sorted(worker for worker in head.per_worker[name] if worker >= workers)
-        for name in head.per_worker.keys() & set(shape.nodes)
+        for name in head.per_worker.keys() & set(pipeline_facts.nodes)
     }
     return {name: gone for name, gone in found.items() if gone}
 
 
-def _offers(head: Head, shape: PipelineFacts, intent: Intent) -> dict[str, Offer]:
+def _offers(head: Head, pipeline_facts: PipelineFacts, intent: Intent) -> dict[str, Offer]:
     """Return the offers of an intent that some computation still reads."""
-    if intent.replays and head.catch_up is None:  # the backfill has been removed
+    if intent.is_backfill and head.backfill is None:  # the backfill has been removed
         return {}
-    return {name: offer for name, offer in intent.offers.items() if name in shape.injectors}
+    return {
+        name: offer for name, offer in intent.offers.items() if name in pipeline_facts.injectors
+    }
 
 
 def _size(offers: dict[str, Offer], retained: Retained | None) -> int:
@@ -156,10 +168,10 @@ def _size(offers: dict[str, Offer], retained: Retained | None) -> int:
     return sum(offer.bytes for offer in offers.values()) + sum(file.length for file in files)
 
 
-def _exchange(settings: Settings, shape: PipelineFacts, size: int) -> Exchange:
+def _exchange(settings: Settings, pipeline_facts: PipelineFacts, size: int) -> Exchange:
     if settings.exchange != "auto":
         return settings.exchange
-    return "driver" if size <= settings.driver_exchange_bytes else shape.wide_exchange
+    return "driver" if size <= settings.driver_exchange_bytes else pipeline_facts.wide_exchange
 
 
 def _chains(
@@ -228,7 +240,7 @@ def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[Re
 
 
 def _next_slice(
-    head: Head, shape: PipelineFacts, settings: Settings, step: int
+    head: Head, pipeline_facts: PipelineFacts, settings: Settings, step: int
 ) -> SlicePlan | None:
     """Return the slice that was written longest ago, or never; None if no slice is due.
 
@@ -245,12 +257,12 @@ def _next_slice(
     number = next((n for n in order if n not in slices), None)
     if number is None:
         number = min(slices, key=lambda n: slices[n].as_of)
-    return SlicePlan(number, of, _undeclared(head, shape), carried(head, number))
+    return SlicePlan(number, of, _undeclared(head, pipeline_facts), carried(head, number))
 
 
-def _undeclared(head: Head, shape: PipelineFacts) -> list[str]:
+def _undeclared(head: Head, pipeline_facts: PipelineFacts) -> list[str]:
     """Return the computations with stored state that this run's code does not declare."""
-    declared = shape.identity["computations"]
+    declared = pipeline_facts.identity["computations"]
     return [
         name for name, facts in head.identity["computations"].items()
         if name in declared and set(facts["cells"]) - set(declared[name]["cells"])

@@ -19,7 +19,7 @@ from headrace.pipeline.source import Limit, Offer, Part
 _NONE: frozenset[str] = frozenset()
 
 
-class Heard(msgspec.Struct, frozen=True):
+class PollingFacts(msgspec.Struct, frozen=True):
     """The circumstances in which sources were asked.
 
     Attributes:
@@ -46,14 +46,14 @@ class Heard(msgspec.Struct, frozen=True):
         return self.now_us - max(part.active_us if known else self.back_us, self.listening_us)
 
 
-def paused_partitions(head: Head, shape: PipelineFacts) -> dict[str, frozenset[str]]:
+def paused_partitions(head: Head, pipeline_facts: PipelineFacts) -> dict[str, frozenset[str]]:
     """Return the partitions that are too far ahead of what their injector's readers have reached.
 
     Only injectors with a limit on skew are included.
     """
     return {
-        name: _ahead(head, name, shape.readers[name], rules, rules.skew_us)
-        for name, rules in shape.rules.items()
+        name: _ahead(head, name, pipeline_facts.readers[name], rules, rules.skew_us)
+        for name, rules in pipeline_facts.rules.items()
         if rules.skew_us is not None
     }
 
@@ -61,7 +61,7 @@ def paused_partitions(head: Head, shape: PipelineFacts) -> dict[str, frozenset[s
 def _ahead(
     head: Head, injector: str, readers: list[str], rules: Rules, skew_us: int
 ) -> frozenset[str]:
-    at_work = [name for name in readers if name not in head.resting]
+    at_work = [name for name in readers if name not in head.backfilling]
     reached = lowest(head.watermark_of(name)[0] for name in at_work)
     return frozenset(
         name
@@ -71,7 +71,7 @@ def _ahead(
 
 
 def limits(
-    head: Head, shape: PipelineFacts, settings: Settings, live_rows: int,
+    head: Head, pipeline_facts: PipelineFacts, settings: Settings, live_rows: int,
     paused: Mapping[str, frozenset[str]],
 ) -> dict[str, Limit]:  # fmt: skip
     """Return how much each injector that has not ended may offer now.
@@ -83,47 +83,51 @@ def limits(
     whole = settings.limit
     return {
         name: Limit(
-            live_rows if name in shape.live else whole.rows, whole.bytes, paused.get(name, _NONE)
+            live_rows if name in pipeline_facts.live else whole.rows,
+            whole.bytes,
+            paused.get(name, _NONE),
         )
-        for name in shape.injectors
+        for name in pipeline_facts.injectors
         if name not in head.ended
     }
 
 
 def known(
-    head: Head, shape: PipelineFacts, offers: Mapping[str, Offer], heard: Heard
+    head: Head, pipeline_facts: PipelineFacts, offers: Mapping[str, Offer], polling: PollingFacts
 ) -> dict[str, Frontiers]:
     """Return what is known of each injector, including what sources and the clock say now."""
     return {
-        name: _known(head.frontiers_of(name), shape.rules[name], name, offers.get(name), heard)
-        for name in shape.injectors
+        name: _known(
+            head.frontiers_of(name), pipeline_facts.rules[name], name, offers.get(name), polling
+        )
+        for name in pipeline_facts.injectors
     }
 
 
 def _known(
-    before: Frontiers, rules: Rules, injector: str, offer: Offer | None, heard: Heard
+    before: Frontiers, rules: Rules, injector: str, offer: Offer | None, polling: PollingFacts
 ) -> Frontiers:
     if offer is None:  # partitions named in an offer that no step has taken are still there
-        told, parts = heard.named.get(injector, {}), dict(before.parts)
+        reported, parts = polling.named.get(injector, {}), dict(before.parts)
     else:
-        told, parts = offer.parts, _still_meant(before, rules, offer.parts)
-    for name in (*rules.expect, *sorted(told)):
-        parts.setdefault(name, Frontier(active_us=heard.now_us))
-    for name, fact in told.items():
-        parts[name] = parts[name].told(
-            fact.final, fact.promise_us, heard.now_us, awaited=fact.awaited
+        reported, parts = offer.parts, _still_meant(before, rules, offer.parts)
+    for name in (*rules.expect, *sorted(reported)):
+        parts.setdefault(name, Frontier(active_us=polling.now_us))
+    for name, fact in reported.items():
+        parts[name] = parts[name].stated(
+            fact.final, fact.promise_us, polling.now_us, awaited=fact.awaited
         )
-    awaited = {*rules.expect, *(name for name, fact in told.items() if fact.awaited)}
-    paused = heard.paused.get(injector, _NONE)
+    awaited = {*rules.expect, *(name for name, fact in reported.items() if fact.awaited)}
+    paused = polling.paused.get(injector, _NONE)
     for name, part in parts.items():
         if name in awaited and not part.came:
             parts[name] = msgspec.structs.replace(
                 part, idle=False
             )  # it holds the watermark, however long it takes
         elif rules.idle_after_us is not None:
-            parts[name] = _maybe_idle(part, name in paused, rules.idle_after_us, heard)
+            parts[name] = _maybe_idle(part, name in paused, rules.idle_after_us, polling)
     after = msgspec.structs.replace(before, parts=parts)
-    return without_ended(after, told.keys(), rules) if offer is not None and told else after
+    return without_ended(after, reported.keys(), rules) if offer is not None and reported else after
 
 
 def named_in(offer: Offer) -> dict[str, Part]:
@@ -136,7 +140,9 @@ def named_in(offer: Offer) -> dict[str, Part]:
     }
 
 
-def _still_meant(before: Frontiers, rules: Rules, told: Mapping[str, Part]) -> dict[str, Frontier]:
+def _still_meant(
+    before: Frontiers, rules: Rules, reported: Mapping[str, Part]
+) -> dict[str, Frontier]:
     """Return the partitions without those that the code gave up, of which nothing will ever come.
 
     Given up is a partition that was expected, never came, and is expected no longer. If a source
@@ -146,11 +152,13 @@ def _still_meant(before: Frontiers, rules: Rules, told: Mapping[str, Part]) -> d
     return {
         name: part
         for name, part in before.parts.items()
-        if name in told or name in rules.expect or (part.came and (name != "") == rules.partitioned)
+        if name in reported
+        or name in rules.expect
+        or (part.came and (name != "") == rules.partitioned)
     }
 
 
-def _maybe_idle(part: Frontier, paused: bool, after_us: int, heard: Heard) -> Frontier:
+def _maybe_idle(part: Frontier, paused: bool, after_us: int, polling: PollingFacts) -> Frontier:
     """Return what is known of a partition by the clock.
 
     One that is paused is not idle: its records wait.
@@ -158,6 +166,6 @@ def _maybe_idle(part: Frontier, paused: bool, after_us: int, heard: Heard) -> Fr
     if part.ended:
         return part
     if paused:
-        return msgspec.structs.replace(part, active_us=heard.now_us)
-    quiet = heard.quiet_us(part) >= after_us
+        return msgspec.structs.replace(part, active_us=polling.now_us)
+    quiet = polling.quiet_us(part) >= after_us
     return msgspec.structs.replace(part, idle=part.idle or quiet)

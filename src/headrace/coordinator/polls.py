@@ -12,9 +12,9 @@ from headrace.coordinator.available import AvailableNow
 from headrace.coordinator.batch_size import BatchSize
 from headrace.coordinator.messages import Offered, Poll
 from headrace.coordinator.pipeline_facts import PipelineFacts
-from headrace.coordinator.polling import Heard, known, limits, named_in, paused_partitions
+from headrace.coordinator.polling import PollingFacts, known, limits, named_in, paused_partitions
 from headrace.coordinator.settings import Settings
-from headrace.eventtime.watermark import Frontiers, news
+from headrace.eventtime.watermark import Frontiers, has_news
 from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.pipeline.source import Limit, Offer, Part
@@ -34,7 +34,7 @@ class Input(NamedTuple):
     def brings_news(self, head: Head) -> bool:
         """Return whether there is anything that a step has to take in."""
         return any(offer.final or not offer.empty for offer in self.offers.values()) or any(
-            news(head.frontiers_of(name), of) for name, of in self.facts.items()
+            has_news(head.frontiers_of(name), of) for name, of in self.facts.items()
         )
 
 
@@ -42,7 +42,7 @@ class Polls:
     """The memory of one run's polls.
 
     Args:
-        shape: facts about the pipeline.
+        pipeline_facts: facts about the pipeline.
         settings: how it is run.
 
     Attributes:
@@ -51,11 +51,11 @@ class Polls:
         limits: how much the newest poll let each source offer.
     """
 
-    def __init__(self, shape: PipelineFacts, settings: Settings) -> None:
+    def __init__(self, pipeline_facts: PipelineFacts, settings: Settings) -> None:
         self.available: AvailableNow | None = None
         self.now_us = 0
         self.limits: Mapping[str, Limit] = {}
-        self._shape = shape
+        self._pipeline_facts = pipeline_facts
         self._settings = settings
         self._batch_size = BatchSize(settings.target_us, settings.limit.rows)
         self._newest = Poll({}, {})
@@ -85,16 +85,18 @@ class Polls:
 
     def next(self, head: Head) -> Poll:
         """Return the next poll."""
-        self._paused = paused_partitions(head, self._shape)
+        self._paused = paused_partitions(head, self._pipeline_facts)
         if self.available is not None:
             self._paused = self.available.paused(self._paused)
-        most = limits(head, self._shape, self._settings, self._batch_size.rows, self._paused)
+        most = limits(
+            head, self._pipeline_facts, self._settings, self._batch_size.rows, self._paused
+        )
         if self.available is not None:
             most = self.available.limits(most)
         self.limits = most
-        starts = self._shape.starts(head)
-        asked = {name: starts[name] for name in most if "" not in most[name].paused}
-        self._newest = Poll(asked, most)
+        starts = self._pipeline_facts.starts(head)
+        polled = {name: starts[name] for name in most if "" not in most[name].paused}
+        self._newest = Poll(polled, most)
         return self._newest
 
     def answered(self, head: Head, event: Offered) -> Input:
@@ -103,18 +105,18 @@ class Polls:
         if self.available is not None:
             offers = self.available.heard(self._newest, event)
         self._named.update((name, named_in(offer)) for name, offer in offers.items())
-        heard = Heard(
+        polling = PollingFacts(
             event.now_us, self._listening_us, self._paused, self._went_back_us, self._named
         )
-        return Input(offers, known(head, self._shape, offers, heard))
+        return Input(offers, known(head, self._pipeline_facts, offers, polling))
 
     def without_input(self, head: Head, now_us: int) -> Input:
         """Return the input of a step that reads nothing.
 
         No source was asked, so no partition is considered idle.
         """
-        heard = Heard(now_us, now_us, self._paused, named=self._named)
-        return Input({}, known(head, self._shape, {}, heard))
+        polling = PollingFacts(now_us, now_us, self._paused, named=self._named)
+        return Input({}, known(head, self._pipeline_facts, {}, polling))
 
     def counts_timers_to(self, now_us: int, *, all_is_read: bool, held: bool) -> int:
         """Return the time up to which wall timers count as due.
@@ -134,6 +136,6 @@ class Polls:
         offered = [
             offer.rows
             for name, offer in intent.offers.items()
-            if name in self._shape.live and not offer.empty
+            if name in self._pipeline_facts.live and not offer.empty
         ]
         self._batch_size.note(max(offered, default=0), took_us)

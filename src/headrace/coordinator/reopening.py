@@ -23,7 +23,7 @@ from headrace.errors import InputGoesOn, PipelineError
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
 from headrace.eventtime.watermark import Frontiers, changes
 from headrace.ledger.head import Head
-from headrace.ledger.records import CatchUp
+from headrace.ledger.records import Backfill
 
 
 class Reopening(msgspec.Struct, frozen=True):
@@ -41,17 +41,22 @@ class Reopening(msgspec.Struct, frozen=True):
     percentiles: dict[str, int] = {}
 
 
-def reopening(head: Head | None, shape: PipelineFacts) -> Reopening:
+def reopening(head: Head | None, pipeline_facts: PipelineFacts) -> Reopening:
     """Return which ends a claim takes back, on request or because of new injectors."""
     if head is None:
         return Reopening()
-    names = [name for name in shape.injectors if name in shape.reopened and name in head.ended]
-    live = [name for name in shape.injectors if name not in head.ended or name in names]
-    fed = {node for name in live for node in shape.readers[name]}
+    names = [
+        name
+        for name in pipeline_facts.injectors
+        if name in pipeline_facts.reopened and name in head.ended
+    ]
+    live = [name for name in pipeline_facts.injectors if name not in head.ended or name in names]
+    fed = {node for name in live for node in pipeline_facts.readers[name]}
     on = {
-        node: _goes_on(head, node) for node in shape.nodes
+        node: _goes_on(head, node)
+        for node in pipeline_facts.nodes
         if node in fed and head.watermark_of(node)[0] >= MAX_TIME
-    }  # fmt: skip
+    }
     before = {name: head.frontiers_of(name) for name in names}
     frontiers = {
         name: changed for name, of in before.items()
@@ -64,14 +69,18 @@ def reopening(head: Head | None, shape: PipelineFacts) -> Reopening:
         names,
         frontiers,
         {
-            **{node: head.watermark_of(node) for node in shape.nodes if node in head.watermarks},
+            **{
+                node: head.watermark_of(node)
+                for node in pipeline_facts.nodes
+                if node in head.watermarks
+            },
             **on,
         },
         {**head.percentiles, **{node: on[node][1] for node in ahead}},
     )
 
 
-def catching_up_after(at: CatchUp | None, reopened: Collection[str]) -> CatchUp | None:
+def backfill_after(at: Backfill | None, reopened: Collection[str]) -> Backfill | None:
     """Return the progress of a backfill without the ends that are taken back."""
     if at is None or not set(at.ended) & set(reopened):
         return at
@@ -124,7 +133,7 @@ def input_goes_on(
         readers: the computations that an injector's records reach, by injector.
         more: what has come, by injector.
     """
-    told = "; ".join(f"injector {name!r}: {what}" for name, what in more.items())
+    reported = "; ".join(f"injector {name!r}: {what}" for name, what in more.items())
     late = {
         node: head.reached_by(node)
         for name in more
@@ -134,7 +143,7 @@ def input_goes_on(
     behind = ", ".join(f"{node!r} before {show_time(at)}" for node, at in sorted(late.items()))
     first = next(iter(more))
     return InputGoesOn(
-        f"input that had ended goes on: {told}",
+        f"input that had ended goes on: {reported}",
         place=f"step {head.step}, where all event timers have fired for the end of the input",
         remedy="choose one. (1) Reopen it: headrace.run(..., reopen=["
         + ", ".join(map(repr, more))

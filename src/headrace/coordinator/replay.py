@@ -48,7 +48,7 @@ class UncheckpointedSteps:
 
     def committed(self, head: Head, manifest: Manifest, adopted: Adopted | None) -> None:
         """Note a committed manifest. A checkpoint empties the list."""
-        if manifest.light:
+        if manifest.uncheckpointed:
             self._steps.append(manifest)
             self.note_files(head, [] if adopted is None else adopted.runs)
             return
@@ -70,13 +70,13 @@ class UncheckpointedSteps:
         """
         settings = self._settings
         moves = bool(head.updates) or head.migration is not None
-        halts = head.halt is not None and head.halt.step <= head.step + 1
+        stops = head.scheduled_stop is not None and head.scheduled_stop.step <= head.step + 1
         return (
             head.step + 1 - head.checkpoint >= settings.checkpoint_steps
             or self._is_long(now_us)
             or moves
-            or halts
-            or head.catch_up is not None
+            or stops
+            or head.backfill is not None
         )
 
     def is_overdue(self, head: Head, now_us: int) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from headrace.errors import PipelineError
+from headrace.errors.deprecated import Renamed
 from headrace.eventtime.durations import DurationLike, duration_micros, take_durations
 from headrace.pipeline.source import Limit
 from headrace.protocol.plan import Exchange
@@ -14,10 +15,18 @@ from headrace.storage.bounds import MOST_WORKERS
 
 _MOST_SLICES = 4_096
 #: Maximum number of uncheckpointed steps between two checkpoints.
-MOST_LIGHT_STEPS = 255
+MOST_UNCHECKPOINTED_STEPS = 255
+_RENAMED = Renamed(max_tries="max_attempts")
 
 
-class Settings(msgspec.Struct, frozen=True):
+class _WithOldNames(msgspec.StructMeta):
+    """Accepts the names that settings had in version 0.1, with a warning."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **_RENAMED.arguments(kwargs, "Settings"))
+
+
+class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
     """How a run behaves: the pace of its steps, and upkeep.
 
     Settings change no results, with one exception. Records are judged to be late a step at a time,
@@ -39,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True):
         cached_bytes: about how much of a computation's state a worker keeps in memory. The bins
             that were not needed for longest are evicted, and read again from storage when they are
             needed.
-        max_tries: how many attempts a step gets when the engine fails.
+        max_attempts: how many attempts a step gets when the engine fails.
         poll_us: how long to wait when there is nothing to do.
         base_every: number of steps from one base in the ledger to the next.
         slices: number of slices (a power of two) in which the state of a new pipeline is written
@@ -89,7 +98,7 @@ class Settings(msgspec.Struct, frozen=True):
     exchange: Exchange | Literal["auto"] = "auto"
     driver_exchange_bytes: int = 1 << 20
     cached_bytes: int = 512 << 20
-    max_tries: int = 4
+    max_attempts: int = 4
     poll_us: int = 20_000
     base_every: int = 64
     slices: int = 256
@@ -128,7 +137,13 @@ class Settings(msgspec.Struct, frozen=True):
         take_durations(self)
 
     @property
-    def has_light_steps(self) -> bool:
+    def max_tries(self) -> int:
+        """The name of ``max_attempts`` in version 0.1."""
+        _RENAMED.warn("max_tries", "Settings", level=2)
+        return self.max_attempts
+
+    @property
+    def has_uncheckpointed_steps(self) -> bool:
         """Whether some steps are uncheckpointed."""
         return self.checkpoint_steps > 1
 
@@ -145,7 +160,7 @@ def with_checkpoints(settings: Settings, every: int | DurationLike | None) -> Se
         return msgspec.structs.replace(settings, checkpoint_steps=every, checkpoint_us=0)
     return msgspec.structs.replace(
         settings,
-        checkpoint_steps=MOST_LIGHT_STEPS + 1,
+        checkpoint_steps=MOST_UNCHECKPOINTED_STEPS + 1,
         checkpoint_us=duration_micros(every, "checkpoint_every"),
     )
 
@@ -173,10 +188,11 @@ def check_settings(settings: Settings) -> None:
             number of workers or of steps between checkpoints that is out of bounds; for negative
             retention.
     """
-    if not 1 <= settings.checkpoint_steps <= MOST_LIGHT_STEPS + 1:
+    if not 1 <= settings.checkpoint_steps <= MOST_UNCHECKPOINTED_STEPS + 1:
         raise PipelineError(
             f"a checkpoint every {settings.checkpoint_steps} steps is not possible",
-            remedy=f"use 1 to {MOST_LIGHT_STEPS + 1}; each plan names the files of all steps in between",
+            remedy=f"use 1 to {MOST_UNCHECKPOINTED_STEPS + 1}; each plan names the files of all steps in "
+            "between",
         )
     slices = settings.slices
     if not 1 <= slices <= _MOST_SLICES or slices & (slices - 1):

@@ -36,7 +36,7 @@ _CLASSES = {
     "per worker": "PerWorker", "timer": "Timer", "posted": "Posted",
 }  # fmt: skip
 
-MEND = (
+REMEDY = (
     "give what was added a default; or raise the state's version= and say by upgrade= how older rows are "
     "read (None gives them up); or declare it under a name of its own, and what is stored is kept"
 )
@@ -51,7 +51,7 @@ class Problem(msgspec.Struct, frozen=True):
     """Why stored state cannot be read, and what to do about it."""
 
     what: str
-    remedy: str = MEND
+    remedy: str = REMEDY
 
 
 def problems_of(name: str, before: Facts, now: Facts) -> Iterator[Problem]:
@@ -76,8 +76,8 @@ def removed_states(before: Facts, now: Facts) -> list[str]:
 
     Once the storage knows of them, the code need not say so again.
     """
-    said = {*before.get("removed", ()), *now.get("removed", ())}
-    return sorted(said & set(before["cells"]) - set(now["cells"]))
+    removed = {*before.get("removed", ()), *now.get("removed", ())}
+    return sorted(removed & set(before["cells"]) - set(now["cells"]))
 
 
 def _named(cell: str, now: Facts) -> str:
@@ -176,7 +176,7 @@ class _State:
         elif self.version < self.stored_version:
             yield Problem(
                 f"{self._place} is stored as version {self.stored_version}, and the code's is "
-                f"{self.version}{self._told(self._different())}",
+                f"{self.version}{self._details(self._different())}",
                 GO_FORWARD,
             )
         else:
@@ -190,7 +190,7 @@ class _State:
         if self.was is None and self._text != self._text_now and self.version == 1:
             found = ["the old shape is only known by its digest"]
         if found:
-            yield self._problem(self._told(found))
+            yield self._problem(self._details(found))
 
     def _of_older(self) -> Iterator[Problem]:
         stored = dict(self._older)
@@ -219,8 +219,8 @@ class _State:
         """Yield why rows of an older version are not of the type that their upgrade expects."""
         if shape is None or "described" in shape:
             described = self._text if shape is None else shape["described"]
-            told = not described.endswith(taken["described"])
-            found = ["it is only known by its digest, which is another one"] if told else []
+            reported = not described.endswith(taken["described"])
+            found = ["it is only known by its digest, which differs"] if reported else []
         else:
             found = (column_differences if "columns" in shape else _type_differences)(shape, taken)
         if found:
@@ -247,7 +247,7 @@ class _State:
                 words = " to ".join(in_words(of, whole=True) for of in keys)
                 found.append(f"the type of a map's keys cannot change, here from {words}")
         if list(was.get("sub", {}).items()) != list(is_.get("sub", {}).items()):
-            found.append("sub columns cannot change: they tell rows apart")
+            found.append("sub columns cannot change: they identify rows")
         if was.get("ttl") != is_.get("ttl") and not self._may_change_ttl(was, is_):
             found.append(f"ttl was {was.get('ttl', 'none')}, is {is_.get('ttl', 'none')}")
         return found
@@ -264,12 +264,12 @@ class _State:
             return False
         return "ttl" not in was or ("ttl" not in is_ and is_["kind"] != "list")
 
-    def _problem(self, why: str, remedy: str = MEND) -> Problem:
+    def _problem(self, why: str, remedy: str = REMEDY) -> Problem:
         was = self._text if self.was is None else self.in_words(self.was)
         is_ = self._text_now if self.was is None or self.is_ is None else self.in_words(self.is_)
         return Problem(f"{self._place} was {was}, is {is_}{why}", remedy)
 
-    def _told(self, found: list[str]) -> str:
+    def _details(self, found: list[str]) -> str:
         more = [what for what in found if not what.startswith("was ") or ":" in what]
         return f": {'; '.join(more)}" if more else ""
 
@@ -279,8 +279,8 @@ class _State:
         version = f" version {shape['version']}" if "version" in shape else ""
         if "columns" in shape:
             columns = {**shape.get("sub", {}), **shape["columns"]}
-            told = ", ".join(f"{name}: {of['type']}" for name, of in columns.items())
-            return f"{shape['kind']} ({told}){version}"
+            reported = ", ".join(f"{name}: {of['type']}" for name, of in columns.items())
+            return f"{shape['kind']} ({reported}){version}"
         keys = f" {in_words(shape['keys'])} →" if "keys" in shape else ""
         ttl = f" with ttl in {shape['ttl']}" if "ttl" in shape else ""
         return f"{shape['kind']}{keys} {_type_in_words(shape)}{ttl}{version}"

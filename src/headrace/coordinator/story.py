@@ -34,8 +34,8 @@ class Entry(NamedTuple):
     instructions: tuple[str, ...]
 
     def __str__(self) -> str:
-        asked = ", ".join(self.instructions) or "nothing"
-        return f"after step {self.step}, {self.before.value}: {self.event} → {asked}"
+        wanted = ", ".join(self.instructions) or "nothing"
+        return f"after step {self.step}, {self.before.value}: {self.event} → {wanted}"
 
 
 class Story:

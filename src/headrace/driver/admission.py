@@ -22,7 +22,7 @@ from headrace.driver.heartbeat import driver_runs
 from headrace.driver.leader_watcher import LeaderWatcher, whom
 from headrace.errors import StorageError, StorageInUse
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Beat, Beats, LeaderSeen
+from headrace.ledger.heartbeats import HeartbeatRecord, Heartbeats, LeaderSeen
 from headrace.ledger.ledger import Ledger
 from headrace.storage.base import Store
 
@@ -44,12 +44,12 @@ def refuse_if_seen(store: Store, pipeline: str) -> None:
     """
     try:
         Ledger(store).check_owner(pipeline)
-        beats = Beats(store).all()
+        heartbeats = Heartbeats(store).all()
     except StorageError:
         return
-    for beat in beats:
-        if beat.role == "leads" and driver_runs(beat):
-            raise _in_use(whom(beat), store)
+    for heartbeat in heartbeats:
+        if heartbeat.role == "leads" and driver_runs(heartbeat):
+            raise _in_use(whom(heartbeat), store)
 
 
 def _in_use(by: str, store: Store) -> StorageInUse:
@@ -67,9 +67,12 @@ class Admission:
     """
 
     def __init__(
-        self, driver: Driver, watcher: LeaderWatcher, runs: Callable[[Beat], bool | None],
+        self,
+        driver: Driver,
+        watcher: LeaderWatcher,
+        runs: Callable[[HeartbeatRecord], bool | None],
         look_every_s: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._driver = driver
         self._watcher = watcher
         self._runs = runs
@@ -84,9 +87,9 @@ class Admission:
             StorageInUse: if another driver lives.
             WrongPipeline: if the storage belongs to another pipeline.
         """
-        self._driver.ledger.check_owner(self._driver.drawing.name)
+        self._driver.ledger.check_owner(self._driver.full_pipeline.name)
         while (found := self.look()) is None:
-            if self._driver.stop_asked:
+            if self._driver.stop_requested:
                 return None
             self._driver.woken.wait(self._look_every_s)
             self._driver.woken.clear()

@@ -14,7 +14,7 @@ from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.ledger.ledger import Ledger
 from headrace.protocol.plan import StepPlan, TaskReport
-from headrace.runners.base import Runner, TryFailed
+from headrace.runners.base import EngineFailed, Runner
 
 #: Seconds without an attempt after which the runner's processes are kept warm.
 WARM_EVERY_S = 25.0
@@ -33,7 +33,7 @@ class StepAttempts:
     Args:
         runner: where tasks run.
         ledger: where intents are written.
-        intake: source of the splits of a division.
+        source_poller: source of the splits of a division.
         stopwatch: measures the phases of an attempt.
 
     Attributes:
@@ -41,13 +41,13 @@ class StepAttempts:
     """
 
     def __init__(
-        self, runner: Runner, ledger: Ledger, intake: SourcePoller, stopwatch: Stopwatch
+        self, runner: Runner, ledger: Ledger, source_poller: SourcePoller, stopwatch: Stopwatch
     ) -> None:
         self.ended = 0.0
         self._newest: RunningAttempt | None = None
         self._runner = runner
         self._ledger = ledger
-        self._intake = intake
+        self._source_poller = source_poller
         self._stopwatch = stopwatch
         self._intending = ThreadPoolExecutor(1, "headrace-intent") if runner.concurrent else None
         self._warmed = time.monotonic()
@@ -67,23 +67,23 @@ class StepAttempts:
 
     def run(self, run: Run, head: Head) -> AttemptEnded | AttemptFailed:
         """Run an attempt on top of a head. Return how it ended."""
-        self._stopwatch.rename("try", "lost")  # an earlier attempt of this step was lost
+        self._stopwatch.rename("attempt", "lost")  # an earlier attempt of this step was lost
         started = time.perf_counter()
         with self._stopwatch.phase("split"):
-            plan = self._intake.with_splits(run.plan, run.divisions)
+            plan = self._source_poller.with_splits(run.plan, run.divisions)
         self._newest = RunningAttempt(plan, started)
         self._warmed = time.monotonic()
         first = None if run.intent is None else self._intend(run.intent, head)
-        broke: TryFailed | None = None
+        failed: EngineFailed | None = None
         reports: list[TaskReport] = []
         try:
-            with self._stopwatch.phase("try"):
+            with self._stopwatch.phase("attempt"):
                 reports = self._runner.run(plan)
-        except TryFailed as error:
-            broke = error
-        superseded = self._was_outrun(run.intent, first)
-        if broke is not None:
-            return AttemptFailed(str(broke), superseded)
+        except EngineFailed as error:
+            failed = error
+        superseded = self._was_superseded(run.intent, first)
+        if failed is not None:
+            return AttemptFailed(str(failed), superseded)
         self.ended = time.perf_counter()
         took_us = round((self.ended - started) * 1e6)
         return AttemptEnded(reports, took_us, superseded, self._ready_for())
@@ -131,7 +131,7 @@ class StepAttempts:
             done.set_result(self._ledger.intend(head, intent))
         return done
 
-    def _was_outrun(self, intent: Intent | None, first: Future[Intent] | None) -> bool:
+    def _was_superseded(self, intent: Intent | None, first: Future[Intent] | None) -> bool:
         """Wait for the intent. Return whether another driver's intent came first."""
         if intent is None or first is None:
             return False

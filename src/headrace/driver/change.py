@@ -42,7 +42,7 @@ class Change:
         self._done = threading.Event()
         self._step: int | None = None
         self._error: BaseException | None = None
-        self._told: ChangePlan | None = None  # the plan that the caller was shown
+        self._previewed: ChangePlan | None = None  # the plan that the caller was shown
 
     def __repr__(self) -> str:
         return f"Change({self.plan})"
@@ -73,9 +73,9 @@ class Change:
 
     # -- the driver's side --------------------------------------------------------------------
 
-    def tell(self, plan: ChangePlan) -> None:
+    def preview(self, plan: ChangePlan) -> None:
         """Note the plan that the caller is shown, as of the newest step."""
-        self.plan = self._told = plan
+        self.plan = self._previewed = plan
 
     def check_still(self, plan: ChangePlan) -> None:
         """Check that the change undoes nothing beyond the plan that the caller was shown.
@@ -85,12 +85,12 @@ class Change:
         Raises:
             ChangeRefused: if it does.
         """
-        if self._told is None:
+        if self._previewed is None:
             return
         undone = {
-            *(set(plan.removed) - set(self._told.removed)),
-            *(set(plan.replaced) - set(self._told.replaced)),
-            *(set(plan.sinks_removed) - set(self._told.sinks_removed)),
+            *(set(plan.removed) - set(self._previewed.removed)),
+            *(set(plan.replaced) - set(self._previewed.replaced)),
+            *(set(plan.sinks_removed) - set(self._previewed.sinks_removed)),
         }
         if undone:
             raise ChangeRefused(
@@ -111,6 +111,6 @@ class Change:
         """
         self._error = error or ChangeRefused(
             "the pipeline ended before the change was known to be in effect",
-            remedy="start it with the new drawing; what was committed stays",
+            remedy="start it with the new topology; what was committed stays",
         )
         self._done.set()

@@ -54,14 +54,14 @@ from headrace.coordinator.messages import (
     Run,
     StageOutputs,
     Stop,
-    StopAsked,
+    StopRequested,
     Sweep,
     Wait,
     Woken,
     WriteOutputs,
 )
 from headrace.coordinator.migrations.steering import Bounds, MigrationController
-from headrace.coordinator.pipeline_facts import shape_of
+from headrace.coordinator.pipeline_facts import pipeline_facts_of
 from headrace.coordinator.reopening import check_names, input_goes_on
 from headrace.coordinator.settings import Settings
 from headrace.driver.attempts import WARM_EVERY_S, StepAttempts
@@ -89,7 +89,7 @@ from headrace.errors import (
 from headrace.errors.user_code import blamed
 from headrace.ledger.commands import CommandLog
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Beats
+from headrace.ledger.heartbeats import Heartbeats
 from headrace.ledger.ledger import Ledger, OpenedLedger
 from headrace.ledger.manifest import Manifest
 from headrace.ledger.pins import Pins
@@ -103,7 +103,7 @@ from headrace.runners.base import Runner
 from headrace.runners.ending import cancelled
 from headrace.runners.fingerprint import fingerprint
 from headrace.storage.base import Store
-from headrace.storage.garbage import tried_again
+from headrace.storage.garbage import with_retries
 from headrace.storage.probe import check_creates
 
 log = logging.getLogger("headrace")
@@ -201,7 +201,7 @@ class Driver:
             remain.
 
     Attributes:
-        pulse: progress of the loop, for the heartbeat and the watchdog.
+        loop_progress: progress of the loop, for the heartbeat and the watchdog.
         committed: notified after each commit, for threads that wait for one.
         declares_ends: whether the end of an injector's input counts as its end. May be set from any
             thread.
@@ -219,7 +219,7 @@ class Driver:
         pipeline.check_complete()
         check_names(reopen, pipeline.injectors)
         check_replayable(pipeline, settings or Settings())
-        self.drawing = pipeline  # the whole graph, including what is removed by command
+        self.full_pipeline = pipeline  # the whole graph, including what is removed by command
         self.pipeline = pipeline
         self.store = store
         self.runner = runner
@@ -227,10 +227,10 @@ class Driver:
         self.ledger = Ledger(store, check_predecessor=check_predecessor)
         self._pins = Pins(store)
         self.listeners: list[Listener] = []
-        self.pulse = LoopProgress()
+        self.loop_progress = LoopProgress()
         self.woken = threading.Event()
         self.committed = threading.Condition()
-        self.cancel_asked_s: float | None = None  # when cancel() was called first
+        self.cancel_requested_s: float | None = None  # when cancel() was called first
         self._given_up = False
         self._look_us = 0
         self._settings = settings or Settings()
@@ -239,30 +239,30 @@ class Driver:
         self.declares_ends = True
         if workers is not None and not 1 <= workers <= self._settings.most_workers:
             raise PipelineError(
-                f"{workers:,} is no number of workers",
+                f"{workers:,} is not a number of workers",
                 remedy=f"use 1 to {self._settings.most_workers:,}, or allow more by "
                 "Settings(most_workers=…)",
             )
         self._reopen = frozenset(reopen)  # emptied by the claim
         self._removed_injectors = frozenset(remove_injectors)
         self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
-        self._layout_asked = (workers or 0, bins or 0)
+        self._requested_sizes = (workers or 0, bins or 0)
         self._fingerprint_of = fingerprint_of
         self._fingerprint: tuple[Pipeline, str] | None = None
         # the whole graph, and the computations that run
         self._started: tuple[Pipeline, frozenset[str]] | None = None
         # sinks that the new topology does not have; closed at its claim
-        self._let_go: list[Sink] = []
-        self._todo: deque[Instruction] = deque()
-        self._asked: deque[StopAsked] = deque()
-        self._told: list[StopAsked] = []  # the requests that a coordinator has handled
+        self._dropped_sinks: list[Sink] = []
+        self._instructions: deque[Instruction] = deque()
+        self._stop_requests: deque[StopRequested] = deque()
+        self._handled_stops: list[StopRequested] = []  # the requests that a coordinator has handled
         self._stopwatch = stopwatch or Stopwatch()
         self._proof = Proof(self.ledger, lambda: self.coordinator.head)
         self._deliveries = self._new_deliveries(pipeline)
-        self._intake = SourcePoller(store)
-        self._tries = StepAttempts(runner, self.ledger, self._intake, self._stopwatch)
+        self._source_poller = SourcePoller(store)
+        self._attempts = StepAttempts(runner, self.ledger, self._source_poller, self._stopwatch)
         self.requests = Requests(
-            CommandLog(store), self._intake, runner, self._settings, Beats(store)
+            CommandLog(store), self._source_poller, runner, self._settings, Heartbeats(store)
         )
         self._steering = MigrationController(
             Meter(self._settings.measure_us), Bounds.of(self._settings)
@@ -271,7 +271,7 @@ class Driver:
             policy, how or How(), dry_run=policy_dry_run, store=store,
             places=runner.default_workers, nonce=self._nonce,
         )  # fmt: skip
-        self._draw(pipeline, ControlState(frozenset()))
+        self._use_topology(pipeline, ControlState(frozenset()))
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Driver:
             HeadraceError: if the pipeline cannot run on this storage.
         """
         head = self._begin(on)
-        self._intake.open()
+        self._source_poller.open()
         if head is not None:
             self._check_ends(head)
 
@@ -311,51 +311,53 @@ class Driver:
         Raises:
             InputGoesOn: if it has more.
         """
-        shape = self.coordinator.shape
-        starts = shape.starts(head)
+        pipeline_facts = self.coordinator.pipeline_facts
+        starts = pipeline_facts.starts(head)
         ended = [name for name in starts if name in head.ended and name not in self._reopen]
-        more = self._intake.more({name: starts[name] for name in ended})
+        more = self._source_poller.more({name: starts[name] for name in ended})
         if more:
-            raise input_goes_on(head, shape.readers, more)
+            raise input_goes_on(head, pipeline_facts.readers, more)
 
-    def prepare(self, on: Head | Fresh = "newest", rehearse: Callable[[], None] = _nothing) -> None:
+    def prepare(
+        self, on: Head | Fresh = "newest", run_warm_up: Callable[[], None] = _nothing
+    ) -> None:
         """Do what takes time before :meth:`open`, while another driver leads. Claims nothing.
 
         Args:
             on: the head to prepare for; see :meth:`open`.
-            rehearse: a warm-up that the runner calls once in each of its processes.
+            run_warm_up: a warm-up that the runner calls once in each of its processes.
 
         Raises:
             HeadraceError: if the pipeline cannot run on what is stored.
         """
         self._begin(on)
-        self._todo.clear()
-        self.runner.warm_up(rehearse)
+        self._instructions.clear()
+        self.runner.warm_up(run_warm_up)
 
     def keep_ready(self) -> None:
         """Keep warm what :meth:`prepare` has got ready."""
-        self._tries.keep_warm()
+        self._attempts.keep_warm()
 
     def _begin(self, on: Head | Fresh) -> Head | None:
         """Read the storage, build the topology that it leaves, and get the runner ready for it."""
-        self.ledger.check_owner(self.drawing.name)
+        self.ledger.check_owner(self.full_pipeline.name)
         if self._started is None:
             check_creates(self.store, self._nonce())
         opened = self._open(on)
         if opened.head is not None:
-            shape = self.coordinator.shape
+            pipeline_facts = self.coordinator.pipeline_facts
             check_injectors_are_there(
-                opened.head, shape.identity, forgotten=shape.forgotten,
+                opened.head, pipeline_facts.identity, forgotten=pipeline_facts.forgotten,
                 given_up=self._removed_injectors,
             )  # fmt: skip
-        self._todo = deque(self._tell(opened))
+        self._instructions = deque(self._handle(opened))
         self.runner.avoid(opened.drained_hosts or ())
         workers = self.coordinator.begins_with.workers
         if self._started is None:
             self.runner.start(self.pipeline, self.store, workers)
-        elif self._started != self._drawn:
+        elif self._started != self._topology:
             self.runner.prepare(self.pipeline)()
-        self._started = self._drawn
+        self._started = self._topology
         return opened.head
 
     def step_back(self) -> None:
@@ -364,21 +366,21 @@ class Driver:
         Called after another driver has taken over. The runner stays ready. Sinks stay open, because
         this driver delivers to them again if it leads again.
         """
-        self.pulse.lost()
+        self.loop_progress.lost()
         before = self.requests.overtaken()
         if before is not None:
-            self.drawing, self.pipeline = before.drawing, before.pipeline
-            self._let_go = []
+            self.full_pipeline, self.pipeline = before.full_pipeline, before.pipeline
+            self._dropped_sinks = []
         self._deliveries.close()
-        self._intake.rest()
-        self._deliveries = self._new_deliveries(self.drawing)
-        self._todo.clear()
+        self._source_poller.rest()
+        self._deliveries = self._new_deliveries(self.full_pipeline)
+        self._instructions.clear()
 
     @property
     def upcoming(self) -> Instruction:
         """The instruction that the next :meth:`turn` carries out, unless a stop comes first."""
-        ensure(bool(self._todo), "the coordinator asked for nothing")
-        return self._todo[0]
+        ensure(bool(self._instructions), "the coordinator asked for nothing")
+        return self._instructions[0]
 
     def turn(self) -> Stop | None:
         """Carry out one instruction. Return it if it says that the run is over.
@@ -395,23 +397,23 @@ class Driver:
             raise
 
     def _turn(self) -> Stop | None:
-        while self._asked:
-            self._told.append(self._asked.popleft())
-            self._todo.extend(self._tell(self._told[-1]))
+        while self._stop_requests:
+            self._handled_stops.append(self._stop_requests.popleft())
+            self._instructions.extend(self._handle(self._handled_stops[-1]))
         if self._given_up:
             raise Fenced("this driver was given up, and does nothing more")
-        if self.cancel_asked_s is not None:
+        if self.cancel_requested_s is not None:
             return Stop(_cancelled_at(cancelled(None)))
         instruction = self.upcoming
-        self.pulse.begins(type(instruction))
-        self._todo.popleft()
+        self.loop_progress.begins(type(instruction))
+        self._instructions.popleft()
         if isinstance(instruction, Stop):
             if instruction.error is not None:
                 self._check_leads(instruction.error)
                 raise instruction.error
             if instruction.why != CHANGED:
                 return instruction
-            self._todo = deque(self._tell(self._redraw()))
+            self._instructions = deque(self._handle(self._change_topology()))
             return None
         try:
             event = self._do(instruction)
@@ -420,9 +422,9 @@ class Driver:
         except SourceChanged as error:
             self._check_leads(error)
             raise
-        self._tell_released()
+        self._report_released()
         if event is not None:
-            self._todo.extend(self._tell(event))
+            self._instructions.extend(self._handle(event))
         if isinstance(event, ManifestCommitted):
             with self.committed:
                 self.committed.notify_all()
@@ -437,13 +439,13 @@ class Driver:
         if isinstance(error, Damaged | NotFound | SourceChanged):
             self.ledger.check_newest(self._head)
 
-    def _tell(self, event: Event) -> list[Instruction]:
+    def _handle(self, event: Event) -> list[Instruction]:
         with self._stopwatch.phase("plan"):
             return self.coordinator.handle(event)
 
-    def _tell_released(self) -> None:
+    def _report_released(self) -> None:
         """Report acknowledged deliveries to the coordinator. Raise what a sink raised."""
-        self._deliveries.news.clear()
+        self._deliveries.delivered.clear()
         for released in self._deliveries.released():
             self.coordinator.handle(released)
 
@@ -455,7 +457,7 @@ class Driver:
                 self._wait(instruction.until_us)
                 return None
             case Run():
-                return self._tries.run(instruction, self._head)
+                return self._attempts.run(instruction, self._head)
         with self._stopwatch.phase(_PHASES[type(instruction)]):
             return self._carry_out(instruction)
 
@@ -468,11 +470,11 @@ class Driver:
             case PollBackfill():
                 return self._between_steps() or self._poll_again(instruction)
             case LoadIntent():
-                return self._recall(instruction)
+                return self._load_intent(instruction)
             case PrepareReplay():
-                return self._regain(instruction)
+                return self._prepare_replay(instruction)
             case DeliverBeforeCommit():
-                return self._hand_out(instruction)
+                return self._deliver_before_commit(instruction)
             case WriteOutputs():
                 return self._write(instruction)
             case StageOutputs():
@@ -481,7 +483,7 @@ class Driver:
                 # If tasks run elsewhere, the next attempt runs meanwhile.
                 self._deliveries.give(instruction.sinks, instruction.delivery)
             case PrepareWorkers():
-                self._tries.make_ready(instruction.workers)
+                self._attempts.make_ready(instruction.workers)
             case AvoidHosts():
                 self.runner.avoid(instruction.hosts)
             case AwaitSinks():
@@ -494,10 +496,10 @@ class Driver:
                     range(instruction.manifests_from, instruction.manifests_to),
                     range(instruction.intents_from, instruction.intents_to),
                 )
-                self.pulse.not_deleted = self.ledger.garbage.left
+                self.loop_progress.not_deleted = self.ledger.garbage.left
             case Sweep():
                 self.ledger.sweep(self._head)
-                self.pulse.not_deleted = self.ledger.garbage.left
+                self.loop_progress.not_deleted = self.ledger.garbage.left
             case LookForPins():
                 return self._look_for_pins()
         return None
@@ -510,16 +512,16 @@ class Driver:
 
     # -- requests from other threads ----------------------------------------------------------
 
-    def ask_to_stop(self, *, drain: bool = False, catch_up: bool = False) -> None:
+    def request_stop(self, *, drain: bool = False, catch_up: bool = False) -> None:
         """Ask for a stop, by default after the running step. Safe from any thread.
 
         Args:
             drain: stop when all input has ended.
             catch_up: stop when all that the sources have now was read.
         """
-        self._asked.append(StopAsked(drain, catch_up))
+        self._stop_requests.append(StopRequested(drain, catch_up))
         self.woken.set()
-        self._deliveries.news.set()
+        self._deliveries.delivered.set()
 
     def cancel(self) -> None:
         """Ask for an end now. Safe from any thread.
@@ -527,24 +529,24 @@ class Driver:
         The running step is discarded, and no further delivery starts. The watchdog ends an attempt
         that is running; see :mod:`headrace.driver.watchdog`.
         """
-        if self.cancel_asked_s is None:
-            self.cancel_asked_s = self.pulse.clock()
+        if self.cancel_requested_s is None:
+            self.cancel_requested_s = self.loop_progress.clock()
         self._deliveries.abandon()
         self.woken.set()
-        self._deliveries.news.set()
+        self._deliveries.delivered.set()
 
     def give_up(self) -> None:
         """Give up the driver's thread, which is stuck: nothing that it still does has an effect.
 
         Safe from any thread.
         """
-        self._given_up = self.pulse.given_up = True
+        self._given_up = self.loop_progress.given_up = True
         self._deliveries.abandon()
 
     def look_for_stop_now(self) -> None:
         """Cancel if another process has sent a command to stop at once. Safe from any thread."""
         head = self.coordinator.head
-        if head is None or self.pulse.epoch is None:
+        if head is None or self.loop_progress.epoch is None:
             return
         with contextlib.suppress(StorageError):  # the next look will do
             if self.requests.is_to_stop_now(head):
@@ -558,12 +560,12 @@ class Driver:
     @property
     def running_plan(self) -> StepPlan | None:
         """The plan of the newest attempt; None before the first."""
-        return self._tries.plan
+        return self._attempts.plan
 
     @property
-    def asked_source(self) -> str:
+    def polled_source(self) -> str:
         """The injector whose source was asked last."""
-        return self._intake.asked
+        return self._source_poller.current_source
 
     @property
     def deliveries_under_way(self) -> list[UnderWay]:
@@ -571,11 +573,13 @@ class Driver:
         return self._deliveries.under_way
 
     @property
-    def stop_asked(self) -> bool:
+    def stop_requested(self) -> bool:
         """Whether an immediate stop was asked for that no coordinator has handled yet."""
-        return self.cancel_asked_s is not None or any(asked.at_once for asked in self._asked)
+        return self.cancel_requested_s is not None or any(
+            request.at_once for request in self._stop_requests
+        )
 
-    def ask_to_change(self, change: Change) -> None:
+    def request_change(self, change: Change) -> None:
         """Ask for a topology change between two steps.
 
         Safe from any thread; see :meth:`Change.wait`.
@@ -603,11 +607,14 @@ class Driver:
         """Close runner, sources and sinks. Refuse the changes that are still waiting."""
         self.requests.close()
         self._deliveries.close()
-        self._tries.close()
+        self._attempts.close()
         with contextlib.ExitStack() as stack:  # all are closed even if closing one fails
-            for sink in [*self._let_go, *(node.sink for node in self.drawing.sinks.values())]:
+            for sink in [
+                *self._dropped_sinks,
+                *(node.sink for node in self.full_pipeline.sinks.values()),
+            ]:
                 stack.callback(_closed, sink)
-            stack.callback(self._intake.close)
+            stack.callback(self._source_poller.close)
             stack.callback(self.runner.close)
 
     # -- instructions -------------------------------------------------------------------------
@@ -615,30 +622,30 @@ class Driver:
     def _commit(self, instruction: Commit) -> ManifestCommitted:
         lap, adopted = self._stopwatch.lap(), instruction.adopted
         if instruction.hands_over:
-            self._intake.rest()
-        begun = time.perf_counter()
+            self._source_poller.rest()
+        started = time.perf_counter()
         with self._stopwatch.phase("commit"):
             head = self.ledger.commit(instruction.head, self._timed(instruction, lap))
         now = time.perf_counter()
         if adopted is None:
             if instruction.manifest.claim:
                 self._reopen = frozenset()
-                self.requests.begun(head)
-                self.pulse.claimed(head.epoch)
+                self.requests.started(head)
+                self.loop_progress.claimed(head.epoch)
                 self._close_sinks()
             return ManifestCommitted(head, instruction.manifest)
-        tried = self._tries.newest
-        phases = {**adopted.phases, **lap.of_step(), "commit": now - begun}
+        newest = self._attempts.newest
+        phases = {**adopted.phases, **lap.of_step(), "commit": now - started}
         summary = StepSummary(
-            head.step, sum(adopted.read_rows.values()), now - tried.started, phases,
-            tried.plan.exchange, adopted.soft_state, head, sum(adopted.skipped.values()),
+            head.step, sum(adopted.read_rows.values()), now - newest.started, phases,
+            newest.plan.exchange, adopted.soft_state, head, sum(adopted.skipped.values()),
             instruction.manifest.counts,
         )  # fmt: skip
-        with self._stopwatch.phase("tell"):
-            self._intake.committed(instruction.manifest)
+        with self._stopwatch.phase("notify"):
+            self._source_poller.committed(instruction.manifest)
             for listener in self.listeners:
                 listener(summary)
-        after_us = round((now - self._tries.ended) * 1e6)
+        after_us = round((now - self._attempts.ended) * 1e6)
         return ManifestCommitted(head, instruction.manifest, after_us)
 
     def _timed(self, instruction: Commit, lap: Lap) -> Manifest:
@@ -649,7 +656,7 @@ class Driver:
         adopted = instruction.adopted
         if adopted is None:
             return instruction.manifest
-        exchange = self._tries.newest.plan.exchange
+        exchange = self._attempts.newest.plan.exchange
         timing = lap.timing(adopted, exchange, side_by_side=self.runner.concurrent)
         places = self.runner.places
         moved = None if places == self._head.places else places
@@ -657,43 +664,43 @@ class Driver:
 
     def _look_for_pins(self) -> PinsFound:
         try:
-            return PinsFound(tried_again(lambda: self._pins.lowest(self.clock.now_us())))
+            return PinsFound(with_retries(lambda: self._pins.lowest(self.clock.now_us())))
         except StorageError as error:
             # Any step may be pinned, so nothing is deleted until the next look.
-            log.warning("could not look who reads, so nothing is cleaned away: %s", error.what)
+            log.warning("could not look for readers, so nothing is cleaned up: %s", error.what)
             return PinsFound(self._head.boundary)
 
     def _poll(self, instruction: Poll) -> Offered:
-        offers = self._intake.offers(instruction)
+        offers = self._source_poller.offers(instruction)
         if not self.declares_ends:
             offers = {name: _without_end(offer) for name, offer in offers.items()}
         return Offered(offers, self.clock.now_us())
 
     def _poll_again(self, instruction: PollBackfill) -> BackfillOffered:
-        return BackfillOffered(self._intake.offers_again(instruction), self.clock.now_us())
+        return BackfillOffered(self._source_poller.offers_again(instruction), self.clock.now_us())
 
-    def _recall(self, instruction: LoadIntent) -> IntentLoaded:
+    def _load_intent(self, instruction: LoadIntent) -> IntentLoaded:
         intent = self.ledger.intent(instruction.order)
         if intent is None:
             return IntentLoaded(None)
-        ready = self._intake.recovers(intent, instruction.positions)
+        ready = self._source_poller.recovers(intent, instruction.positions)
         same = not intent.code or not intent.is_of_other_code(self._code)
         return IntentLoaded(intent, ready, self.clock.now_us(), same)
 
-    def _regain(self, instruction: PrepareReplay) -> ReplayPrepared:
-        ready = self._intake.recovers(instruction.intent, instruction.positions)
+    def _prepare_replay(self, instruction: PrepareReplay) -> ReplayPrepared:
+        ready = self._source_poller.recovers(instruction.intent, instruction.positions)
         return ReplayPrepared(ready, self.clock.now_us())
 
     def _wait(self, until_us: int) -> None:
         self._stopwatch.forget("poll", "plan")  # they found nothing to do, so they count as waiting
-        self._tries.keep_warm()
-        self._look_who_leads()
+        self._attempts.keep_warm()
+        self._look_for_leader()
         # A clock that goes back must not make the wait longer than the longest one, ``poll_us``.
         until_us = min(until_us, self.clock.now_us() + self._settings.poll_us)
         self.clock.wait_until(until_us, self.woken)
         self.woken.clear()
 
-    def _look_who_leads(self) -> None:
+    def _look_for_leader(self) -> None:
         """Look now and then whether another driver has gone on, while this one waits for input.
 
         No commit would fail here. If the other driver reads the input that this one waits for, and
@@ -718,8 +725,8 @@ class Driver:
         while not self._is_followed():
             now_us = self.clock.now_us()
             until = min(until, now_us + within_us)  # in case the clock has gone back
-            if now_us >= until or self._asked or self.cancel_asked_s is not None:
-                self._intake.open()
+            if now_us >= until or self._stop_requests or self.cancel_requested_s is not None:
+                self._source_poller.open()
                 return Awaited(False)
             self.clock.wait_until(min(until, now_us + _CLAIM_LOOK_US), self.woken)
         return Awaited(True)
@@ -739,82 +746,89 @@ class Driver:
 
     # -- topology -----------------------------------------------------------------------------
 
-    def _draw(
-        self, pipeline: Pipeline, standing: ControlState, beginning: list[str] | None = None
+    def _use_topology(
+        self, pipeline: Pipeline, control_state: ControlState, beginning: list[str] | None = None
     ) -> None:
         """Switch to a topology: to its sources, and to a new coordinator for it."""
         self.pipeline = pipeline
         self._streams = pipeline.streams()
-        self._intake.draw(pipeline)
-        shape = shape_of(
-            pipeline, self.drawing, standing, beginning=beginning or [],
-            starts=self._intake.starts(),
+        self._source_poller.use(pipeline)
+        pipeline_facts = pipeline_facts_of(
+            pipeline, self.full_pipeline, control_state, beginning=beginning or [],
+            starts=self._source_poller.starts(),
             layout=pipeline.groups.layout(*self._shared).to_wire(),
-            asked=self._layout_asked, store=self.store.location,
+            requested_sizes=self._requested_sizes, store=self.store.location,
             wide_exchange=self.runner.wide_exchange(),
             code=self._code if any(node.weak for node in pipeline.sinks.values()) else "",
             reopened=self._reopen,
         )  # fmt: skip
         self.coordinator = Coordinator(
-            shape, self._settings, self._nonce, drain=self._drain, steering=self._steering
+            pipeline_facts, self._settings, self._nonce, drain=self._drain, steering=self._steering
         )
-        for asked in self._told:
-            self.coordinator.handle(asked)
+        for requested_sizes in self._handled_stops:
+            self.coordinator.handle(requested_sizes)
 
     def _open(self, on: Head | Fresh) -> LedgerOpened:
         """Read the ledger and the commands from before this run. Apply what they remove."""
-        there = OpenedLedger(None) if on == "new" else self.ledger.open_stretch(_head_of(on))
+        there = OpenedLedger(None) if on == "new" else self.ledger.open_uncheckpointed(_head_of(on))
         head = there.head
-        opening = self.requests.opening(head, self.drawing, self.clock.now_us())
-        standing = opening.standing
-        if standing.removed or standing.forgotten or self._started is not None:
-            self._draw(without(self.drawing, standing.removed), standing)
-        check_behind(self.pipeline, None if head is None else head.catch_up)
+        opening = self.requests.opening(head, self.full_pipeline, self.clock.now_us())
+        control_state = opening.control_state
+        if control_state.removed or control_state.forgotten or self._started is not None:
+            self._use_topology(without(self.full_pipeline, control_state.removed), control_state)
+        check_behind(self.pipeline, None if head is None else head.backfill)
         return LedgerOpened(
-            head, self.clock.now_us(), opening.answers, standing.paused, opening.course,
-            sorted(standing.drained_hosts), there.checkpoint, there.light, standing.halt,
-        )  # fmt: skip
+            head,
+            self.clock.now_us(),
+            opening.answers,
+            control_state.paused,
+            opening.layout_state,
+            sorted(control_state.drained_hosts),
+            there.checkpoint,
+            there.uncheckpointed,
+            control_state.scheduled_stop,
+        )
 
     def _between_steps(self) -> Event | None:
         """Look for a change from a thread of this process, or for a command in the storage."""
         now_us = self.clock.now_us()
         if self.controller.turn(self._head, self._steering, now_us):
             self.requests.look_at_once()
-        event = self.requests.next(Current(self._head, self.pipeline, self.drawing, now_us))
+        event = self.requests.next(Current(self._head, self.pipeline, self.full_pipeline, now_us))
         if isinstance(event, Commanded) and event.kind in ("drain", "catch_up"):
             # Noted for later coordinators, too.
-            asked = StopAsked(drain=event.kind == "drain", catch_up=event.kind == "catch_up")
+            request = StopRequested(drain=event.kind == "drain", catch_up=event.kind == "catch_up")
             if event.answer.applied:
-                self._told.append(asked)
-                self.declares_ends |= asked.drain
+                self._handled_stops.append(request)
+                self.declares_ends |= request.drain
         return event
 
-    def _redraw(self) -> LedgerOpened:
+    def _change_topology(self) -> LedgerOpened:
         """Switch to the topology that is ready.
 
         Return the event with which its coordinator starts.
         """
         ready, head = self.requests.ready, self._head
         assert ready is not None
-        before = self.drawing
+        before = self.full_pipeline
         ready.switch()
         if ready.change is not None:
-            self.drawing = ready.pipeline
+            self.full_pipeline = ready.pipeline
             self._deliveries.close()  # nothing is under way
-            self._deliveries = self._new_deliveries(self.drawing)
+            self._deliveries = self._new_deliveries(self.full_pipeline)
         beginning = [] if ready.change is None else ready.change.plan.beginning
-        self._draw(ready.pipeline, ready.standing, beginning)
-        self._started = self._drawn
-        self._intake.let_go()
-        kept = {id(node.sink) for node in self.drawing.sinks.values()}
+        self._use_topology(ready.pipeline, ready.control_state, beginning)
+        self._started = self._topology
+        self._source_poller.close_unused()
+        kept = {id(node.sink) for node in self.full_pipeline.sinks.values()}
         sinks = [node.sink for node in before.sinks.values()]
-        self._let_go = [sink for sink in sinks if id(sink) not in kept]
+        self._dropped_sinks = [sink for sink in sinks if id(sink) not in kept]
         return LedgerOpened(head, self.clock.now_us(), ready.answers(head.step + 1))
 
     @property
-    def _drawn(self) -> tuple[Pipeline, frozenset[str]]:
+    def _topology(self) -> tuple[Pipeline, frozenset[str]]:
         """The topology for which the runner must be ready."""
-        return self.drawing, frozenset(self.pipeline.nodes)
+        return self.full_pipeline, frozenset(self.pipeline.nodes)
 
     # -- sinks --------------------------------------------------------------------------------
 
@@ -826,19 +840,19 @@ class Driver:
             timeout_s=timeout_us / 1e6 if timeout_us else None,
         )  # fmt: skip
 
-    def _hand_out(self, instruction: DeliverBeforeCommit) -> DeliveredBeforeCommit:
+    def _deliver_before_commit(self, instruction: DeliverBeforeCommit) -> DeliveredBeforeCommit:
         """Give a step to its weak sinks. Wait for those that must acknowledge before the commit."""
         until = self.clock.now_us() + instruction.patience_us
         self._deliveries.give(instruction.sinks, instruction.delivery)
         awaited = dict.fromkeys(instruction.await_, instruction.delivery.step)
         while True:
-            self._tell_released()
+            self._report_released()
             late = self._deliveries.lagging(awaited)
             until = min(until, self.clock.now_us() + instruction.patience_us)
-            over = self.cancel_asked_s is not None or self.clock.now_us() >= until
+            over = self.cancel_requested_s is not None or self.clock.now_us() >= until
             if not late or over:
                 return DeliveredBeforeCommit(late)
-            self.clock.wait_until(until, self._deliveries.news)
+            self.clock.wait_until(until, self._deliveries.delivered)
 
     def _write(self, instruction: WriteOutputs) -> OutputsWritten:
         plan, output = instruction.plan, instruction.output
@@ -860,16 +874,16 @@ class Driver:
 
         Sinks that a command removed stay open, because they may be restored.
         """
-        sinks, self._let_go = self._let_go, []
+        sinks, self._dropped_sinks = self._dropped_sinks, []
         for sink in sinks:
             _closed(sink)
 
     def _await_sinks(self, instruction: AwaitSinks) -> Woken:
         while True:
-            self._tell_released()
-            stops = self._asked or self.cancel_asked_s is not None
+            self._report_released()
+            stops = self._stop_requests or self.cancel_requested_s is not None
             if stops or not self._deliveries.lagging(instruction.until):
                 return Woken()
             left_s = self._deliveries.next_timeout_s()
-            self._deliveries.news.wait(max(0.0, min(WARM_EVERY_S, left_s)))
-            self._tries.keep_warm()
+            self._deliveries.delivered.wait(max(0.0, min(WARM_EVERY_S, left_s)))
+            self._attempts.keep_warm()

@@ -4,11 +4,11 @@ A heartbeat is written only if three things hold: the process is scheduled, its 
 file, and the driver's loop makes progress. If one of them fails, the driver falls silent, and a
 standby takes its place.
 
-The loop counts as stuck if an instruction takes longer than :attr:`Lease.hang_s`. Some instructions
-may take as long as they need: attempts, waiting for sinks and for input, asking sources, and
-whatever works through the storage (such as a sweep of very many names). They end in other ways.
-Tasks, sinks and sources have timeouts (:mod:`headrace.driver.watchdog`), and a storage that does
-not answer accepts no heartbeat either. A driver that was given up counts as stuck, too.
+The loop counts as stuck if an instruction takes longer than :attr:`HeartbeatSettings.hang_s`. Some
+instructions may take as long as they need: attempts, waiting for sinks and for input, asking
+sources, and whatever works through the storage (such as a sweep of very many names). They end in
+other ways. Tasks, sinks and sources have timeouts (:mod:`headrace.driver.watchdog`), and a storage
+that does not answer accepts no heartbeat either. A driver that was given up counts as stuck, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headrace.coordinator.messages import (
     WriteOutputs,
 )
 from headrace.errors import StorageError
-from headrace.ledger.heartbeats import Beat, Beats, Lease, Role
+from headrace.ledger.heartbeats import HeartbeatRecord, Heartbeats, HeartbeatSettings, Role
 
 log = logging.getLogger("headrace")
 
@@ -60,14 +60,14 @@ LONG: frozenset[type[Instruction]] = frozenset(
 _RUNNING: set[str] = set()
 
 
-def driver_runs(beat: Beat) -> bool | None:
+def driver_runs(record: HeartbeatRecord) -> bool | None:
     """Return whether the driver of a heartbeat still runs; None if that cannot be seen from here.
 
     It can be seen of drivers of this process, and of other processes of the same machine.
     """
-    if beat.process == this_process():
-        return beat.token in _RUNNING
-    return still_runs(beat.process)
+    if record.process == this_process():
+        return record.token in _RUNNING
+    return still_runs(record.process)
 
 
 class LoopProgress:
@@ -124,9 +124,9 @@ class Heartbeat:
     Used in a ``with`` statement.
 
     Args:
-        beats: where they are written.
-        pulse: the progress of the driver's loop.
-        lease: how often they are written.
+        heartbeats: where they are written.
+        loop_progress: the progress of the driver's loop.
+        settings: how often they are written.
         now_us: the time of day, for people.
 
     Attributes:
@@ -135,24 +135,28 @@ class Heartbeat:
     """
 
     def __init__(
-        self, beats: Beats, pulse: LoopProgress, lease: Lease, now_us: Callable[[], int]
+        self,
+        heartbeats: Heartbeats,
+        loop_progress: LoopProgress,
+        settings: HeartbeatSettings,
+        now_us: Callable[[], int],
     ) -> None:
         self.token = uuid.uuid4().hex[:16]
-        self._beats = beats
-        self._pulse = pulse
-        self._lease = lease
+        self._heartbeats = heartbeats
+        self._loop_progress = loop_progress
+        self._settings = settings
         self._now_us = now_us
         self.where = f"{socket.gethostname()}:{os.getpid()}"
         self._process = this_process()
-        self._resting: Role | None = None
+        self._idle_role: Role | None = None
         # ((role, epoch), time of day when it took that role)
         self._since: tuple[tuple[Role, int], int] | None = None
         self._counter = 0
         self._ended: str | None = None
         self._cleared: int | None = None
         self._closing = threading.Event()
-        self._beating = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="headrace-heart", daemon=True)
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="headrace-heartbeat", daemon=True)
 
     def __enter__(self) -> Heartbeat:
         _RUNNING.add(self.token)
@@ -163,9 +167,9 @@ class Heartbeat:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self.leave()
+        self.stop()
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Stop the heartbeat. Later calls do nothing.
 
         If the driver leads and its end is known, a last heartbeat gives the reason. Otherwise its
@@ -177,54 +181,62 @@ class Heartbeat:
         _RUNNING.discard(self.token)
         self._thread.join()
         try:
-            if self._ended is None or self._pulse.epoch is None:
+            if self._ended is None or self._loop_progress.epoch is None:
                 if self._counter:
-                    self._beats.take_back(self.token)
+                    self._heartbeats.take_back(self.token)
             else:
-                self._beat()
+                self._write()
         except StorageError as failed:
-            log.warning("could not tell others that this driver has ended: %s", failed.what)
+            log.warning("could not record that this driver has ended: %s", failed.what)
 
-    def rests_as(self, role: Role) -> None:
+    def show_role(self, role: Role) -> None:
         """Set the role to show while the driver does not lead.
 
         Before this call it shows nothing.
         """
-        self._resting = role
-        self._try_to_beat()
+        self._idle_role = role
+        self._try_to_write()
 
     def ends(self, why: str) -> None:
         """Set the reason that the last heartbeat gives for the end."""
         self._ended = why
 
     def _run(self) -> None:
-        while not self._closing.wait(self._lease.period_s):
-            if self._pulse.goes_on(self._lease.hang_s):
-                self._try_to_beat()
+        while not self._closing.wait(self._settings.period_s):
+            if self._loop_progress.goes_on(self._settings.hang_s):
+                self._try_to_write()
 
-    def _try_to_beat(self) -> None:
+    def _try_to_write(self) -> None:
         try:
-            with self._beating:
-                self._beat()
+            with self._writing:
+                self._write()
         except StorageError as error:
-            log.warning("could not show others that this driver lives: %s", error.what)
+            log.warning("could not write a heartbeat: %s", error.what)
 
-    def _beat(self) -> None:
-        epoch = self._pulse.epoch
-        role = self._resting if epoch is None else "leads" if self._ended is None else "ended"
+    def _write(self) -> None:
+        epoch = self._loop_progress.epoch
+        role = self._idle_role if epoch is None else "leads" if self._ended is None else "ended"
         if role is None:
             return
         now_us = self._now_us()
         what = role, epoch or 0
         if self._since is None or self._since[0] != what:
             self._since = what, now_us
-        beat = Beat(
-            self.token, self._counter, role, epoch or 0, self.where, self._since[1], now_us,
-            round(self._lease.period_s * 1e6), self._ended or "", self._pulse.not_deleted,
+        record = HeartbeatRecord(
+            self.token,
+            self._counter,
+            role,
+            epoch or 0,
+            self.where,
+            self._since[1],
+            now_us,
+            round(self._settings.period_s * 1e6),
+            self._ended or "",
+            self._loop_progress.not_deleted,
             self._process,
-        )  # fmt: skip
+        )
         self._counter += 1
-        self._beats.show(beat)
+        self._heartbeats.show(record)
         if epoch is not None and epoch != self._cleared:
-            self._beats.clear(self.token)  # left behind by killed drivers
+            self._heartbeats.clear(self.token)  # left behind by killed drivers
             self._cleared = epoch

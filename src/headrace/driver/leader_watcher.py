@@ -14,11 +14,11 @@ from headrace.eventtime.timestamps import show_time
 from headrace.ledger.commands import Answer
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import (
-    Beat,
-    Beats,
     FailureDetector,
+    HeartbeatRecord,
+    Heartbeats,
+    HeartbeatSettings,
     LeaderSeen,
-    Lease,
     Verdict,
     leader_among,
 )
@@ -29,14 +29,14 @@ log = logging.getLogger("headrace")
 LOOKS = 2
 
 
-def whom(beat: Beat) -> str:
+def whom(heartbeat: HeartbeatRecord) -> str:
     """Return who wrote a heartbeat, for people: host and process, what it does, and since when."""
     does = {
         "leads": "leads", "waits": "stands by", "asks": "wants to take over", "ended": "led",
-    }[beat.role]  # fmt: skip
+    }[heartbeat.role]  # fmt: skip
     return one_line(
-        f"{beat.where}, which {does} since {show_time(beat.since_us)} "
-        f"(last heartbeat {show_time(beat.now_us)})"
+        f"{heartbeat.where}, which {does} since {show_time(heartbeat.since_us)} "
+        f"(last heartbeat {show_time(heartbeat.now_us)})"
     )
 
 
@@ -63,8 +63,8 @@ class LeaderWatcher:
 
     Args:
         driver: the driver of this process. Its ledger is read.
-        beats: the heartbeats of all drivers.
-        lease: how often to look, and how long the leader may be silent.
+        heartbeats: the heartbeats of all drivers.
+        heartbeat: how often to look, and how long the leader may be silent.
         clock: seconds that only go up.
 
     Attributes:
@@ -72,14 +72,18 @@ class LeaderWatcher:
     """
 
     def __init__(
-        self, driver: Driver, beats: Beats, lease: Lease, clock: Callable[[], float]
+        self,
+        driver: Driver,
+        heartbeats: Heartbeats,
+        heartbeat: HeartbeatSettings,
+        clock: Callable[[], float],
     ) -> None:
         self.head: Head | None = None
         self._ledger = driver.ledger
-        self._beats = beats
+        self._heartbeats = heartbeats
         self._clock = clock
-        self._watch = FailureDetector(lease.patience_s)
-        self._every_s = lease.period_s / LOOKS
+        self._watch = FailureDetector(heartbeat.patience_s)
+        self._every_s = heartbeat.period_s / LOOKS
         self._seen = LeaderSeen(-1, None)
         self._looked_s = float("-inf")
         self._last_step_s = clock()
@@ -89,7 +93,7 @@ class LeaderWatcher:
         try:
             return self.look_or_raise()
         except StorageError as error:  # a look that fails says nothing about the leader
-            log.warning("could not look who leads: %s", error.what)
+            log.warning("could not look which driver leads: %s", error.what)
             return "lives"
 
     def look_or_raise(self) -> Verdict:
@@ -100,7 +104,7 @@ class LeaderWatcher:
             return "lives"
         self._looked_s = began
         epoch = 0 if self.head is None else self.head.epoch
-        leader = leader_among(self._beats.all(), epoch)
+        leader = leader_among(self._heartbeats.all(), epoch)
         self._seen = LeaderSeen(-1 if self.head is None else self.head.step, leader)
         return self._watch.saw(self._seen, began, self._clock())
 

@@ -24,11 +24,11 @@ from headrace.driver.admission import Admission
 from headrace.driver.driver import Driver, Fresh
 from headrace.driver.heartbeat import Heartbeat, driver_runs
 from headrace.driver.leader_watcher import LOOKS, Decided, LeaderWatcher, whom
-from headrace.driver.warm_up import rehearse
+from headrace.driver.warm_up import run_warm_up
 from headrace.errors import ChangeRefused, Fenced, PipelineError, StorageError
 from headrace.ledger.commands import Answer, Command, CommandLog
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import HANDED_OVER, Beat, Beats, Lease
+from headrace.ledger.heartbeats import HANDED_OVER, HeartbeatRecord, Heartbeats, HeartbeatSettings
 from headrace.protocol.step_summary import StepSummary
 
 log = logging.getLogger("headrace")
@@ -69,7 +69,7 @@ class Leadership:
 
     Args:
         driver: the driver that is to lead.
-        lease: how often it writes heartbeats, and how long it waits for those of others.
+        heartbeat: how often it writes heartbeats, and how long it waits for those of others.
         standby: whether it waits until no driver leads, also after it was fenced.
         handover: whether it asks the leader to hand over.
         within_s: seconds to wait for the answer to that; None for no limit.
@@ -85,7 +85,7 @@ class Leadership:
     """
 
     def __init__(
-        self, driver: Driver, lease: Lease | None = None, *, standby: bool = False,
+        self, driver: Driver, heartbeat: HeartbeatSettings | None = None, *, standby: bool = False,
         handover: bool = False, within_s: float | None = None, replaces: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
@@ -97,13 +97,15 @@ class Leadership:
         self.take_over: TakeOver | None = None
         self._driver = driver
         self._replaces = replaces
-        self._lease = lease or Lease()
+        self._settings = heartbeat or HeartbeatSettings()
         self._standby = standby
-        self._asks = handover
+        self._handover = handover
         self._within_s = within_s
         self._clock = clock
-        self._beats = Beats(driver.store)
-        self._heart = Heartbeat(self._beats, driver.pulse, self._lease, driver.clock.now_us)
+        self._heartbeats = Heartbeats(driver.store)
+        self._heartbeat = Heartbeat(
+            self._heartbeats, driver.loop_progress, self._settings, driver.clock.now_us
+        )
         self._decided: Decided | None = None
         driver.listeners.append(self._note)
 
@@ -117,10 +119,10 @@ class Leadership:
             ChangeRefused: if the leader did not hand over.
             HeadraceError: what went wrong. Every committed step is intact.
         """
-        with self._heart:
+        with self._heartbeat:
             if self._replaces:
                 return self._lead_at_once()
-            if not (self._standby or self._asks):
+            if not (self._standby or self._handover):
                 return self._lead_if_free()
             self._get_ready()
             while True:
@@ -141,26 +143,26 @@ class Leadership:
 
         Safe from any thread.
         """
-        self._heart.ends(why)
+        self._heartbeat.ends(why)
         self._driver.give_up()
-        self._heart.leave()
+        self._heartbeat.stop()
 
     def _get_ready(self) -> None:
         head = self._driver.ledger.open()
-        if self._asks and head is not None:
-            head = head.brought_to_storage  # the leader does so before it hands over
-        self._driver.prepare("new" if head is None else head, rehearse)
-        self._heart.rests_as("asks" if self._asks else "waits")
+        if self._handover and head is not None:
+            head = head.made_durable  # the leader does so before it hands over
+        self._driver.prepare("new" if head is None else head, run_warm_up)
+        self._heartbeat.show_role("asks" if self._handover else "waits")
 
     def _lead_at_once(self) -> str:
         """Claim, whichever driver leads. Try again if that driver commits a step just before."""
         self._say_whom_it_replaces()
         for _ in range(_CLAIMS - 1):
-            before_s = self._driver.pulse.claimed_s
+            before_s = self._driver.loop_progress.claimed_s
             try:
                 return self._lead("newest")
             except Fenced:
-                if self._driver.pulse.claimed_s != before_s:
+                if self._driver.loop_progress.claimed_s != before_s:
                     raise  # it led, and was fenced later
                 self._driver.step_back()
         return self._lead("newest")
@@ -168,18 +170,20 @@ class Leadership:
     def _lead_if_free(self) -> str:
         """Claim if no other driver lives. Look again if another one has committed just before."""
         admission = Admission(
-            self._driver, LeaderWatcher(self._driver, self._beats, self._lease, self._clock),
-            driver_runs, self._lease.period_s / LOOKS,
-        )  # fmt: skip
+            self._driver,
+            LeaderWatcher(self._driver, self._heartbeats, self._settings, self._clock),
+            driver_runs,
+            self._settings.period_s / LOOKS,
+        )
         for _ in range(_CLAIMS):
             on = admission.wait()
             if on is None:
                 return "stopped"
-            before_s = self._driver.pulse.claimed_s
+            before_s = self._driver.loop_progress.claimed_s
             try:
                 return self._lead(on)
             except Fenced:
-                if self._driver.pulse.claimed_s != before_s:
+                if self._driver.loop_progress.claimed_s != before_s:
                     raise  # it led, and was fenced later
                 self._driver.step_back()
         raise admission.in_use()
@@ -187,7 +191,7 @@ class Leadership:
     def _say_whom_it_replaces(self) -> None:
         try:
             head = self._driver.ledger.open()
-            leader = None if head is None else self._beats.leader(head.epoch)
+            leader = None if head is None else self._heartbeats.leader(head.epoch)
         except StorageError:  # the claim will say what is wrong
             return
         if leader is not None and leader.role == "leads" and driver_runs(leader) is not False:
@@ -197,30 +201,30 @@ class Leadership:
         try:
             why = self._driver.run(on)
         except Fenced as error:
-            epoch = self._driver.pulse.epoch
-            self._driver.pulse.lost()
+            epoch = self._driver.loop_progress.epoch
+            self._driver.loop_progress.lost()
             successor = None if epoch is None else self._successor(epoch)
             if successor is None:
                 raise
             place = f"{error.place}, led by {whom(successor)}"
             raise Fenced(error.what, place=place, remedy=error.remedy) from error
         except BaseException:
-            self._heart.ends("failed")
+            self._heartbeat.ends("failed")
             raise
-        self._heart.ends(why)
+        self._heartbeat.ends(why)
         return why
 
-    def _successor(self, epoch: int) -> Beat | None:
+    def _successor(self, epoch: int) -> HeartbeatRecord | None:
         """Return the heartbeat of a driver with a higher epoch. It may take a moment to appear."""
         for _ in range(_LOOKS_FOR_SUCCESSOR):
             try:
-                found = self._beats.leader(epoch + 1)
+                found = self._heartbeats.leader(epoch + 1)
             except StorageError:
                 return None
-            if found is not None or self._driver.stop_asked:
+            if found is not None or self._driver.stop_requested:
                 return found
             self._driver.woken.clear()
-            self._driver.woken.wait(self._lease.period_s / LOOKS)
+            self._driver.woken.wait(self._settings.period_s / LOOKS)
         return None
 
     def _note(self, summary: StepSummary) -> None:
@@ -228,62 +232,67 @@ class Leadership:
         decided, self._decided = self._decided, None
         if decided is None:
             return
-        now, claimed = self._clock(), self._driver.pulse.claimed_s
+        now, claimed = self._clock(), self._driver.loop_progress.claimed_s
         self.take_over = TakeOver(
             decided.why, summary.head.epoch, decided.silent_s, claimed - decided.at_s,
             now - decided.at_s, now - decided.last_step_s,
         )  # fmt: skip
         log.warning(
-            "%s: leads in epoch %d; %.3f s without a sign before, claimed in %.3f s, first step "
+            "%s: leads in epoch %d; %.3f s without a heartbeat before, claimed in %.3f s, first step "
             "(%d) in %.3f s, %.3f s after the last one of the driver before",
-            decided.why, summary.head.epoch, decided.silent_s, claimed - decided.at_s, summary.step,
-            now - decided.at_s, now - decided.last_step_s,
-        )  # fmt: skip
+            decided.why,
+            summary.head.epoch,
+            decided.silent_s,
+            claimed - decided.at_s,
+            summary.step,
+            now - decided.at_s,
+            now - decided.last_step_s,
+        )
 
     # -- waiting ------------------------------------------------------------------------------
 
     def _wait(self) -> Decided | str:
         """Wait until this driver is to claim, or is to end. Return the decision, or why it ends."""
-        vigil = LeaderWatcher(self._driver, self._beats, self._lease, self._clock)
-        asks, self._asks = self._asks, False
+        watcher = LeaderWatcher(self._driver, self._heartbeats, self._settings, self._clock)
+        handover, self._handover = self._handover, False
         number: int | None = None
         deadline: float | None = None
         met: str | None = None
-        while not self._driver.stop_asked:
-            verdict = vigil.look()
-            leader = vigil.seen.leader
-            if leader is not None and vigil.leader_lives and leader.token != met:
+        while not self._driver.stop_requested:
+            verdict = watcher.look()
+            leader = watcher.seen.leader
+            if leader is not None and watcher.leader_lives and leader.token != met:
                 met = leader.token
                 log.warning("waits for %s", whom(leader))
             if verdict == "ended":
-                log.warning("who led has ended (%s), and so does who stood by", vigil.end)
-                return vigil.end
+                log.warning("the leader has ended (%s), and so does this standby", watcher.end)
+                return watcher.end
             if verdict == "gone":
-                return vigil.decided("gone")
-            if asks and number is None and vigil.leader_lives:
-                number = self._ask(vigil.head)
+                return watcher.decided("gone")
+            if handover and number is None and watcher.leader_lives:
+                number = self._request_handover(watcher.head)
                 deadline = None if self._within_s is None else self._clock() + self._within_s
-            answer = None if number is None else vigil.answer(number)
+            answer = None if number is None else watcher.answer(number)
             if answer is not None:
-                return self._answered(answer, vigil)
+                return self._answered(answer, watcher)
             if deadline is not None and self._clock() > deadline:
                 raise ChangeRefused(
                     "the driver that leads did not hand over in time, and goes on",
                     remedy="ask again, or wait longer: it answers after its running step",
                 )
-            pause_s = self._lease.period_s / LOOKS if number is None else _ANSWER_LOOK_S
+            pause_s = self._settings.period_s / LOOKS if number is None else _ANSWER_LOOK_S
             self._driver.woken.wait(pause_s)
             self._driver.woken.clear()
             self._driver.keep_ready()
         return "stopped"
 
-    def _ask(self, head: Head | None) -> int:
+    def _request_handover(self, head: Head | None) -> int:
         command = Command(
-            "hand_over", to=self._heart.token, by=self._heart.where, nonce=uuid.uuid4().hex
+            "hand_over", to=self._heartbeat.token, by=self._heartbeat.where, nonce=uuid.uuid4().hex
         )  # fmt: skip
         return CommandLog(self._driver.store).put(command, 0 if head is None else head.commands)
 
-    def _answered(self, answer: Answer, vigil: LeaderWatcher) -> Decided:
+    def _answered(self, answer: Answer, watcher: LeaderWatcher) -> Decided:
         """Decide to claim on top of the manifest with the answer, if the command was applied.
 
         Raises:
@@ -291,9 +300,9 @@ class Leadership:
         """
         if not answer.applied:
             raise ChangeRefused(f"it is not handed over: {answer.why}")
-        if vigil.head is None or vigil.head.step != answer.step:
+        if watcher.head is None or watcher.head.step != answer.step:
             raise ChangeRefused(
-                "the driver that leads has waited for the claim in vain, and has gone on",
+                "the driver that leads waited for the claim in vain, and goes on",
                 remedy="ask again",
             )
-        return vigil.decided(HANDED_OVER)
+        return watcher.decided(HANDED_OVER)

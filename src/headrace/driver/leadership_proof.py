@@ -82,7 +82,7 @@ class Proof:
                 failed += 1
                 if failed >= _LOOKS:
                     raise
-                log.warning("could not look who leads, before a delivery: %s", error.what)
+                log.warning("could not look which driver leads, before a delivery: %s", error.what)
                 self._pause.wait(_PAUSE_S * failed)
                 continue
             if time.monotonic() - began <= self._fresh_s:

@@ -74,7 +74,11 @@ def stage(
 
 
 def _written(
-    plan: StepPlan, attempt: str, output: StepOutput, streams: Mapping[str, Stream], store: Store
+    plan: StepPlan,
+    task_attempt: str,
+    output: StepOutput,
+    streams: Mapping[str, Stream],
+    store: Store,
 ) -> list[FileRef]:
     """Write output as files of a plan's step, each small enough for Arrow batches."""
     parts: list[list[RunPart]] = []
@@ -88,7 +92,8 @@ def _written(
     files = []
     for number, of_file in enumerate(parts or [[]]):
         data, checksum = write_run(of_file, Layout.from_wire(plan.layout))
-        name = f"outputs/{plan.file_stem(0, 0, attempt if number == 0 else f'{attempt}.{number}')}"
+        own = task_attempt if number == 0 else f"{task_attempt}.{number}"
+        name = f"outputs/{plan.file_stem(0, 0, own)}"
         store.write(name, data)
         owners = [part.owner for part in of_file]
         files.append(FileRef(name, len(data), checksum, plan.step, 0, 0, owners, plan.lineage))

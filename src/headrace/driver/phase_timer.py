@@ -29,7 +29,10 @@ class Lap(NamedTuple):
     def of_step(self) -> dict[str, float]:
         """Return the times of the phases that belong to the step itself, without upkeep."""
         spent = self.spent
-        found = {"poll": spent.get("poll", 0.0), "try": spent.get("split", 0.0) + spent["try"]}
+        found = {
+            "poll": spent.get("poll", 0.0),
+            "attempt": spent.get("split", 0.0) + spent["attempt"],
+        }
         early: dict[str, float] = {
             name: spent[name] for name in ("intent", "hand out") if name in spent
         }

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.coordinator.migrations.steering import MigrationController
 from headrace.errors import StorageError
-from headrace.errors.user_code import is_from_outside, said
+from headrace.errors.user_code import error_text, is_from_outside
 from headrace.ledger.commands import CommandLog
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import Decision, Notices
@@ -63,7 +63,7 @@ class Controller:
         self._pause_us = how.every_us  # the pause between two looks
         self._next_us: int | None = None
         self._looked_at = -1  # the step of the last look
-        self._asked = -1  # number of the newest command until it is answered
+        self._command = -1  # number of the newest command until it is answered
         self._patience_us = self._every_us
         self._not_before_us = 0  # until then, the policy is not asked
 
@@ -80,15 +80,15 @@ class Controller:
         seen = steering.meter.measurements(head, now_us, self._places())
         self._pause_us = self._every_us * max(1, len(seen.layout) // _MANY_BINS)
         self._next_us, self._looked_at = now_us + self._pause_us, head.step
-        asked = False
+        consulted = False
         try:
             if self._policy is not None and is_calm(head):
-                asked = self._go_by(self._policy, seen, head)
+                consulted = self._go_by(self._policy, seen, head)
             published = steering.published(head, seen)
             self._notices.write(msgspec.structs.replace(published, decision=self.decision))
         except StorageError as error:  # nothing depends on it, and the next look tries again
-            log.warning("could not tell others what was measured or is wanted: %s", error.what)
-        return asked
+            log.warning("could not publish what was measured or decided: %s", error.what)
+        return consulted
 
     def _go_by(self, policy: Policy, seen: Measurements, head: Head) -> bool:
         """Ask for what a policy decides. Return whether a command was sent."""
@@ -106,16 +106,16 @@ class Controller:
         if command is None or self._dry_run:
             return False
         named = msgspec.structs.replace(command, nonce=self._nonce())
-        self._asked = self._commands.put(named, head.commands)
-        self.decision = msgspec.structs.replace(self.decision, command=self._asked)
+        self._command = self._commands.put(named, head.commands)
+        self.decision = msgspec.structs.replace(self.decision, command=self._command)
         return True
 
     def _learn(self, head: Head, now_us: int) -> None:
         """Note the answer to the last command. After a refusal, wait for longer."""
-        answer = next((one for one in head.answers if one.number == self._asked), None)
+        answer = next((one for one in head.answers if one.number == self._command), None)
         if answer is None:
             return
-        self._asked = -1
+        self._command = -1
         if answer.applied:
             self._patience_us = self._every_us
             return
@@ -130,7 +130,7 @@ def is_calm(head: Head) -> bool:
     It may if nothing moves or is about to, and the pipeline is neither paused nor in a backfill.
     """
     moving = any(not one.is_over for one in head.migrations) or head.updates
-    return not (moving or head.paused or head.catch_up is not None)
+    return not (moving or head.paused or head.backfill is not None)
 
 
 def _what(decided: str) -> str:
@@ -149,4 +149,4 @@ def _decision_of(policy: Policy, seen: Measurements) -> ScalingDecision:
         if is_from_outside(error):
             raise
         log.exception("policy %s failed", name_of(policy))
-        return Nothing(f"it failed: {said(error)}")
+        return Nothing(f"it failed: {error_text(error)}")

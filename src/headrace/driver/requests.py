@@ -29,9 +29,9 @@ from headrace.coordinator.changes.changes import (
 )
 from headrace.coordinator.changes.replayable import check_replayable
 from headrace.coordinator.identity import check_identity, merged_identity, removed_of
-from headrace.coordinator.messages import ChangeAsked, Commanded, LayoutCommand
+from headrace.coordinator.messages import ChangeRequested, Commanded, LayoutCommand
 from headrace.coordinator.migrations.drained_hosts import remark
-from headrace.coordinator.migrations.layout_state import course_of
+from headrace.coordinator.migrations.layout_state import layout_state_of
 from headrace.coordinator.migrations.steering import Bounds, has_turn, without_excess
 from headrace.coordinator.refused import Refused
 from headrace.coordinator.reopening import input_goes_on
@@ -39,9 +39,9 @@ from headrace.coordinator.settings import Settings
 from headrace.driver.change import Change
 from headrace.driver.source_polling import SourcePoller
 from headrace.errors import ChangeRefused, HeadraceError, PipelineError, StorageError
-from headrace.ledger.commands import MOVING, Answer, Asked, Command, CommandLog
+from headrace.ledger.commands import MOVING, Answer, Command, CommandLog, CommandRequest
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Beats
+from headrace.ledger.heartbeats import Heartbeats
 from headrace.pipeline import Pipeline
 from headrace.runners.base import Runner
 
@@ -61,13 +61,13 @@ class Current(msgspec.Struct, frozen=True):
     Attributes:
         head: the pipeline as of its newest step.
         pipeline: the topology that runs.
-        drawing: the same, including what is removed by command.
+        full_pipeline: the same, including what is removed by command.
         now_us: the time of day.
     """
 
     head: Head
     pipeline: Pipeline
-    drawing: Pipeline
+    full_pipeline: Pipeline
     now_us: int
 
 
@@ -75,25 +75,25 @@ class Ready(msgspec.Struct, frozen=True):
     """A topology that is ready to run, and the request for it.
 
     Attributes:
-        pipeline, standing: the topology, and what of it does not run.
+        pipeline, control_state: the topology, and what of it does not run.
         switch: switches the runner to it.
         before: what runs until then.
-        begun: when the preparation started, by the monotonic clock.
+        started: when the preparation started, by the monotonic clock.
         change: the change of a thread; None for a command.
-        asked: the command; None for a change.
+        request: the command; None for a change.
     """
 
     pipeline: Pipeline
-    standing: ControlState
+    control_state: ControlState
     switch: Callable[[], None]
     before: Current
-    begun: float
+    started: float
     change: Change | None = None
-    asked: Asked | None = None
+    request: CommandRequest | None = None
 
     def answers(self, step: int) -> list[Answer]:
         """Return the answers for the claim with which the topology starts."""
-        return [] if self.asked is None else [applied(self.asked, step)]
+        return [] if self.request is None else [applied(self.request, step)]
 
 
 class Requests:
@@ -101,10 +101,10 @@ class Requests:
 
     Args:
         commands: where commands are found.
-        intake: opens the sources of a topology that is being prepared.
+        source_poller: opens the sources of a topology that is being prepared.
         runner: prepares to run the topology.
         settings: the settings of the run.
-        beats: show whether a process that asked for a handover is still there.
+        heartbeats: show whether a process that asked for a handover is still there.
 
     Attributes:
         ready: the topology to switch to, from the event for the coordinator until the claim.
@@ -113,42 +113,46 @@ class Requests:
     def __init__(
         self,
         commands: CommandLog,
-        intake: SourcePoller,
+        source_poller: SourcePoller,
         runner: Runner,
         settings: Settings,
-        beats: Beats,
+        heartbeats: Heartbeats,
     ) -> None:
         self.ready: Ready | None = None
         self._commands = commands
-        self._intake = intake
+        self._source_poller = source_poller
         self._runner = runner
         self._settings = settings
-        self._beats = beats
+        self._heartbeats = heartbeats
         self._changes: deque[Change] = deque()
         self._closed = False
         self._look_again_s = 0.0
         self._there_before = 0  # commands with a lower number were given before this run
 
-    def opening(self, head: Head | None, drawing: Pipeline, now_us: int) -> CommandsAtStart:
+    def opening(self, head: Head | None, full_pipeline: Pipeline, now_us: int) -> CommandsAtStart:
         """Return the state after the commands from before this run. Warn of what is not run."""
         identity = {} if head is None else head.identity
-        standing = ControlState(frozenset()) if head is None else _standing_of(head)
-        asked = self._commands.pending(0 if head is None else head.commands)
-        self._there_before = asked[-1].number + 1 if asked else 0
+        control_state = ControlState(frozenset()) if head is None else _control_state_of(head)
+        request = self._commands.pending(0 if head is None else head.commands)
+        self._there_before = request[-1].number + 1 if request else 0
         if head is not None and head.is_behind:
-            asked = list(itertools.takewhile(_may_come_first, asked))
+            request = list(itertools.takewhile(_may_come_first, request))
         step = 0 if head is None else head.step + 1
-        course = None if head is None else course_of(head, now_us)
+        layout_state = None if head is None else layout_state_of(head, now_us)
         bounds = Bounds.of(self._settings)
-        opening = at_opening(standing, identity, drawing, asked, step, course, bounds)
+        opening = at_opening(
+            control_state, identity, full_pipeline, request, step, layout_state, bounds
+        )
         opening = _within(opening, bounds)
-        users = set(drawing.nodes) - set(drawing.checks)
-        for name in sorted(opening.standing.removed & users):
+        users = set(full_pipeline.nodes) - set(full_pipeline.checks)
+        for name in sorted(opening.control_state.removed & users):
             log.warning(
-                "computation %r is drawn, but it was removed: it stays removed "
-                "(headrace restore %s brings it back)", name, name,
-            )  # fmt: skip
-        if opening.standing.paused:
+                "computation %r is in the code, but was removed: it stays removed "
+                "(headrace restore %s brings it back)",
+                name,
+                name,
+            )
+        if opening.control_state.paused:
             log.warning("the pipeline is paused (headrace resume lets it go on)")
         return opening
 
@@ -158,7 +162,7 @@ class Requests:
         if self._closed:
             change.refused(None)
 
-    def next(self, current: Current) -> ChangeAsked | Commanded | LayoutCommand | None:
+    def next(self, current: Current) -> ChangeRequested | Commanded | LayoutCommand | None:
         """Return the next event for the coordinator between two steps; None for nothing."""
         while self._changes:
             event = self._begin(self._changes.popleft(), current)
@@ -167,13 +171,13 @@ class Requests:
         now = time.monotonic()
         if now < self._look_again_s:
             return _turn(current)
-        asked: Asked | None = None
+        request: CommandRequest | None = None
         try:
-            asked = self._commands.read(current.head.commands)
+            request = self._commands.read(current.head.commands)
         except StorageError as error:  # a later look will find the command
             log.warning("could not look for a command: %s", error.what)
-        if asked is not None:
-            return self._obey(asked, current)  # the next look follows at once
+        if request is not None:
+            return self._apply_command(request, current)  # the next look follows at once
         done = time.monotonic()
         self._look_again_s = done + min(_LOOKING_SHARE * (done - now), _LONGEST_S)
         return _turn(current)
@@ -184,10 +188,10 @@ class Requests:
         Raises:
             StorageError: if the commands cannot be read.
         """
-        asked = [one for one in self._commands.pending(head.commands) if one.command is not None]
+        request = [one for one in self._commands.pending(head.commands) if one.command is not None]
         return any(
             one.command.kind == "stop" and one.command.now  # type: ignore[union-attr]
-            for one in asked
+            for one in request
             if one.number >= self._there_before
         )
 
@@ -195,11 +199,11 @@ class Requests:
         """Let :meth:`next` look for commands, however recent the last look was."""
         self._look_again_s = float("-inf")
 
-    def begun(self, head: Head) -> None:
+    def started(self, head: Head) -> None:
         """Note that a claim is committed, so that what was ready has taken effect."""
         ready, self.ready = self.ready, None
         if ready is not None and ready.change is not None:
-            ready.change.applied(head.step, time.perf_counter() - ready.begun)
+            ready.change.applied(head.step, time.perf_counter() - ready.started)
 
     def overtaken(self) -> Current | None:
         """Drop the requests of this process after another driver took over. Return what ran before.
@@ -222,57 +226,64 @@ class Requests:
     def close(self) -> None:
         """Refuse all changes that wait, and all later ones."""
         self._closed = True
-        begun = None if self.ready is None else self.ready.change
-        for change in [*([] if begun is None else [begun]), *self._changes]:
+        started = None if self.ready is None else self.ready.change
+        for change in [*([] if started is None else [started]), *self._changes]:
             change.refused(None)
 
     # -- getting ready ------------------------------------------------------------------------
 
-    def _begin(self, change: Change, current: Current) -> ChangeAsked | None:
+    def _begin(self, change: Change, current: Current) -> ChangeRequested | None:
         """Get ready for another topology. Return None if it is refused and nothing changes."""
-        begun = time.perf_counter()
+        started = time.perf_counter()
         head = current.head
         try:
             plan = plan_of(change, head, current.pipeline)
             change.check_still(plan)
             gone = (set(removed_of(head)) | set(plan.removed)) - set(change.pipeline.nodes)
-            standing = ControlState(frozenset(gone), frozenset(plan.forgotten))
-            switch = self._prepare(change.pipeline, standing, head)
+            control_state = ControlState(frozenset(gone), frozenset(plan.forgotten))
+            switch = self._prepare(change.pipeline, control_state, head)
         except Exception as error:
             change.refused(error)
             return None
         change.plan = plan
-        self.ready = Ready(change.pipeline, standing, switch, current, begun, change=change)
-        return ChangeAsked()
+        self.ready = Ready(change.pipeline, control_state, switch, current, started, change=change)
+        return ChangeRequested()
 
-    def _obey(self, asked: Asked, current: Current) -> ChangeAsked | Commanded | LayoutCommand:
+    def _apply_command(
+        self, request: CommandRequest, current: Current
+    ) -> ChangeRequested | Commanded | LayoutCommand:
         """Decide on a command. The coordinator records the outcome before it takes effect."""
-        if asked.command is not None and asked.command.kind in MOVING:
-            return LayoutCommand(asked, current.now_us)
-        begun = time.perf_counter()
+        if request.command is not None and request.command.kind in MOVING:
+            return LayoutCommand(request, current.now_us)
+        started = time.perf_counter()
         head = current.head
-        before, places = _standing_of(head), self._runner.places
-        command, step = asked.command, head.step + 1
+        before, places = _control_state_of(head), self._runner.places
+        command, step = request.command, head.step + 1
         kind = None if command is None else command.kind
         try:
             after = decide(
-                before, head.identity, current.drawing, asked, step=step, places=places,
-                running=asked.number >= self._there_before,
-            )  # fmt: skip
+                before,
+                head.identity,
+                current.full_pipeline,
+                request,
+                step=step,
+                places=places,
+                running=request.number >= self._there_before,
+            )
             if command is not None and kind == "hand_over":
                 self._check_asker(command)
             if kind in ("remove", "restore"):
-                pipeline, switch = self._prepare_without(current.drawing, after, head)
-                self.ready = Ready(pipeline, after, switch, current, begun, asked=asked)
-                return ChangeAsked()
+                pipeline, switch = self._prepare_without(current.full_pipeline, after, head)
+                self.ready = Ready(pipeline, after, switch, current, started, request=request)
+                return ChangeRequested()
         except Refused as refusal:
-            return Commanded(refused(asked, step, refusal.why), kind)
+            return Commanded(refused(request, step, refusal.why), kind)
         if kind in ("drain_hosts", "undrain_hosts"):
             drained = sorted(after.drained_hosts)
             why = remark(drained, places) if kind == "drain_hosts" else ""
-            return Commanded(applied(asked, step, why), kind, drained)
+            return Commanded(applied(request, step, why), kind, drained)
         to = command.by if command is not None and kind == "hand_over" else ""
-        return Commanded(applied(asked, step), kind, halt=after.halt, to=to)
+        return Commanded(applied(request, step), kind, scheduled_stop=after.scheduled_stop, to=to)
 
     def _check_asker(self, command: Command) -> None:
         """Check that the process that asked for a handover still waits for it.
@@ -281,14 +292,14 @@ class Requests:
             Refused: if it is gone.
         """
         try:
-            there = bool(command.to) and self._beats.is_there(command.to)
+            there = bool(command.to) and self._heartbeats.is_there(command.to)
         except StorageError as error:
             raise Refused(error.what) from error
         if not there:
             raise Refused("the process that asked for it no longer waits for it")
 
     def _prepare_without(
-        self, drawing: Pipeline, standing: ControlState, head: Head
+        self, full_pipeline: Pipeline, control_state: ControlState, head: Head
     ) -> tuple[Pipeline, Callable[[], None]]:
         """Prepare the switch to a pipeline without what a command removes.
 
@@ -298,14 +309,14 @@ class Requests:
             Refused: if the pipeline cannot run. Opening a source may raise anything.
         """
         try:
-            pipeline = without(drawing, standing.removed)
-            return pipeline, self._prepare(pipeline, standing, head)
+            pipeline = without(full_pipeline, control_state.removed)
+            return pipeline, self._prepare(pipeline, control_state, head)
         except Exception as error:
             why = error.what if isinstance(error, HeadraceError) else repr(error)
             raise Refused(why) from error
 
     def _prepare(
-        self, pipeline: Pipeline, standing: ControlState, head: Head
+        self, pipeline: Pipeline, control_state: ControlState, head: Head
     ) -> Callable[[], None]:
         """Do everything about a switch that can fail. Return the function that switches the runner.
 
@@ -314,11 +325,11 @@ class Requests:
         """
         check_replayable(pipeline, self._settings)
         check_identity(
-            head.identity, pipeline.identity(), removed=standing.removed,
-            forgotten=standing.forgotten,
+            head.identity, pipeline.identity(), removed=control_state.removed,
+            forgotten=control_state.forgotten,
         )  # fmt: skip
-        with self._intake.opened_for(pipeline):
-            more = self._intake.more_in(pipeline, head.positions, head.ended)
+        with self._source_poller.opened_for(pipeline):
+            more = self._source_poller.more_in(pipeline, head.positions, head.ended)
             if more:
                 readers = {name: pipeline.readers_of(name) for name in more}
                 raise input_goes_on(head, readers, more)
@@ -331,9 +342,9 @@ def _within(opening: CommandsAtStart, bounds: Bounds) -> CommandsAtStart:
     Raises:
         PipelineError: if the layout in force has more workers than the pipeline may have.
     """
-    if opening.course is None:
+    if opening.layout_state is None:
         return opening
-    workers = opening.course.now.wire.workers
+    workers = opening.layout_state.now.wire.workers
     if workers > bounds.workers:
         raise PipelineError(
             f"the layout in storage has {workers:,} workers, and the pipeline can have "
@@ -341,25 +352,25 @@ def _within(opening: CommandsAtStart, bounds: Bounds) -> CommandsAtStart:
             remedy="run with Settings(most_workers=…), if that layout is meant; or go on from a copy "
             "of an earlier checkpoint (headrace checkpoint copy)",
         )
-    course, why = without_excess(opening.course, bounds)
+    layout_state, why = without_excess(opening.layout_state, bounds)
     for line in why:
         log.warning("%s", line)
-    return msgspec.structs.replace(opening, course=course)
+    return msgspec.structs.replace(opening, layout_state=layout_state)
 
 
-def _standing_of(head: Head) -> ControlState:
+def _control_state_of(head: Head) -> ControlState:
     return ControlState(
         frozenset(removed_of(head)), paused=head.paused,
         drained_hosts=frozenset(head.drained_hosts),
     )  # fmt: skip
 
 
-def _may_come_first(asked: Asked) -> bool:
+def _may_come_first(request: CommandRequest) -> bool:
     """Return whether a command changes neither topology nor layout.
 
     Such a command may be applied before a replay.
     """
-    return asked.command is None or asked.command.kind not in (*MOVING, *_AFTER_A_REPLAY)
+    return request.command is None or request.command.kind not in (*MOVING, *_AFTER_A_REPLAY)
 
 
 def _turn(current: Current) -> LayoutCommand | None:
@@ -381,7 +392,7 @@ def plan_of(change: Change, head: Head | None, pipeline: Pipeline) -> ChangePlan
     stored = merged_identity({}, pipeline.identity()) if head is None else head.identity
     plan = plan_change(
         stored, pipeline, change.pipeline, forget=change.forget, begin=change.begin,
-        behind=[] if head is None else head.resting,
+        behind=[] if head is None else head.backfilling,
     )  # fmt: skip
-    check_behind(change.pipeline, None if head is None else head.catch_up)
+    check_behind(change.pipeline, None if head is None else head.backfill)
     return plan

@@ -30,11 +30,11 @@ from headrace.storage.base import Store
 log = logging.getLogger("headrace")
 
 _REMEDY = (
-    "mend the sink, or what it writes to, and start again: nothing is lost, and what it has not "
+    "fix the sink, or what it writes to, and start again: nothing is lost, and what it has not "
     "acknowledged is delivered again"
 )
 #: Stands for no limit: longer than anyone waits, and short enough for a lock.
-_FOREVER_S = 1e6
+_NO_LIMIT_S = 1e6
 
 
 class _Ended(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class Deliveries:
         timeout_s: how long a delivery may take; None for no limit.
 
     Attributes:
-        news: set whenever a delivery is over.
+        delivered: set whenever a delivery is over.
         received: by sink, the step up to which :meth:`released` has returned acknowledgements.
     """
 
@@ -123,7 +123,7 @@ class Deliveries:
         self, pipeline: Pipeline, store: Store, stopwatch: Stopwatch, proof: Proof, *,
         concurrent: bool, timeout_s: float | None = None,
     ) -> None:  # fmt: skip
-        self.news = threading.Event()
+        self.delivered = threading.Event()
         self.received: dict[str, int] = {}
         self._sinks = pipeline.sinks
         self._store = store
@@ -228,7 +228,7 @@ class Deliveries:
         if self._abandoned:
             return 0.0
         if self._timeout_s is None:
-            return _FOREVER_S
+            return _NO_LIMIT_S
         return max(0.0, one.since_s + self._timeout_s - time.monotonic())
 
     def _deliver(self, node: SinkNode, delivery: StepDelivery) -> None:
@@ -246,7 +246,7 @@ class Deliveries:
         finally:
             self._under_way.pop(node.name, None)
         self._ended.append(_Ended(Released(node.name, delivery.step), error))
-        self.news.set()
+        self.delivered.set()
 
     def _receive(self, node: SinkNode, delivery: StepDelivery) -> None:
         rows = table_of(delivery.output, node.stream, self._store)

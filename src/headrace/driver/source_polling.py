@@ -18,7 +18,7 @@ from headrace.pipeline import Pipeline
 from headrace.pipeline.source import Limit, Offer, Position, Source
 from headrace.protocol.plan import StepPlan
 from headrace.storage.base import Store
-from headrace.storage.garbage import tried_again
+from headrace.storage.garbage import with_retries
 
 log = logging.getLogger("headrace")
 
@@ -32,7 +32,7 @@ class SourcePoller:
         store: the pipeline's storage.
 
     Attributes:
-        asked: the injector whose source was asked last.
+        current_source: the injector whose source was asked last.
     """
 
     def __init__(self, store: Store) -> None:
@@ -42,7 +42,7 @@ class SourcePoller:
         self._again: dict[str, Source] = {}  # second readers for a backfill, by injector
         self._left: list[Source] = []  # second readers of the previous topology
         self._opened: dict[int, Source] = {}  # by id()
-        self.asked = ""
+        self.current_source = ""
         self._marks: dict[str, Any] = {}  # by injector: its extent when a catch-up started
         self._taken: dict[int, tuple[Source, Position]] = {}  # read since the last checkpoint
 
@@ -64,7 +64,7 @@ class SourcePoller:
             self._close([source for source in sources if id(source) not in before])
             raise
 
-    def draw(self, pipeline: Pipeline) -> None:
+    def use(self, pipeline: Pipeline) -> None:
         """Switch to the sources of a topology. Those of the previous one stay open for now."""
         self._sources = _sources_of(pipeline)
         self._sifted = {
@@ -73,7 +73,7 @@ class SourcePoller:
         self._left += self._again.values()
         self._again = {}
 
-    def let_go(self) -> None:
+    def close_unused(self) -> None:
         """Close the sources that the topology does not read."""
         left, self._left = self._left, []
         for source in left:
@@ -126,11 +126,11 @@ class SourcePoller:
         """
         found = {}
         for name, position in poll.positions.items():
-            source = self._ask(name)
+            source = self._used_source(name)
             with _blamed(source, name):
                 offer = source.offer(position, self._bounded(name, position, poll))
             _check_names(name, source, () if offer is None else offer.parts)
-            found[name] = _said_plainly(offer, position)
+            found[name] = _with_plain_error(offer, position)
         return found
 
     def _bounded(self, name: str, position: Position, poll: Poll) -> Limit:
@@ -174,19 +174,19 @@ class SourcePoller:
         """Return the next offer of each injector that is read a second time, for a backfill."""
         found = {}
         for name, at in poll.positions.items():
-            source = self._ask(name, again=True)
+            source = self._used_source(name, again=True)
             with _blamed(source, name):
                 found[name] = source.offer_until(at, poll.until[name], poll.limit)
         return found
 
     def recovers(self, intent: Intent, positions: Mapping[str, Position]) -> bool:
         """Return whether sources can give again what an earlier driver had started to read."""
-        if intent.replays:
+        if intent.is_backfill:
             return True
         ready = True
         for name, offer in intent.offers.items():
             if name in self._sources and not offer.empty:
-                source = self._ask(name)
+                source = self._used_source(name)
                 with _blamed(source, name):
                     ready = source.recover(positions[name], offer.end) and ready
         return ready
@@ -197,7 +197,7 @@ class SourcePoller:
         """Return the plan, with the splits of its division."""
         injectors = dict(plan.injectors)
         for name, (start, end) in divisions.items():
-            source = self._source(name, plan.replays)
+            source = self._source(name, plan.is_backfill)
             sifted = name in self._sifted and source.sifts
             with _blamed(source, name):
                 splits = source.splits_to_sift(start, end) if sifted else source.splits(start, end)
@@ -208,28 +208,28 @@ class SourcePoller:
     def committed(self, manifest: Manifest) -> None:
         """Report to sources what a committed step has read, and what is in a checkpoint."""
         for name, division in manifest.divisions.items():
-            source = self._source(name, manifest.replays)
+            source = self._source(name, manifest.is_backfill)
             with _blamed(source, name):
                 source.taken(division.end)
             self._taken[id(source)] = source, division.end
-        if manifest.light:
+        if manifest.uncheckpointed:
             return
         for source, position in self._taken.values():
             try:
                 with _blamed(source):
-                    tried_again(lambda of=source, at=position: of.committed(at))  # type: ignore[misc]
+                    with_retries(lambda of=source, at=position: of.committed(at))  # type: ignore[misc]
             except StorageError as error:  # the next checkpoint repeats it, with a later position
                 log.warning("a source could not clean up what was read: %s", error.what)
         self._taken.clear()
 
-    def _ask(self, name: str, *, again: bool = False) -> Source:
+    def _used_source(self, name: str, *, again: bool = False) -> Source:
         """Return the source of an injector that is about to be asked, and note its name."""
-        self.asked = name
+        self.current_source = name
         return self._source(name, again)
 
-    def _source(self, name: str, replays: bool) -> Source:
+    def _source(self, name: str, is_backfill: bool) -> Source:
         """Return the reader of an injector: the source itself, or the second one of a backfill."""
-        return self._source_again(name) if replays else self._sources[name]
+        return self._source_again(name) if is_backfill else self._sources[name]
 
     def _source_again(self, name: str) -> Source:
         """Return the second reader of an injector, which reads from the start. Create it if needed.
@@ -255,7 +255,7 @@ def _closed(source: Source) -> None:
         source.close()
 
 
-def _said_plainly(offer: Offer | None, position: Position) -> Offer | None:
+def _with_plain_error(offer: Offer | None, position: Position) -> Offer | None:
     """Return an offer that is marked as empty if it has no rows and leads no further.
 
     Without the mark, a step would be made of it, and of the next one, and a run that reads what is

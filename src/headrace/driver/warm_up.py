@@ -81,23 +81,23 @@ class InBulk(ColumnarComputation):
         ctx.produce("out", fired.keys, {"value": fired.keys.times_us})
 
 
-def play() -> Pipeline:
+def warm_up_pipeline() -> Pipeline:
     """Return the pipeline of the warm-up."""
 
     def forget(step: int, rows: Any) -> None:
         rows.to_pylist()
 
-    drawn = Pipeline("rehearsal")
+    pipeline = Pipeline("warm_up")
     lines = [Line(f"part {n % 5}", n % 3, n * 7) for n in range(_RECORDS)]
-    stream = drawn.inject("lines", Iterable(lines, Line, event_time="at"))
-    by_record = drawn.compute("by_record", ByRecord(), keys={stream: "part"})
-    in_bulk = drawn.compute("in_bulk", InBulk(), keys={by_record: "part"})
-    drawn.sink("by_record", by_record, Calls(forget, idempotent=True))
-    drawn.sink("in_bulk", in_bulk, Calls(forget, idempotent=True))
-    return drawn
+    stream = pipeline.inject("lines", Iterable(lines, Line, event_time="at"))
+    by_record = pipeline.compute("by_record", ByRecord(), keys={stream: "part"})
+    in_bulk = pipeline.compute("in_bulk", InBulk(), keys={by_record: "part"})
+    pipeline.sink("by_record", by_record, Calls(forget, idempotent=True))
+    pipeline.sink("in_bulk", in_bulk, Calls(forget, idempotent=True))
+    return pipeline
 
 
-def rehearse() -> None:
+def run_warm_up() -> None:
     """Run the pipeline: stop after its first step, then start again and run to the end.
 
     A driver that takes over does the same.
@@ -106,7 +106,13 @@ def rehearse() -> None:
     for half in (True, False):
         settings = Settings(limit=Limit(_A_STEP, 1 << 20), slices=2, base_every=2, retain_steps=1)
         driver = Driver(
-            play(), store, InlineRunner(), workers=2, bins=4, settings=settings, drain=True
+            warm_up_pipeline(),
+            store,
+            InlineRunner(),
+            workers=2,
+            bins=4,
+            settings=settings,
+            drain=True,
         )
         if half:
             driver.listeners.append(_stops(driver))
@@ -117,4 +123,4 @@ def rehearse() -> None:
 
 
 def _stops(driver: Driver) -> Listener:
-    return lambda summary: driver.ask_to_stop(drain=False)
+    return lambda summary: driver.request_stop(drain=False)

@@ -72,7 +72,7 @@ class Watchdog:
         self._clock = clock
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-watchdog", daemon=True)
-        self._asked: float | None = None  # when the running attempt was asked to end
+        self._end_requested_s: float | None = None  # when the running attempt was asked to end
         self._forced: float | None = None
         self._forced_plan: StepPlan | None = None  # the attempt that was forced to end
         self._looked_s = 0.0
@@ -97,14 +97,14 @@ class Watchdog:
 
         Return the reason to give the driver up, if there is one.
         """
-        what, since_s = self._driver.pulse.at
+        what, since_s = self._driver.loop_progress.at
         lasts_s = self._clock() - since_s
         self._look_for_command(lasts_s)
-        if self._driver.cancel_asked_s is not None:
+        if self._driver.cancel_requested_s is not None:
             return self._cancel(what)
         if what is Run:
-            return self._end_try(lasts_s)
-        self._asked = self._forced = None
+            return self._end_attempt(lasts_s)
+        self._end_requested_s = self._forced = None
         if what in _SOURCES:
             return self._source(lasts_s)
         return self._sinks()
@@ -118,20 +118,20 @@ class Watchdog:
     def _cancel(self, what: type[Instruction] | None) -> HeadraceError | None:
         driver, now = self._driver, self._clock()
         error = driver.runner.why_ending() or cancelled(driver.running_plan)
-        if self._asked is None:
-            self._asked = now
-            driver.runner.end_try(error, force=False)
-        if self._forced is None and now - self._asked > self._grace_s:
+        if self._end_requested_s is None:
+            self._end_requested_s = now
+            driver.runner.end_attempt(error, force=False)
+        if self._forced is None and now - self._end_requested_s > self._grace_s:
             self._forced = now
-            driver.runner.end_try(error, force=True)
+            driver.runner.end_attempt(error, force=True)
         stuck = self._forced is not None and now - self._forced > self._grace_s
         return (
             error
-            if stuck or (what not in (None, Run) and now - self._asked > self._grace_s)
+            if stuck or (what not in (None, Run) and now - self._end_requested_s > self._grace_s)
             else None
         )
 
-    def _end_try(self, lasts_s: float) -> HeadraceError | None:
+    def _end_attempt(self, lasts_s: float) -> HeadraceError | None:
         plan = self._driver.running_plan
         if plan is None or not plan.timeout_us:
             return None
@@ -141,7 +141,7 @@ class Watchdog:
         late_s = lasts_s - plan.timeout_us / 1e6  # until then, the task ends itself
         if late_s > self._grace_s and self._forced is None:
             self._forced, self._forced_plan = self._clock(), plan
-            self._driver.runner.end_try(error, force=True)
+            self._driver.runner.end_attempt(error, force=True)
         stuck = self._forced is not None and self._clock() - self._forced > self._grace_s
         return error if stuck else None
 
@@ -149,7 +149,7 @@ class Watchdog:
         most_s = self._driver.settings.source_timeout_us / 1e6
         if not most_s or lasts_s < most_s:
             return None
-        name = self._driver.asked_source
+        name = self._driver.polled_source
         return SourceTimeout(
             f"the source of injector {name!r} has not said what it has for {lasts_s:.0f} s",
             place=f"injector {name!r}",

@@ -8,8 +8,9 @@ operator of the storage.
 from __future__ import annotations
 
 import itertools
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from headrace.errors.deprecated import Renamed
 from headrace.errors.printable import HIDDEN, MOST_MESSAGE, hides_values, message, without_key
 
 
@@ -257,10 +258,18 @@ class Fenced(HeadraceError):
     code = "HR401"
 
 
-class TryAbandoned(HeadraceError):
+class StepAbandoned(HeadraceError):
     """A step could not be completed in the allowed number of attempts."""
 
     code = "HR402"
+
+
+if TYPE_CHECKING:
+    TryAbandoned = StepAbandoned
+else:
+
+    def __getattr__(name: str) -> object:
+        return Renamed(TryAbandoned="StepAbandoned").attribute(name, globals())
 
 
 class ReplayDiffers(HeadraceError):

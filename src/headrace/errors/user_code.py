@@ -31,7 +31,7 @@ CALLERS = (
 
 #: What to do about a source that raises.
 SOURCE_REMEDY = (
-    "mend the source, or what it reads from, and start again: nothing of the step was committed"
+    "fix the source, or what it reads from, and start again: nothing of the step was committed"
 )
 
 
@@ -91,7 +91,7 @@ def _made(value: Any, make: Any, what: str) -> str:
     return text
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an error's kind and text; only the kind if values are hidden."""
     return f"{_kind_of(error)}: {HIDDEN if hides_values() else words_of(error)}"
 
@@ -154,7 +154,7 @@ def user_error(error: BaseException, place: str, remedy: str, what: str = "") ->
         what: what failed because of it, if the place does not say so.
     """
     return UserCodeError(
-        f"{what}: {said(error)}" if what else said(error),
+        f"{what}: {error_text(error)}" if what else error_text(error),
         place=place,
         remedy=remedy,
         traceback_text=own_traceback(error, values=not hides_values()),

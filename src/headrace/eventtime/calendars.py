@@ -48,13 +48,15 @@ class Calendar:
     ) -> None:  # fmt: skip
         if unit not in ("hour", *_DAYS, *_MONTHS):
             raise PipelineError(
-                f"{unit!r} is no unit of a calendar",
+                f"{unit!r} is not a unit of a calendar",
                 remedy="use hour, day, week, month, quarter or year",
             )
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise PipelineError(f"every={every!r} is not a whole number from 1 on")
         if week_starts not in _WEEKDAYS:
-            raise PipelineError(f"{week_starts!r} is no day of the week", remedy='such as "monday"')
+            raise PipelineError(
+                f"{week_starts!r} is not a day of the week", remedy='such as "monday"'
+            )
         self._zone = zone_of(time_zone)
         self._months = _MONTHS.get(unit, 0) * every
         self._length = _HOUR * every if unit == "hour" else _DAYS.get(unit, 0) * every * _DAY

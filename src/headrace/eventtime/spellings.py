@@ -311,20 +311,20 @@ def _why(text: str, form: TimeFormat | None) -> str:
     shown = repr(text if len(text) <= 80 else text[:77] + "...")
     if form is not None:
         matched = re.search(form.pattern, text, re.ASCII)
-        return (
-            f"{shown} {'is no time that can be' if matched else f'is not written as {form.text}'}"
-        )
+        return f"{shown} {'is not a time that can be' if matched else f'is not written as {form.text}'}"
     lower = text.strip().lower()
     if re.fullmatch(_NUMBER, text):
         return f"{shown} is a number: say its unit with time_unit=, or its form with time_format="
     if lower in ("infinity", "-infinity", "inf", "-inf"):
-        return f"{shown} is no point in time"
+        return f"{shown} is not a point in time"
     if lower in ("", "nan", "nat", "null", "none", "na", "n/a"):
-        return f"{shown} is no time; if it stands for one that is missing, say so with null_values="
+        return (
+            f"{shown} is not a time; if it stands for one that is missing, say so with null_values="
+        )
     if re.fullmatch(r"\d{4}-?W\d\d(-?\d)?.*", text):
         return f"{shown} is a date by its week: dates must have month and day"
     if re.search(r"[T ]24:?00", text):
         return f"{shown}: the day ends before 24:00; write 00:00 of the next"
     if re.search(r"[T ]\d\d:?\d\d:?60(\D|$)", text):
         return f"{shown} is a leap second, which event times have no place for"
-    return f"{shown} is no time (ISO 8601)"
+    return f"{shown} is not a time (ISO 8601)"

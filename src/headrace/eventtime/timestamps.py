@@ -47,7 +47,9 @@ def checked_micros(when: TimeLike) -> int:
         TypeError: for a value that is not a time.
     """
     if not isinstance(when, int | datetime | Integral) or isinstance(when, bool):
-        raise TypeError(f"{when!r} is no time; give an aware datetime, or microseconds as an int")
+        raise TypeError(
+            f"{when!r} is not a time; give an aware datetime, or microseconds as an int"
+        )
     micros = to_micros(when)
     if not MIN_TIME <= micros <= MAX_TIME:
         raise ValueError(f"{micros} microseconds are beyond what a time can be")
@@ -66,7 +68,7 @@ def event_micros(when: TimeLike) -> int:
     """
     micros = checked_micros(when)
     if micros < FIRST_DATE_US:
-        raise ValueError(f"{micros} microseconds are no event time: {OUTSIDE}")
+        raise ValueError(f"{micros} microseconds are not an event time: {OUTSIDE}")
     return min(micros, LAST_DATE_US)
 
 

@@ -88,7 +88,7 @@ class Frontier(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether anything is known of this partition, rather than it being only expected."""
         return self.heard or self.ended or max(self.highest, self.promise_us) > MIN_TIME
 
-    def told(
+    def stated(
         self, final: bool, promise_us: int | None, now_us: int, *, awaited: bool = False
     ) -> Frontier:
         """Return the frontier after a statement of the source about this partition.
@@ -167,7 +167,7 @@ class PartitionSeen(msgspec.Struct, frozen=True, array_like=True):
         return PartitionSeen(max(self.highest, other.highest), delays)
 
 
-def news(before: Frontiers, after: Frontiers) -> bool:
+def has_news(before: Frontiers, after: Frontiers) -> bool:
     """Return whether a step is worthwhile although nothing was read.
 
     It is, for a partition that was just announced, and for a partition's promise, end or idleness.
@@ -215,11 +215,11 @@ def without_ended(of: Frontiers, named: Collection[str], rules: Rules) -> Fronti
     ended = [name for name, part in of.parts.items() if part.ended]
     if not ended or not rules.strategy.forgets:
         return of
-    furthest = {
+    kept = {
         max(ended, key=lambda name: (of.parts[name].highest, name)),
         max(ended, key=lambda name: (of.parts[name].promise_us, name)),
     }
-    gone = set(ended) - furthest - {*named} - {*rules.expect}
+    gone = set(ended) - kept - {*named} - {*rules.expect}
     parts = {name: part for name, part in of.parts.items() if name not in gone}
     return msgspec.structs.replace(of, parts=parts)
 

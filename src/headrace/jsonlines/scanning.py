@@ -118,7 +118,7 @@ def check_names(data: bytes, wanted: Mapping[str, pa.DataType]) -> None:
     Raises:
         pa.ArrowInvalid: if one does.
     """
-    if _are_as_many_as_there_seem(data):
+    if _have_expected_count(data):
         return
     row = pa.struct(list(wanted.items()))
     for line in data.split(b"\n"):
@@ -129,7 +129,7 @@ def check_names(data: bytes, wanted: Mapping[str, pa.DataType]) -> None:
                 raise pa.ArrowInvalid(str(error)) from error
 
 
-def _are_as_many_as_there_seem(data: bytes) -> bool:
+def _have_expected_count(data: bytes) -> bool:
     """Return whether objects have as many names as the text can contain: none occurs twice."""
     if any(space in data for space in (b" :", b"\t:", b"\r:")):
         return False

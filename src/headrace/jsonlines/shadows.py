@@ -167,7 +167,7 @@ def _exact_float(kind: pa.DataType) -> Convert:
             return None if text is None else _NUMBERS[msgspec.json.decode(text)]
         number = as_kept(float(text), kind)
         if is_sparse(number, kind) and not is_shown(text, number):
-            raise ValueError(f"{text} is no number of type {kind}")
+            raise ValueError(f"{text} is not a number of type {kind}")
         return number
 
     return number_of

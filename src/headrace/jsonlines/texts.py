@@ -112,7 +112,7 @@ def _dates(column: pa.Array, kind: pa.DataType) -> pa.Array:
             try:
                 pa.array([text], pa.string()).cast(pa.date32())
             except pa.ArrowInvalid:
-                raise Misfit(row, f"{_shown(text)} is no date, such as 2024-05-01") from None
+                raise Misfit(row, f"{_shown(text)} is not a date, such as 2024-05-01") from None
         raise
 
 
@@ -124,7 +124,9 @@ def _decimals(column: pa.Array, kind: pa.DataType) -> pa.Array:
             try:
                 decimals_of_texts(pa.array([text], pa.string()), kind)
             except pa.ArrowInvalid as error:
-                raise Misfit(row, f"{_shown(text)} is no decimal of type {kind}: {error}") from None
+                raise Misfit(
+                    row, f"{_shown(text)} is not a decimal of type {kind}: {error}"
+                ) from None
         raise
 
 
@@ -154,13 +156,13 @@ def _micros_of_duration(text: str) -> Fraction:
 
 def _int_key(text: str) -> int:
     if not _INTEGER.fullmatch(text):
-        raise ValueError("it is no number")
+        raise ValueError("it is not a number")
     return int(text)
 
 
 def _float_key(text: str) -> float:
     if not _NUMBER.fullmatch(text) and text not in ("Infinity", "-Infinity"):
-        raise ValueError("it is no number")
+        raise ValueError("it is not a number")
     if not is_shown(text, float(text)):
         raise ValueError("no float shows it")
     return float(text)

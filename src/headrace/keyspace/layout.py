@@ -82,7 +82,7 @@ def check_bin(start: int, bits: int) -> None:
     """
     if not (0 <= bits <= HASH_BITS and 0 <= start <= MAX_HASH) or start % (1 << (HASH_BITS - bits)):
         raise PipelineError(
-            f"({start}, {bits}) is no bin",
+            f"({start}, {bits}) is not a bin",
             remedy="give its first hash, and how many bits are fixed",
         )
 
@@ -124,7 +124,7 @@ class Layout:
         ensure(len(self.bits) == len(self.owners) > 0, "a layout needs one owner a bin")
         ensure(
             bool((self.owners >= 0).all() and (self.owners < workers).all()),
-            "a bin of the layout has an owner that is no worker",
+            "a bin of the layout has an owner that is not a worker",
         )
         self.starts = _starts_of(self.bits)
         self._depth = int(self.bits[0]) if (self.bits == self.bits[0]).all() else None

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.keyspace.arrays import U64
-from headrace.keyspace.stretches import positions
+from headrace.keyspace.spans import positions
 
 Mask = npt.NDArray[np.bool_]
 

@@ -99,7 +99,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return " ".join([self.kind.replace("_", " "), *self.names, *self.hosts, *number, *at, *now])
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CommandRequest(msgspec.Struct, frozen=True):
     """A command as found in storage: its number, and its content or why it cannot be read."""
 
     number: int
@@ -152,27 +152,27 @@ class CommandLog:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def read(self, number: int) -> Asked | None:
+    def read(self, number: int) -> CommandRequest | None:
         """Return the command with a number, or None if there is none. Costs one read."""
         try:
             data = read_document(self._store, command_name(number))
         except NotFound:
             return None
         except Damaged as error:
-            return Asked(number, None, error.what)
+            return CommandRequest(number, None, error.what)
         try:
             command = _decoded(data, command_name(number))
         except (HeadraceError, *NOT_DECODED) as error:
-            return Asked(number, None, f"{command_name(number)} is no command: {error}")
+            return CommandRequest(number, None, f"{command_name(number)} is not a command: {error}")
         if command.format > FORMAT:
-            return Asked(number, None, "a newer version of Headrace wrote it")
-        return Asked(number, command)
+            return CommandRequest(number, None, "a newer version of Headrace wrote it")
+        return CommandRequest(number, command)
 
-    def pending(self, answered: int) -> list[Asked]:
+    def pending(self, answered: int) -> list[CommandRequest]:
         """Return the commands that have not been answered, in order."""
-        found: list[Asked] = []
-        while (asked := self.read(answered + len(found))) is not None:
-            found.append(asked)
+        found: list[CommandRequest] = []
+        while (request := self.read(answered + len(found))) is not None:
+            found.append(request)
         return found
 
     def put(self, command: Command, answered: int) -> int:
@@ -214,5 +214,5 @@ class CommandLog:
         raise failure
 
     def _is_there(self, number: int, command: Command) -> bool:
-        asked = self.read(number)
-        return asked is not None and asked.command == command
+        request = self.read(number)
+        return request is not None and request.command == command

@@ -36,7 +36,7 @@ def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
         digest=digest,
         boundary=max(head.boundary, manifest.boundary),
         released=max(head.released, manifest.released),
-        checkpoint=head.checkpoint if manifest.light else manifest.step,
+        checkpoint=head.checkpoint if manifest.uncheckpointed else manifest.step,
         bases=[*(at for at in head.bases if at >= manifest.boundary), *_own_base(manifest)],
         **_inputs_after(head, manifest),
         **_watermarks_after(head, manifest),
@@ -68,10 +68,10 @@ def _own_base(manifest: Manifest) -> list[int]:
 
 def _inputs_after(head: Head, manifest: Manifest) -> dict[str, Any]:
     """Return how far the injectors have been read."""
-    divisions = {} if manifest.replays else manifest.divisions
+    divisions = {} if manifest.is_backfill else manifest.divisions
     final = {name for name, division in divisions.items() if division.final}
     skipped = {name: division.skipped for name, division in divisions.items() if division.skipped}
-    catch_up = head.catch_up if manifest.catch_up is None else manifest.catch_up
+    backfill = head.backfill if manifest.backfill is None else manifest.backfill
     return {
         "positions": {**head.positions, **{name: d.end for name, d in divisions.items()}},
         "starts": {**manifest.starts, **head.starts},
@@ -83,7 +83,7 @@ def _inputs_after(head: Head, manifest: Manifest) -> dict[str, Any]:
             **head.skipped,
             **{name: head.skipped.get(name, 0) + count for name, count in skipped.items()},
         },
-        "catch_up": catch_up if catch_up is not None and catch_up.names else None,
+        "backfill": backfill if backfill is not None and backfill.names else None,
     }
 
 
@@ -117,14 +117,16 @@ def _clocks_after(head: Head, manifest: Manifest) -> dict[str, Any]:
 def _control_after(head: Head, manifest: Manifest) -> dict[str, Any]:
     """Return what commands have changed, and which of them have been answered."""
     return {
-        "asked": head.asked if manifest.asked is None else manifest.asked,
+        "requested_sizes": head.requested_sizes
+        if manifest.requested_sizes is None
+        else manifest.requested_sizes,
         "migrations": list(migrations_after(head.migrations, manifest.migrations)),
         "places": _or(manifest.places, head.places),
         "drained_hosts": _or(manifest.drained_hosts, head.drained_hosts),
         "commands": head.commands + len(manifest.answers),
         "answers": [*head.answers, *manifest.answers][-RECENT_ANSWERS:],
         "paused": _paused_after(head, manifest),
-        "halt": _halt_after(head, manifest),
+        "scheduled_stop": _scheduled_stop_after(head, manifest),
     }
 
 
@@ -218,16 +220,26 @@ def _chains_after(head: Head, runs: list[FileRef]) -> dict[str, Chain]:
     return chains
 
 
-def _halt_after(head: Head, manifest: Manifest) -> ScheduledStop | None:
+def _scheduled_stop_after(head: Head, manifest: Manifest) -> ScheduledStop | None:
     """Return the scheduled stop; None once a later step than the one it names is committed."""
-    halt = head.halt if manifest.halt is None else manifest.halt
-    over = halt is None or halt.kind == "none" or halt.step < manifest.step
-    return None if over else halt
+    scheduled_stop = (
+        head.scheduled_stop if manifest.scheduled_stop is None else manifest.scheduled_stop
+    )
+    over = (
+        scheduled_stop is None
+        or scheduled_stop.kind == "none"
+        or scheduled_stop.step < manifest.step
+    )
+    return None if over else scheduled_stop
 
 
 def _paused_after(head: Head, manifest: Manifest) -> bool:
-    halt = _halt_after(head, manifest)
-    if halt is not None and halt.kind == "pause" and halt.step == manifest.step:
+    scheduled_stop = _scheduled_stop_after(head, manifest)
+    if (
+        scheduled_stop is not None
+        and scheduled_stop.kind == "pause"
+        and scheduled_stop.step == manifest.step
+    ):
         return True
     return head.paused if manifest.paused is None else manifest.paused
 

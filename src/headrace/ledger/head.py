@@ -15,7 +15,7 @@ from headrace.ledger.commands import Answer
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.migrations import RecordedMigration, under_way
 from headrace.ledger.places import Places
-from headrace.ledger.records import CatchUp, Chain, Counts, Origin, ScheduledStop, Slice
+from headrace.ledger.records import Backfill, Chain, Counts, Origin, ScheduledStop, Slice
 from headrace.ledger.retained import (
     Mark,
 )
@@ -79,17 +79,17 @@ class Head(msgspec.Struct, frozen=True):
         commands: how many commands have been answered; also the number of the next one.
         answers: the newest answers.
         paused: whether no steps run until a command resumes the pipeline.
-        catch_up: the backfill in progress: which computations, and how far they are.
+        backfill: the backfill in progress: which computations, and how far they are.
         lineage, layout_version, relocated, updates: the history of the layout, and the updates
             published for later steps; see ``LayoutNow``.
-        asked: (workers, bins) as requested by the newest claim that requested any.
+        requested_sizes: (workers, bins) as requested by the newest claim that requested any.
         migrations: those queued or under way, and the newest that have ended.
         per_worker: the per-worker values of computations: by computation, by worker.
         places: the hosts of the workers when last recorded. Results do not depend on them.
         drained_hosts: hosts on which no worker is to run.
         checkpoint: the newest step as of which all state is in storage. The changes of later,
             uncheckpointed steps are computed again by the driver that takes over.
-        halt: a stop or pause scheduled after a later step, or after this one.
+        scheduled_stop: a stop or pause scheduled after a later step, or after this one.
         clock_us: the highest clock reading of any step so far.
         clock_now: the newest clock reading.
         clock_before: the highest clock reading before each retained base.
@@ -137,19 +137,19 @@ class Head(msgspec.Struct, frozen=True):
     commands: Whole = 0
     answers: list[Answer] = []
     paused: bool = False
-    catch_up: CatchUp | None = None
+    backfill: Backfill | None = msgspec.field(default=None, name="catch_up")
     retained_marks: list[Mark] = []
     lineage: str = ""
     layout_version: Whole = 0
     relocated: list[Relocated] = []
     updates: list[Update] = []
-    asked: tuple[Workers, Bins] = (0, 0)
+    requested_sizes: tuple[Workers, Bins] = msgspec.field(default=(0, 0), name="asked")
     migrations: list[RecordedMigration] = []
     per_worker: dict[str, dict[WorkerNumber, Held]] = {}
     places: Places = Places()
     drained_hosts: list[str] = []
     checkpoint: StepNumber = -1
-    halt: ScheduledStop | None = None
+    scheduled_stop: ScheduledStop | None = msgspec.field(default=None, name="halt")
     clock_us: Micros = 0
     clock_before: dict[StepNumber, Micros] = {}
     clock_ahead: dict[StepNumber, Micros] = {}
@@ -163,11 +163,15 @@ class Head(msgspec.Struct, frozen=True):
     @property
     def stops_here(self) -> bool:
         """Whether a stop is scheduled after this step or an earlier one."""
-        halt = self.halt
-        return halt is not None and halt.kind == "stop" and halt.step <= self.step
+        scheduled_stop = self.scheduled_stop
+        return (
+            scheduled_stop is not None
+            and scheduled_stop.kind == "stop"
+            and scheduled_stop.step <= self.step
+        )
 
     @property
-    def brought_to_storage(self) -> Head:
+    def made_durable(self) -> Head:
         """This head as it will be once all of its state is in storage."""
         return msgspec.structs.replace(self, checkpoint=self.step)
 
@@ -189,17 +193,17 @@ class Head(msgspec.Struct, frozen=True):
         return under_way(self.migrations)
 
     @property
-    def resting(self) -> list[str]:
+    def backfilling(self) -> list[str]:
         """The computations that ordinary steps leave out until their backfill is done."""
-        return [] if self.catch_up is None else self.catch_up.names
+        return [] if self.backfill is None else self.backfill.names
 
-    def as_of_catch_up(self) -> Head:
+    def as_of_backfill(self) -> Head:
         """Return the head as a backfill sees it: with injectors as far as it has read them.
 
         There may be no backfill any more: a step of it may have been planned before its
         computations were removed.
         """
-        at = self.catch_up or CatchUp([])
+        at = self.backfill or Backfill([])
         return msgspec.structs.replace(
             self, positions=at.positions, ended=at.ended, frontiers=at.frontiers, highest={}
         )

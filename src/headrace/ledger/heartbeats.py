@@ -45,7 +45,7 @@ _LOOKS = 3
 _PART = 4
 
 
-class Lease(msgspec.Struct, frozen=True):
+class HeartbeatSettings(msgspec.Struct, frozen=True):
     """How a driver shows that it is alive, and how long a standby waits for a heartbeat.
 
     Attributes:
@@ -58,8 +58,8 @@ class Lease(msgspec.Struct, frozen=True):
 
     Example::
 
-        lease = hr.Lease(period_s=1, patience_s=10)
-        with hr.run(p, storage="state/hits", runner="inline", lease=lease) as job:
+        heartbeat = hr.HeartbeatSettings(period_s=1, patience_s=10)
+        with hr.run(p, storage="state/hits", runner="inline", heartbeat=heartbeat) as job:
             job.drain()
     """
 
@@ -82,7 +82,7 @@ class Process(msgspec.Struct, frozen=True, omit_defaults=True):
     started: str = ""
 
 
-class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
+class HeartbeatRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A heartbeat.
 
     Attributes:
@@ -112,15 +112,15 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     process: Process = Process()
 
 
-BEATS = Sealed("headrace-beat", Beat)
+HEARTBEAT_FILE = Sealed("headrace-beat", HeartbeatRecord)
 
 
-def beat_name(token: str, counter: int) -> str:
+def heartbeat_name(token: str, counter: int) -> str:
     """Return the name of a heartbeat."""
     return f"{FOLDER}{token}-{counter:012d}"
 
 
-class Beats:
+class Heartbeats:
     """The heartbeats of a pipeline's drivers, as one process sees them, including its own.
 
     Args:
@@ -131,38 +131,38 @@ class Beats:
         self._store = store
         self._shown: list[str] = []  # those of this process that may be there
 
-    def show(self, beat: Beat) -> None:
+    def show(self, heartbeat: HeartbeatRecord) -> None:
         """Write a heartbeat, and delete the earlier ones of this process.
 
         Raises:
             StorageError: when it cannot be written. The next heartbeat tries again.
         """
-        name = beat_name(beat.token, beat.counter)
+        name = heartbeat_name(heartbeat.token, heartbeat.counter)
         before = [shown for shown in self._shown if shown != name]
         self._shown = [*before, name]
         with contextlib.suppress(AlreadyExists):  # the reply to this very call was lost
-            self._store.create(name, BEATS.encode(beat))
+            self._store.create(name, HEARTBEAT_FILE.encode(heartbeat))
         for shown in before:
             self._store.delete(shown)
             self._shown.remove(shown)
 
-    def all(self) -> list[Beat]:
+    def all(self) -> list[HeartbeatRecord]:
         """Return the newest heartbeat of each process, sorted by token.
 
         A heartbeat that is damaged, or replaced during the look, is left out.
         """
-        found: dict[str, Beat] = {}
+        found: dict[str, HeartbeatRecord] = {}
         for name in self._store.list(FOLDER):
             try:
-                beat = BEATS.read(self._store, name)
+                heartbeat = HEARTBEAT_FILE.read(self._store, name)
             except (NotFound, Damaged, NewerFormat, msgspec.ValidationError):
                 continue
-            before = found.get(beat.token)
-            if before is None or before.counter < beat.counter:
-                found[beat.token] = beat
+            before = found.get(heartbeat.token)
+            if before is None or before.counter < heartbeat.counter:
+                found[heartbeat.token] = heartbeat
         return [found[token] for token in sorted(found)]
 
-    def leader(self, epoch: int) -> Beat | None:
+    def leader(self, epoch: int) -> HeartbeatRecord | None:
         """Return the heartbeat of the leader of this epoch or a later one; see :func:`leader_among`.
 
         A heartbeat that was replaced during the look is looked for again.
@@ -189,20 +189,24 @@ class Beats:
                 self._store.delete(name)
 
 
-def leader_among(beats: Iterable[Beat], epoch: int) -> Beat | None:
+def leader_among(heartbeats: Iterable[HeartbeatRecord], epoch: int) -> HeartbeatRecord | None:
     """Return the heartbeat of the driver that leads, or has led, in this epoch or a later one.
 
     None when there is no such heartbeat.
     """
-    found = [beat for beat in beats if beat.role in ("leads", "ended") and beat.epoch >= epoch]
-    return max(found, key=lambda beat: (beat.epoch, beat.counter), default=None)
+    found = [
+        heartbeat
+        for heartbeat in heartbeats
+        if heartbeat.role in ("leads", "ended") and heartbeat.epoch >= epoch
+    ]
+    return max(found, key=lambda heartbeat: (heartbeat.epoch, heartbeat.counter), default=None)
 
 
 class LeaderSeen(msgspec.Struct, frozen=True):
     """What a watcher has read: the newest step, and the leader's heartbeat or None."""
 
     step: int
-    leader: Beat | None
+    leader: HeartbeatRecord | None
 
 
 #: ``lives``: wait. ``gone``: take over. ``ended``: it has ended, and no driver takes over.
@@ -271,10 +275,10 @@ class FailureDetector:
         return "ended" if on_purpose else "gone"
 
 
-def _is_newer(beat: Beat | None, before: Beat | None) -> bool:
+def _is_newer(heartbeat: HeartbeatRecord | None, before: HeartbeatRecord | None) -> bool:
     """Return whether a heartbeat is newer than another. A list may lag and show old ones."""
-    if beat is None or before is None:
-        return beat is not None
-    if beat.token != before.token:
-        return beat.epoch > before.epoch
-    return beat.counter > before.counter
+    if heartbeat is None or before is None:
+        return heartbeat is not None
+    if heartbeat.token != before.token:
+        return heartbeat.epoch > before.epoch
+    return heartbeat.counter > before.counter

@@ -38,7 +38,7 @@ class Intent(msgspec.Struct, frozen=True):
         clock_us: the step's clock reading.
         offers: the input of the step, for each injector that has something to read.
         known: what the step assumes of the injectors' partitions.
-        replays: whether the step reads earlier input again, for a backfill.
+        is_backfill: whether the step reads earlier input again, for a backfill.
         code: fingerprint of the code that started the step; empty if unknown.
     """
 
@@ -48,7 +48,7 @@ class Intent(msgspec.Struct, frozen=True):
     clock_us: Micros
     offers: dict[str, Offer]
     known: dict[str, Frontiers]
-    replays: bool = False
+    is_backfill: bool = msgspec.field(default=False, name="replays")
     code: str = ""
 
     def is_of_other_code(self, code: str) -> bool:

@@ -64,7 +64,7 @@ from headrace.ledger.intent import INTENTS, Intent, intent_name, orders_of
 from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Manifest, manifest_name, steps_of
 from headrace.storage.base import Store
 from headrace.storage.dense import left_below
-from headrace.storage.garbage import Garbage, tried_again
+from headrace.storage.garbage import Garbage, with_retries
 from headrace.storage.probe import FOLDER as PROBES
 from headrace.storage.reading import InTurn, Reading
 
@@ -94,12 +94,12 @@ class OpenedLedger(msgspec.Struct, frozen=True):
     Attributes:
         head: the head as of the newest step; None for a new store.
         checkpoint: the head as of the last checkpoint, if steps were committed since.
-        light: the manifests of these uncheckpointed steps.
+        uncheckpointed: the manifests of these uncheckpointed steps.
     """
 
     head: Head | None
     checkpoint: Head | None = None
-    light: list[Manifest] = []
+    uncheckpointed: list[Manifest] = []
 
 
 class Ledger:
@@ -121,7 +121,7 @@ class Ledger:
         self._probes: set[str] = set()  # those that were there at the last sweep
         self.garbage = Garbage(store)
         self._manifests_left: int | None = None  # the first that could not be deleted
-        self._untold = 0  # how many creates of manifests had an unknown outcome
+        self._unreported = 0  # how many creates of manifests had an unknown outcome
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class Ledger:
             "manifests were taken away: bring them back",
         )
 
-    def open_stretch(self, on: Head | None = None) -> OpenedLedger:
+    def open_uncheckpointed(self, on: Head | None = None) -> OpenedLedger:
         """Return the head as of the newest step, and the steps since its last checkpoint.
 
         Args:
@@ -443,7 +443,7 @@ class Ledger:
                 return self._mine_if_there(name, manifest)
             except StorageError as error:
                 failure = error
-                self._untold += 1
+                self._unreported += 1
             try:
                 return self._mine(name, manifest)
             except NotFound:
@@ -459,9 +459,9 @@ class Ledger:
 
     def _sent(self, manifest: Manifest) -> Manifest:
         """Return the manifest with a nonce that no earlier attempt to send it had."""
-        if not self._untold:
+        if not self._unreported:
             return manifest
-        return msgspec.structs.replace(manifest, nonce=f"{manifest.nonce}.{self._untold}")
+        return msgspec.structs.replace(manifest, nonce=f"{manifest.nonce}.{self._unreported}")
 
     def _mine_if_there(self, name: str, manifest: Manifest) -> Read:
         """Like :meth:`_mine`; but if the name is gone, another driver's manifest was deleted."""
@@ -622,7 +622,7 @@ class Ledger:
     def _is_marked(self) -> bool:
         """Create the mark for the deletion of manifest 1; return whether it is there."""
         try:
-            tried_again(self._mark_cleaned)
+            with_retries(self._mark_cleaned)
         except StorageError as error:
             log.warning("manifests could not be cleaned away: %s", error.what)
             return False
@@ -643,9 +643,9 @@ class Ledger:
         delivering them. If the storage fails, the rest stays for the next sweep, with a warning.
         """
         try:
-            tried_again(self._store.tidy)
-            left = tried_again(lambda: self.leftovers(head))
-            probes = tried_again(self._old_probes)
+            with_retries(self._store.tidy)
+            left = with_retries(lambda: self.leftovers(head))
+            probes = with_retries(self._old_probes)
         except StorageError as error:
             log.warning("what is left over could not be looked for: %s", error.what)
             self.garbage.left += 1

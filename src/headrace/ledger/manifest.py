@@ -26,7 +26,7 @@ from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.ledger.migrations import RecordedMigration
 from headrace.ledger.places import Places
-from headrace.ledger.records import CatchUp, Counts, Division, HeldBy, Origin, ScheduledStop, Slice
+from headrace.ledger.records import Backfill, Counts, Division, HeldBy, Origin, ScheduledStop, Slice
 from headrace.ledger.timing import Timing
 from headrace.runfiles.format import FileRef
 from headrace.storage.bounds import (
@@ -43,7 +43,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     Attributes:
         pipeline: name of the pipeline.
-        step, epoch, try_: the step, the epoch of its driver, and the number of the attempt.
+        step, epoch, attempt: the step, the epoch of its driver, and the number of the attempt.
         nonce: distinguishes this manifest from any other of the step when a reply was lost. When
             the manifest is sent again, a dot and a number are appended.
         predecessor: digest of the manifest before.
@@ -72,19 +72,21 @@ class Manifest(msgspec.Struct, frozen=True):
         answers: the commands that it answers, with their outcome.
         paused: whether the pipeline is paused from here on; None for no change.
         forgotten: computations whose state, counts and watermarks are given up here.
-        replays: whether the step read its divisions again, for a backfill and for nothing else.
-        catch_up: the backfill from here on; None for no change.
+        is_backfill: whether the step read its divisions again, for a backfill and for nothing else.
+        backfill: the backfill from here on; None for no change.
         updates: configuration updates for later steps, published here.
         withdrawn: whether earlier published updates that have not taken effect are withdrawn.
-        asked: (workers, bins) as requested by a claim; None where none were requested.
+        requested_sizes: (workers, bins) as requested by a claim; None where none were requested.
         migrations: migrations that start here or have changed.
         per_worker: per-worker values from this step on, where they have changed.
         places: the hosts of the workers from here on; None for no change.
         drained_hosts: hosts on which no worker is to run from here on; None for no change.
-        light: whether the step is uncheckpointed: state in storage is that of an earlier step.
+        uncheckpointed: whether the step is uncheckpointed: state in storage is that of an earlier
+            step.
         intent: the input of an uncheckpointed step, so that it can be computed again.
         unstaged: whether sinks receive results of an uncheckpointed step that are in no file.
-        halt: a stop or pause scheduled after this step or a later one; None for no change.
+        scheduled_stop: a stop or pause scheduled after this step or a later one; None for no
+            change.
         staged: files with outputs of earlier, uncheckpointed steps. They replace the files that
             these steps had.
         copied: in manifest 0 of a copy: the step that was copied. Until that step is there, the
@@ -97,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True):
     pipeline: str
     step: StepNumber
     epoch: StepNumber
-    try_: Whole
+    attempt: Whole = msgspec.field(name="try_")
     nonce: str
     predecessor: str
     claim: bool
@@ -128,22 +130,22 @@ class Manifest(msgspec.Struct, frozen=True):
     answers: list[Answer] = []
     paused: bool | None = None
     forgotten: list[str] = []
-    replays: bool = False
-    catch_up: CatchUp | None = None
+    is_backfill: bool = msgspec.field(default=False, name="replays")
+    backfill: Backfill | None = msgspec.field(default=None, name="catch_up")
     delivery: StepNumber = -1
     delivered: dict[str, StepNumber] = {}
     waits_for: list[str] = []
     updates: list[Update] = []
     withdrawn: bool = False
-    asked: tuple[Workers, Bins] | None = None
+    requested_sizes: tuple[Workers, Bins] | None = msgspec.field(default=None, name="asked")
     migrations: list[RecordedMigration] = []
     per_worker: list[HeldBy] = []
     places: Places | None = None
     drained_hosts: list[str] | None = None
-    light: bool = False
+    uncheckpointed: bool = msgspec.field(default=False, name="light")
     intent: Intent | None = None
     unstaged: bool = False
-    halt: ScheduledStop | None = None
+    scheduled_stop: ScheduledStop | None = msgspec.field(default=None, name="halt")
     copied: StepNumber = -1
     staged: dict[StepNumber, list[FileRef]] = {}
     starts: dict[str, Any] = {}
@@ -220,8 +222,8 @@ def _check_head(head: Head, step: int) -> None:
 
 
 def _check_slice(part: Slice, step: int) -> None:
-    ensure(part.of & (part.of - 1) == 0, "the number of slices is no power of two")
-    ensure(part.number < part.of, "a slice is none of them")
+    ensure(part.of & (part.of - 1) == 0, "the number of slices is not a power of two")
+    ensure(part.number < part.of, "a slice is not among them")
     ensure(part.as_of <= step, "a slice is of a later step")
 
 

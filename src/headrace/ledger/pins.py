@@ -83,7 +83,7 @@ class Pins:
         if not 0 < for_us <= LONGEST_US:
             raise PipelineError(
                 f"a pin cannot last {for_us / 1e6:,.0f} s",
-                remedy=f"pin for at most {LONGEST_US // 3_600_000_000} hours; then put another one",
+                remedy=f"pin for at most {LONGEST_US // 3_600_000_000} hours; then renew it",
             )
         name = f"{FOLDER}{step:012d}-{nonce}"
         with contextlib.suppress(AlreadyExists):  # by this very call: the nonce is its own

@@ -10,12 +10,12 @@ class Places(msgspec.Struct, frozen=True):
 
     Attributes:
         there: the hosts on which tasks can run, sorted; empty if all run on one.
-        homes: the host of each worker; "" for a worker that may run anywhere.
+        worker_hosts: the host of each worker; "" for a worker that may run anywhere.
     """
 
     there: list[str] = []
-    homes: list[str] = []
+    worker_hosts: list[str] = msgspec.field(default_factory=list, name="homes")
 
     def on(self, hosts: list[str]) -> list[int]:
         """Return the workers that run on any of these hosts."""
-        return [worker for worker, host in enumerate(self.homes) if host in hosts]
+        return [worker for worker, host in enumerate(self.worker_hosts) if host in hosts]

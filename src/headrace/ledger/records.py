@@ -134,7 +134,7 @@ class Origin(msgspec.Struct, frozen=True):
     positions: dict[str, tuple[Any, Any]] = {}
 
 
-class CatchUp(msgspec.Struct, frozen=True):
+class Backfill(msgspec.Struct, frozen=True):
     """A backfill: computations that read their input again, up to where the pipeline is.
 
     Attributes:

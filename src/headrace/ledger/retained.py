@@ -149,13 +149,13 @@ def next_retained(
     if not steps:
         return None
     step = min(steps)
-    told = before if mark is None or mark.step > step else _of(mark, streams)
+    noted = before if mark is None or mark.step > step else _of(mark, streams)
     held = [
         files[n]
         for n in range(_first(files, step - 1), _first(files, step))
         if _holds(files[n], streams)
     ]
-    return Retained(step, held, {name: told.get(name, _NOWHERE) for name in streams})
+    return Retained(step, held, {name: noted.get(name, _NOWHERE) for name in streams})
 
 
 def watermarks_at(

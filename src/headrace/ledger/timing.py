@@ -20,9 +20,10 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         span_us: the total, including the time spent waiting for input.
         driver_us: the driver's time by phase. The phases follow each other. Of the step before:
-            ``commit``; ``tell`` (sources and listeners), ``release``, ``clean``, ``sweep``. Of this
+            ``commit``; ``notify`` (sources and listeners), ``release``, ``clean``, ``sweep``. Of
+            this
             step: ``outbox`` (waiting for sinks, because it was full), ``poll``, ``plan`` (all
-            decisions), ``split`` (sources say what exactly is read), ``try`` (the attempt), and
+            decisions), ``split`` (sources say what exactly is read), ``attempt`` (the attempt), and
             ``lost`` (earlier attempts, which were discarded). With weak sinks also ``intent``
             (waiting for it after the attempt) and ``hand out``. They add up to the time that the
             step took. The rest of the span is waiting.

@@ -78,10 +78,10 @@ def _given(owners: I32, work: F64, excess: F64, mean: float) -> Mask:
         order = order[~given[order] & (work[order] <= left[owners[order]])]
         if not len(order):
             break
-        who, sums = owners[order], np.cumsum(work[order])
-        first = np.append(True, who[1:] != who[:-1])
+        sorted_owners, sums = owners[order], np.cumsum(work[order])
+        first = np.append(True, sorted_owners[1:] != sorted_owners[:-1])
         before = np.maximum.accumulate(np.where(first, sums - work[order], 0.0))
-        taken = order[sums - before <= left[who]]
+        taken = order[sums - before <= left[sorted_owners]]
         given[taken] = True
         left -= np.bincount(owners[taken], work[taken], minlength=len(left))
     return given
@@ -93,8 +93,8 @@ def _take(after: I32, work: F64, bins: I64, stays: Mask, mean: float) -> None:
         return
     lacks = np.where(stays, mean - _sums(after, work, stays), -np.inf)
     takers = int((lacks > 0).sum())
-    heavy = work[bins] * _HEAVY * max(takers, 1) > work[bins].sum()
-    by_weight = bins[heavy][np.argsort(-work[bins[heavy]], kind="stable")]
+    heaviest = work[bins] * _HEAVY * max(takers, 1) > work[bins].sum()
+    by_weight = bins[heaviest][np.argsort(-work[bins[heaviest]], kind="stable")]
     heap = [(-lack, worker) for worker, lack in enumerate(lacks.tolist()) if lack > -np.inf]
     heapq.heapify(heap)
     for bin_, weight in zip(by_weight.tolist(), work[by_weight].tolist(), strict=True):
@@ -103,7 +103,7 @@ def _take(after: I32, work: F64, bins: I64, stays: Mask, mean: float) -> None:
         heapq.heapreplace(heap, (lack + weight, worker))
     lacks[[worker for _, worker in heap]] = [-lack for lack, _ in heap]
     lacks = np.maximum(lacks, 0.0)
-    _take_runs(after, work, bins[~heavy], lacks if lacks.any() else stays.astype(np.float64))
+    _take_runs(after, work, bins[~heaviest], lacks if lacks.any() else stays.astype(np.float64))
 
 
 def _take_runs(after: I32, work: F64, bins: I64, lacks: F64) -> None:
@@ -127,22 +127,22 @@ def _polish(after: I32, before: I32, work: F64, stays: Mask, movable: Mask, clos
     foreign = np.bincount(after[after != before], minlength=len(stays))
     stuck = ~stays
     for _ in range(_LAST * len(stays)):
-        light = int(np.argmin(np.where(stays, sums, np.inf)))
-        heavy = _heaviest(np.where(stuck, -np.inf, sums), foreign, close)
-        gap = sums[heavy] - sums[light]
-        if stuck[heavy] or gap <= close:
+        lightest = int(np.argmin(np.where(stays, sums, np.inf)))
+        heaviest = _heaviest(np.where(stuck, -np.inf, sums), foreign, close)
+        gap = sums[heaviest] - sums[lightest]
+        if stuck[heaviest] or gap <= close:
             return
-        own = np.flatnonzero((after == heavy) & movable & (work > 0))
+        own = np.flatnonzero((after == heaviest) & movable & (work > 0))
         own = own[work[own] <= gap * _WORTH_IT]
         if not len(own):
-            stuck[heavy] = True
+            stuck[heaviest] = True
             continue
-        bin_ = own[_best(work[own], before[own] != heavy, gap / 2 * (1 + _ROUNDING))]
-        foreign[heavy] -= before[bin_] != heavy
-        foreign[light] += before[bin_] != light
-        sums[heavy] -= work[bin_]
-        sums[light] += work[bin_]
-        after[bin_] = light
+        bin_ = own[_best(work[own], before[own] != heaviest, gap / 2 * (1 + _ROUNDING))]
+        foreign[heaviest] -= before[bin_] != heaviest
+        foreign[lightest] += before[bin_] != lightest
+        sums[heaviest] -= work[bin_]
+        sums[lightest] += work[bin_]
+        after[bin_] = lightest
 
 
 def _best(work: F64, moved: Mask, half: float) -> int:

@@ -44,7 +44,7 @@ class Prices(msgspec.Struct, frozen=True):
         for price in (self.cpu, self.record_us, self.byte_us, self.idle):
             if not 0 <= price <= _MOST:
                 raise PipelineError(
-                    f"{price} is no price of work", remedy=f"give a number from 0 to {_MOST:g}"
+                    f"{price} is not a price of work", remedy=f"give a number from 0 to {_MOST:g}"
                 )
 
 

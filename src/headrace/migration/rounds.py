@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import PipelineError
-from headrace.keyspace.stretches import positions
+from headrace.keyspace.spans import positions
 from headrace.migration.colouring import edge_colours
 from headrace.migration.moves import Moves
 

@@ -154,7 +154,7 @@ def minimum_movement(
     if imbalance is not None:
         sharded = _sharded(layout, load.work(layout, prices), bits_for(int(stays.sum()), imbalance))
         layout, load = sharded, load.moved_to(layout, sharded)
-    among = _with_those_who_leave(stays, layout.workers)
+    among = _with_removed_workers(stays, layout.workers)
     leaves = not among[layout.owners].all()
     give = workers > layout.workers or not leaves
     owners = level(layout.owners, load.work(layout, prices), among, give=give)
@@ -198,7 +198,9 @@ def balanced(
     moved = owners != layout.owners
     if not moved.any():
         return Target(layout, "workers are as equal as their bins allow")
-    before, after = (np.bincount(who, work, minlength=layout.workers) for who in (was, owners[at]))
+    before, after = (
+        np.bincount(workers_of, work, minlength=layout.workers) for workers_of in (was, owners[at])
+    )
     sizes = int(load.sizes[moved].sum())
     what = (
         f"worker {before.argmax()} has {_ms(before.max())} ms of work a step, "
@@ -250,7 +252,7 @@ def _staying(workers: int, avoid: Collection[int]) -> Mask:
     return stays
 
 
-def _with_those_who_leave(stays: Mask, before: int) -> Mask:
+def _with_removed_workers(stays: Mask, before: int) -> Mask:
     """Return the same for all workers, including those that no longer exist in the new layout."""
     return np.append(stays, np.zeros(max(before - len(stays), 0), dtype=np.bool_))
 

@@ -33,7 +33,7 @@ class Pace:
         self, rate: int, *, begin_us: int | None = None, now_us: Callable[[], int] = now_us
     ) -> None:
         if not 1 <= rate <= 10**12:
-            raise PipelineError(f"nexmark: {rate!r} is no number of events a second")
+            raise PipelineError(f"nexmark: {rate!r} is not a number of events a second")
         self.rate = rate
         self._begin_us = begin_us
         self._now_us = now_us

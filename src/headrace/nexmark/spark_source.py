@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FORMAT = "nexmark"
 #: Options that are parameters of the timeline, as Spark spells them.
-_KNOBS = {
+_FIELDS = {
     "events": "events", "seed": "seed", "rate": "rate", "inFlight": "in_flight",
     "hotSellers": "hot_sellers", "hotAuctions": "hot_auctions", "hotBidders": "hot_bidders",
     "disorder": "disorder", "baseMicros": "base_us",
@@ -46,7 +46,7 @@ _PARTS = 2
 _PER_TRIGGER = 1_000_000
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _Request(msgspec.Struct, frozen=True):
     """The options of a read, parsed."""
 
     timeline: Timeline
@@ -85,45 +85,47 @@ class NexmarkDataSource(DataSource):  # type: ignore[misc]
         return FORMAT
 
     def schema(self) -> StructType:
-        asked = _asked(self.options)
-        fields = [schema_of(asked.kind).field(name) for name in asked.columns]
+        request = _request(self.options)
+        fields = [schema_of(request.kind).field(name) for name in request.columns]
         return from_arrow_schema(pa.schema(fields))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(_asked(self.options))
+        return _Reader(_request(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(_asked(self.options))
+        return _StreamReader(_request(self.options))
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, asked: _Asked) -> None:
-        self._asked = asked
+    def __init__(self, request: _Request) -> None:
+        self._request = request
 
     def partitions(self) -> list[InputPartition]:
-        last = self._asked.timeline.events
+        last = self._request.timeline.events
         if last is None:
             raise PipelineError(f"{FORMAT}: a batch has an end", remedy='say .option("events", …)')
-        return self._asked.cut(0, last)
+        return self._request.cut(0, last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._asked.rows(partition)
+        return self._request.rows(partition)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    def __init__(self, asked: _Asked) -> None:
-        self._asked = asked
-        self._pace = Pace(asked.per_second, begin_us=asked.begin_us) if asked.per_second else None
+    def __init__(self, request: _Request) -> None:
+        self._request = request
+        self._pace = (
+            Pace(request.per_second, begin_us=request.begin_us) if request.per_second else None
+        )
         self._target: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
         return {"events": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._asked.per_trigger)
+        return ReadMaxRows(self._request.per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = there(self._asked.timeline, self._pace)
+        self._target = there(self._request.timeline, self._pace)
         if self._target is None:
             raise PipelineError(
                 f"{FORMAT}: what is available now has no end", remedy='say .option("events", …)'
@@ -132,18 +134,18 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         come = self._target
         if come is None:
-            come = there(self._asked.timeline, self._pace)
-        some = limit.max_rows if isinstance(limit, ReadMaxRows) else self._asked.per_trigger
+            come = there(self._request.timeline, self._pace)
+        some = limit.max_rows if isinstance(limit, ReadMaxRows) else self._request.per_trigger
         if isinstance(limit, ReadAllAvailable) and come is not None:
             return {"events": max(come, start["events"])}
         end = start["events"] + some
         return {"events": max(start["events"], end if come is None else min(end, come))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return self._asked.cut(start["events"], end["events"])
+        return self._request.cut(start["events"], end["events"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._asked.rows(partition)
+        return self._request.rows(partition)
 
 
 def register(spark: SparkSession) -> None:
@@ -157,16 +159,16 @@ def timeline_of(options: Mapping[str, str]) -> Timeline:
     Raises:
         PipelineError: for options that are unknown, or not the numbers they should be.
     """
-    return _asked(options).timeline
+    return _request(options).timeline
 
 
-def _asked(options: Mapping[str, str]) -> _Asked:
+def _request(options: Mapping[str, str]) -> _Request:
     """Return the parsed options. Spark passes their names in lower case.
 
     Raises:
         PipelineError: for options that are unknown, or not the numbers they should be.
     """
-    known = {name.lower(): name for name in [*_KNOBS, *_OTHERS]}
+    known = {name.lower(): name for name in [*_FIELDS, *_OTHERS]}
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
         if name not in known:
@@ -179,20 +181,26 @@ def _asked(options: Mapping[str, str]) -> _Asked:
         for name, value in given.items()
         if known[name] not in ("kind", "columns")
     }
-    asked = {name: _number(name, value) for name, value in numbers.items()}
-    if "beginMicros" in asked and "eventsPerSecond" not in asked:
+    request = {name: _number(name, value) for name, value in numbers.items()}
+    if "beginMicros" in request and "eventsPerSecond" not in request:
         raise PipelineError(
             f"{FORMAT}: option 'beginMicros' says from when on events come by the clock, and none do",
             remedy='say .option("eventsPerSecond", …), too, or leave it out',
         )
     kind = kind_of(given.get("kind", Kind.EVENT))
     chosen = given["columns"].split(",") if "columns" in given else None
-    knobs: dict[str, Any] = {knob: asked[name] for name, knob in _KNOBS.items() if name in asked}
-    return _Asked(
-        Timeline(**knobs), kind, columns_of(kind, chosen), asked.get("parts", _PARTS),
-        asked.get("eventsPerTrigger", _PER_TRIGGER), asked.get("eventsPerSecond"),
-        asked.get("beginMicros"),
-    )  # fmt: skip
+    fields_of: dict[str, Any] = {
+        field: request[name] for name, field in _FIELDS.items() if name in request
+    }
+    return _Request(
+        Timeline(**fields_of),
+        kind,
+        columns_of(kind, chosen),
+        request.get("parts", _PARTS),
+        request.get("eventsPerTrigger", _PER_TRIGGER),
+        request.get("eventsPerSecond"),
+        request.get("beginMicros"),
+    )
 
 
 def _number(name: str, text: str) -> int:

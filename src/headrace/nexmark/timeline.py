@@ -84,18 +84,18 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, int) and (name, value) != ("events", None):
                 raise PipelineError(
-                    f"nexmark: {name}={value!r} is no whole number", remedy="give an int"
+                    f"nexmark: {name}={value!r} is not a whole number", remedy="give an int"
                 )
         for name, (least, most) in _BOUNDS.items():
             if not least <= getattr(self, name) <= most:
                 raise PipelineError(
-                    f"nexmark: {name}={getattr(self, name)!r} is no number from {least} to {most}",
+                    f"nexmark: {name}={getattr(self, name)!r} is not a number from {least} to {most}",
                     remedy="choose another",
                 )
         if self.disorder % _STRIDE == 0:
             raise PipelineError(
-                f"nexmark: disorder={self.disorder}: a group of so many events cannot be shuffled",
-                remedy=f"choose one that is no multiple of {_STRIDE}",
+                f"nexmark: disorder={self.disorder}: a group of that many events cannot be shuffled",
+                remedy=f"choose one that is not a multiple of {_STRIDE}",
             )
         if self.events is not None and self.events < 0:
             raise PipelineError(

@@ -88,7 +88,7 @@ class StoredKeys:
             row's columns, or None if there is no row. For a table with ``sub``, a dict from sub
             value to such a dict.
         """
-        state, declared = self._of_key(key), self._node.shape.states
+        state, declared = self._of_key(key), self._node.declarations.states
         if isinstance(state, KeyedState):
             cells = self._cells(state, key)
             return {

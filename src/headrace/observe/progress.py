@@ -99,7 +99,7 @@ class ProgressLine:
         self._rate = 0.0
         self._last = time.monotonic()
         self._printed = 0.0
-        self._unsaid = ""  # the newest line until it is printed
+        self._unprinted = ""  # the newest line until it is printed
         console = Console(file=sys.stderr)
         self._live = console.is_terminal
         self._progress = Progress(
@@ -124,8 +124,8 @@ class ProgressLine:
     ) -> None:  # fmt: skip
         if self._live:
             self._progress.stop()
-        elif self._unsaid:
-            print(self._unsaid, file=sys.stderr, flush=True)
+        elif self._unprinted:
+            print(self._unprinted, file=sys.stderr, flush=True)
         print(self._closing(error), file=sys.stderr, flush=True)
 
     def _closing(self, error: BaseException | None) -> str:
@@ -143,10 +143,10 @@ class ProgressLine:
         text = self._text(summary)
         self._progress.update(self._task, text=text)
         moves, news = self._follow(summary.head)
-        self._unsaid = one_line(f"{self._name}  {text}{moves}")
+        self._unprinted = one_line(f"{self._name}  {text}{moves}")
         if not self._live and (news or now - self._printed >= self._every_s):
-            print(self._unsaid, file=sys.stderr, flush=True)
-            self._printed, self._unsaid = now, ""
+            print(self._unprinted, file=sys.stderr, flush=True)
+            self._printed, self._unprinted = now, ""
 
     def _follow(self, head: Head) -> tuple[str, bool]:
         """Update the lines of migrations.

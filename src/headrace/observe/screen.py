@@ -55,8 +55,8 @@ def _totals(view: View) -> list[Text]:
         of = view.step_ms
         lines.append(f"a step takes p50 {of.p50:.1f}  p95 {of.p95:.1f}  max {of.max:.1f} ms")
     if view.timed < view.steps:
-        untold = view.steps - view.timed
-        lines.append(f"{untold} of {view.steps} steps do not say where their time went")
+        untimed = view.steps - view.timed
+        lines.append(f"{untimed} of {view.steps} steps do not say where their time went")
     for label, counts in (("soft state", view.soft_state), ("carried by", view.exchange)):
         if counts:
             lines.append(f"{label}: {_counts(counts)}")

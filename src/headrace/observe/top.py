@@ -172,7 +172,7 @@ def phases_of(timings: Sequence[Timing]) -> list[Phase]:
         for name, (slowest, total) in timing.tasks_us.items():
             waited[name] += slowest if timing.side_by_side else total
             all_tasks[name] += total
-    engine = max(0, driver.pop("try", 0) - sum(waited.values()))
+    engine = max(0, driver.pop("attempt", driver.pop("try", 0)) - sum(waited.values()))
     before = [name for name in _BEFORE if name in driver]
     rows: list[tuple[str, int, int | None]] = [
         *((name, driver[name], None) for name in before),

@@ -375,10 +375,10 @@ class Aggregation:
             raise PipelineError(
                 "it has nothing to aggregate", place=place, remedy="give it count=ops.Count()"
             )
-        for name, asked in aggregates.items():
-            if not isinstance(asked, Aggregate):
+        for name, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate):
                 raise PipelineError(
-                    f"{name}={asked!r} is no aggregate",
+                    f"{name}={aggregate!r} is not an aggregate",
                     place=place,
                     remedy="use ops.Count, Sum, Min, Max or Mean",
                 )
@@ -388,9 +388,13 @@ class Aggregation:
                     place=place,
                     remedy="choose another",
                 )
-        self._parts = [asked.bound(name, inputs[0], place) for name, asked in aggregates.items()]
+        self._parts = [
+            aggregate.bound(name, inputs[0], place) for name, aggregate in aggregates.items()
+        ]
         for stream in inputs[1:]:
-            others = [asked.bound(name, stream, place) for name, asked in aggregates.items()]
+            others = [
+                aggregate.bound(name, stream, place) for name, aggregate in aggregates.items()
+            ]
             for one, other in zip(self._parts, others, strict=True):
                 if one.columns != other.columns:
                     raise PipelineError(

@@ -68,10 +68,10 @@ class CalendarWindows(ColumnarComputation):
     ) -> None:  # fmt: skip
         self._calendar = Calendar(unit, every=every, time_zone=time_zone, week_starts=week_starts)
         self._wait = positive(allowed_lateness, "allowed_lateness", place_of(self, ()), least=0)
-        self._asked = aggregates
+        self._requested = aggregates
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
-        self._aggregation = Aggregation(self._asked, inputs, place_of(self, inputs), WINDOW)
+        self._aggregation = Aggregation(self._requested, inputs, place_of(self, inputs), WINDOW)
         return {
             "panes": TableState(self._aggregation.columns, sub={"start": int}),
             "over": Timer(EVENT_TIME),

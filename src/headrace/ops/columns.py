@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.computation.batches import KeyedBatch
 from headrace.computation.computation import InputStream
 from headrace.errors import PipelineError
-from headrace.keyspace.stretches import positions
+from headrace.keyspace.spans import positions
 from headrace.schema.columns import Column, ColumnType
 
 I64 = npt.NDArray[np.int64]

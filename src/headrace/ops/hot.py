@@ -23,12 +23,12 @@ class _Parts(ColumnarComputation):
     def __init__(
         self, aggregates: Mapping[str, Aggregate], key: tuple[str, ...], place: str
     ) -> None:
-        self._asked = aggregates
+        self._requested = aggregates
         self._key = key
         self._place = place
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
-        self._aggregation = Aggregation(self._asked, inputs, self._place)
+        self._aggregation = Aggregation(self._requested, inputs, self._place)
         schema = inputs[0].values.schema
         fields = [pa.field(f"key{i}", schema.field(n).type, False) for i, n in enumerate(self._key)]
         columns = self._aggregation.columns

@@ -107,7 +107,7 @@ class Join(ColumnarComputation):
             )
         if within is None and how != "inner":
             raise PipelineError(
-                f"a {how} join without a bound would wait for ever for partners",
+                f"a {how} join without a bound would wait forever for partners",
                 place="ops.Join",
                 remedy='give it within="1h", or use how="inner"',
             )

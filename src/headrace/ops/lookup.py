@@ -134,14 +134,14 @@ class Lookup(ColumnarComputation):
                 return
             batch = batch.where(~late)
         if self._wait:
-            self._let_wait(batch)
+            self._hold_back(batch)
             return
         records = self._record.of(batch)
         self._match(
             ctx, batch.keys, batch.group_of_row, batch.timestamps_us, batch.row_keys, records
         )
 
-    def _let_wait(self, batch: KeyedBatch) -> None:
+    def _hold_back(self, batch: KeyedBatch) -> None:
         parts = batch.by(at=batch.timestamps_us)
         times, group = parts.sub["at"], parts.group_of_row
         heads = self.waiting_heads.at(parts.keys, at=times)

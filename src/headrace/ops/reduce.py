@@ -65,7 +65,7 @@ class Reduce(ColumnarComputation):
         columns: Sequence[str] | None = None, associative: bool = False,
     ) -> None:  # fmt: skip
         if not callable(function):
-            raise PipelineError(f"{function!r} is no function", place="ops.Reduce")
+            raise PipelineError(f"{function!r} is not a function", place="ops.Reduce")
         self._function = function
         self._chosen = columns
         self._associative = associative

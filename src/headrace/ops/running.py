@@ -57,10 +57,10 @@ class Running(ColumnarComputation):
                 f"emit={emit!r} is neither 'step' nor 'record'", place="ops.Running"
             )
         self._emit = emit
-        self._asked = aggregates
+        self._requested = aggregates
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
-        self._aggregation = Aggregation(self._asked, inputs, place_of(self, inputs))
+        self._aggregation = Aggregation(self._requested, inputs, place_of(self, inputs))
         return {
             "totals": TableState(self._aggregation.columns),
             "out": Output(pa.schema(self._aggregation.fields)),

@@ -70,10 +70,10 @@ class Session(ColumnarComputation):
     ) -> None:
         self._gap = positive(gap, "gap", "ops.Session")
         self._wait = positive(allowed_lateness, "allowed_lateness", "ops.Session", least=0)
-        self._asked = aggregates
+        self._requested = aggregates
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
-        self._aggregation = Aggregation(self._asked, inputs, place_of(self, inputs), WINDOW)
+        self._aggregation = Aggregation(self._requested, inputs, place_of(self, inputs), WINDOW)
         columns = {"begins": pa.int64(), "ends": pa.int64(), **self._aggregation.columns}
         return {
             "heads": TableState({"count": int}),  # the number of the key's open sessions

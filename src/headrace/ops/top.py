@@ -47,7 +47,7 @@ class _Ranked(ColumnarComputation):
     def __init__(self, n: int, columns: Sequence[str] | None) -> None:
         self._place = f"ops.{type(self).__name__}"
         if not isinstance(n, int) or n < 1:
-            raise PipelineError(f"n={n!r} is no number of records", place=self._place)
+            raise PipelineError(f"n={n!r} is not a number of records", place=self._place)
         self._n = n
         self._chosen = columns
 

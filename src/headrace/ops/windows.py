@@ -125,7 +125,7 @@ class Sliding(ColumnarComputation):
         self._every = positive(every, "every", place)
         self._offset = positive(offset, "offset", place, least=-(2**62))
         self._wait = positive(allowed_lateness, "allowed_lateness", place, least=0)
-        self._asked = aggregates
+        self._requested = aggregates
         if self._every > self._size:
             raise PipelineError(
                 "every is longer than size: some records would be in no window", place=place
@@ -135,7 +135,7 @@ class Sliding(ColumnarComputation):
         self._marks_panes = self._many > _FEW_PANES
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
-        self._aggregation = Aggregation(self._asked, inputs, place_of(self, inputs), WINDOW)
+        self._aggregation = Aggregation(self._requested, inputs, place_of(self, inputs), WINDOW)
         marks = {"marks": TableState({"marks": int}, sub={"word": int})}
         # Panes that were stored without marks could not be found by them, so they are another
         # version.

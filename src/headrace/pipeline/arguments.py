@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.computation.columnar import ColumnarComputation
 from headrace.computation.computation import Computation, UserCode
-from headrace.computation.shape import source_place
+from headrace.computation.inspection import source_place
 from headrace.errors import PipelineError
 from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.keyspace.groups import MAX_GROUPS, Groups
@@ -60,7 +60,7 @@ def check_listed(what: str, names: object, of: str) -> None:
         )
     if not isinstance(names, Iterable):
         raise PipelineError(
-            f"{of}: {what}={names!r} is no list of names",
+            f"{of}: {what}={names!r} is not a list of names",
             remedy=f'give a list of texts: {what}=["name"]',
         )
 

@@ -11,9 +11,9 @@ from typing import Any, Protocol, get_args
 import msgspec
 
 from headrace.computation.computation import Late, UserCode
+from headrace.computation.inspection import Declarations, declarations_of
 from headrace.computation.plain_state import check_plain_state
 from headrace.computation.record_ids import CHECKED, IDS, RecordIds, record_ids
-from headrace.computation.shape import Declarations, declarations_of
 from headrace.errors import PipelineError
 from headrace.eventtime.durations import DurationLike
 from headrace.eventtime.watermark import Strategy
@@ -84,7 +84,7 @@ class Pipeline(PipelineGraph):
 
     def __init__(self, name: str, *, groups: Sequence[str] = ()) -> None:
         super().__init__(checked_name(name, "a pipeline"), checked_groups(groups, name))
-        self.drawn_in = _users_module()
+        self.module = _users_module()
 
     # -- building -----------------------------------------------------------------------------
 
@@ -169,8 +169,8 @@ class Pipeline(PipelineGraph):
         check_one_of("on_error", on_error, get_args(OnError), name)
         if on_error != "stop" and not source.sifts:
             raise PipelineError(
-                f"injector {name!r}: {type(source).__name__} cannot tell the records that it cannot read, "
-                f"so on_error={on_error!r} would be in vain",
+                f"injector {name!r}: {type(source).__name__} cannot single out the records that it cannot "
+                f"read, so on_error={on_error!r} would be in vain",
                 remedy="leave on_error out; read what may be bad as text, and take it apart in a "
                 "computation, which has on_error as well",
             )
@@ -260,12 +260,12 @@ class Pipeline(PipelineGraph):
             for stream, spec in zip(inputs, by_stream.values(), strict=True)
         ]
         key_fields = common_key([fields for _, fields in chosen], inputs, name)
-        computation, shape = _declared(computation, inputs, place, name)
+        computation, declarations = _declared(computation, inputs, place, name)
         node = Node(
             name=name,
             index=len(self.nodes),
             computation=computation,
-            shape=shape,
+            declarations=declarations,
             inputs=inputs,
             key_columns=[columns for columns, _ in chosen],
             key_fields=key_fields,
@@ -351,7 +351,7 @@ class Pipeline(PipelineGraph):
         by name in :meth:`streams`.
         """
         made = Pipeline(self.name, groups=self.groups.names)
-        made.drawn_in = self.drawn_in
+        made.module = self.module
         copy_into(made, self)
         return made
 
@@ -401,9 +401,9 @@ class Pipeline(PipelineGraph):
             raise not_there(name, "computation", self.nodes)
         before = self.nodes[name]
         place = place_of_code(computation, name)
-        computation, shape = _declared(computation, before.inputs, place, name)
+        computation, declarations = _declared(computation, before.inputs, place, name)
         node = msgspec.structs.replace(
-            before, computation=computation, shape=shape, outputs={}, posts={}
+            before, computation=computation, declarations=declarations, outputs={}, posts={}
         )
         retained = self.retained & {stream.name for stream in before.outputs.values()}
         self._complete(node, place)
@@ -433,7 +433,7 @@ class Pipeline(PipelineGraph):
         stream = item.only_output() if isinstance(item, Node) else item
         if not isinstance(stream, Stream) or stream.pipeline is not self:
             raise PipelineError(
-                f"{reader!r} reads {item!r}, which is no stream of pipeline {self.name!r}",
+                f"{reader!r} reads {item!r}, which is not a stream of pipeline {self.name!r}",
                 remedy="use what inject() and compute() of this pipeline returned",
             )
         return stream
@@ -462,7 +462,7 @@ class Pipeline(PipelineGraph):
             name=f"{stream.name}.{IDS}",
             index=len(self.nodes),
             computation=ids,
-            shape=ids.shape(),
+            declarations=ids.shape(),
             inputs=[stream],
             key_columns=[ids.columns],
             key_fields=common_key([key_fields], [stream], stream.name),
@@ -492,7 +492,7 @@ class Pipeline(PipelineGraph):
             name=full,
             index=len(self.nodes),
             computation=passing,
-            shape=declarations_of(passing, place=full, declared=passing.declare([source])),
+            declarations=declarations_of(passing, place=full, declared=passing.declare([source])),
             inputs=[source],
             key_columns=[key],
             key_fields=fields,
@@ -555,9 +555,9 @@ def _declared(
             place=place,
             remedy='return a dict of name → declaration, such as {"count": hr.ValueState(int)}',
         )
-    shape = declarations_of(computation, place=place, declared=declared)
-    check_plain_state(computation, shape.names, name=name)
-    return computation, shape
+    declarations = declarations_of(computation, place=place, declared=declared)
+    check_plain_state(computation, declarations.names, name=name)
+    return computation, declarations
 
 
 def _users_module() -> str:

@@ -43,52 +43,52 @@ def copy_into(made: PipelineGraph, pipeline: PipelineGraph) -> None:
     made.kept = dict(pipeline.kept)
 
 
-def streams_gone(drawn: PipelineGraph, names: Collection[str]) -> set[str]:
+def streams_gone(graph: PipelineGraph, names: Collection[str]) -> set[str]:
     """Return the streams that are removed with computations.
 
     That includes streams of injectors that lose their last reader.
     """
-    idle = [drawn.injectors[name] for name in drawn.unread_without(names)]
-    nodes = [drawn.nodes[name] for name in names]
+    idle = [graph.injectors[name] for name in graph.unread_without(names)]
+    nodes = [graph.nodes[name] for name in names]
     nodes += [injector.letters for injector in idle if injector.letters is not None]
     return {stream.name for node in nodes for stream in node.outputs.values()}
 
 
 def removal_problem(
-    drawn: PipelineGraph, names: Sequence[str], sinks: Sequence[str]
+    graph: PipelineGraph, names: Sequence[str], sinks: Sequence[str]
 ) -> PipelineError | None:
     """Return why computations and sinks cannot be removed from a graph, or None."""
     for name in names:
-        if name not in drawn.nodes:
-            return not_there(name, "computation", drawn.nodes)
+        if name not in graph.nodes:
+            return not_there(name, "computation", graph.nodes)
     for sink in sinks:
-        if sink not in drawn.sinks:
-            return not_there(sink, "sink", drawn.sinks)
-    going = streams_gone(drawn, names)
+        if sink not in graph.sinks:
+            return not_there(sink, "sink", graph.sinks)
+    going = streams_gone(graph, names)
     readers = sorted(
-        node.name for node in drawn.nodes.values()
+        node.name for node in graph.nodes.values()
         if node.name not in names and going & {stream.name for stream in node.inputs}
     )  # fmt: skip
     takers = sorted(
-        sink.name for sink in drawn.sinks.values()
+        sink.name for sink in graph.sinks.values()
         if sink.name not in sinks and sink.stream.name in going
     )  # fmt: skip
     if not readers and not takers:
         return None
-    who = [f"computation {name!r}" for name in readers] + [f"sink {name!r}" for name in takers]
+    users = [f"computation {name!r}" for name in readers] + [f"sink {name!r}" for name in takers]
     return PipelineError(
-        f"{', '.join(map(repr, names))} cannot be removed: {', '.join(who)} would have no input",
+        f"{', '.join(map(repr, names))} cannot be removed: {', '.join(users)} would have no input",
         remedy="remove these with it (computations by name, sinks by sinks= or --sink)",
     )
 
 
 def check_replaced(
-    drawn: PipelineGraph, before: Node, after: Node, place: str, retained: set[str]
+    graph: PipelineGraph, before: Node, after: Node, place: str, retained: set[str]
 ) -> None:
     """Check that new code of a computation still produces what others read.
 
     Args:
-        drawn: the graph.
+        graph: the graph.
         before: the computation as it is.
         after: the computation with its new code.
         place: the place of the new code, for messages.
@@ -97,10 +97,10 @@ def check_replaced(
     Raises:
         PipelineError: if it does not.
     """
-    taken = {sink.stream.name for sink in drawn.sinks.values()} | retained
+    taken = {sink.stream.name for sink in graph.sinks.values()} | retained
     now = {stream.name: stream for stream in after.outputs.values()}
     for stream in before.outputs.values():
-        if stream.name not in taken and next(drawn.consumers(stream.name), None) is None:
+        if stream.name not in taken and next(graph.consumers(stream.name), None) is None:
             continue
         same = stream.name in now and now[stream.name].values.schema == stream.values.schema
         if not same:
@@ -108,5 +108,5 @@ def check_replaced(
                 f"the new code of {after.name!r} does not produce stream {stream.name!r} as the "
                 f"old one did ({describe(stream.values.schema)}), and others take it",
                 place=place,
-                remedy="declare that output as it was, or draw its readers anew as well",
+                remedy="declare that output as it was, or replace its readers as well",
             )

@@ -155,7 +155,7 @@ class PipelineGraph:
         if not self.injectors or not self.nodes:
             raise PipelineError(
                 f"pipeline {self.name!r} has no {'computation' if self.injectors else 'injector'}",
-                remedy="draw at least one injector and one computation",
+                remedy="add at least one injector and one computation",
             )
         for name, injector in self.injectors.items():
             if not self._readers(injector):
@@ -169,5 +169,5 @@ class PipelineGraph:
                 raise PipelineError(
                     f"injectors {one.name!r} and {other.name!r} read the same "
                     f"{type(one.source).__name__}: what the one has read is gone for the other",
-                    remedy="draw one injector, and let several computations read its stream",
+                    remedy="add one injector, and let several computations read its stream",
                 )

@@ -50,8 +50,8 @@ def _reads(node: Node) -> dict[str, Any]:
     """Return how the code takes what is stored. This is compared, and not stored."""
     found = {
         "upgrades": older_shapes(node),
-        "attributes": node.shape.attributes,
-        "removed": node.shape.removed,
+        "attributes": node.declarations.attributes,
+        "removed": node.declarations.removed,
     }
     return {name: of for name, of in found.items() if of}
 

@@ -6,7 +6,7 @@ from headrace.pipeline.graph import PipelineGraph
 from headrace.pipeline.nodes import Node
 
 
-def place_in_layer(drawn: PipelineGraph, node: Node) -> None:
+def place_in_layer(graph: PipelineGraph, node: Node) -> None:
     """Chain a node to its producer if that is sound; otherwise put it in the next layer.
 
     Chaining is sound if all of these hold:
@@ -17,11 +17,11 @@ def place_in_layer(drawn: PipelineGraph, node: Node) -> None:
       step. A producer with holds knows on each worker only that worker's holds, so the result would
       depend on the layout.
     """
-    producer = drawn.producer(node.inputs[0])
-    producers = [drawn.layer_of_stream(stream.address) for stream in node.inputs]
+    producer = graph.producer(node.inputs[0])
+    producers = [graph.layer_of_stream(stream.address) for stream in node.inputs]
     node.chained = (
         len(node.inputs) == 1 and node.key_columns[0] is None
         and node.inputs[0].group == node.group
-        and producer is not None and not producer.shape.holding
+        and producer is not None and not producer.declarations.holding
     )  # fmt: skip
     node.layer = producers[0] if node.chained else 1 + max(producers)

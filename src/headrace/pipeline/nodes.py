@@ -9,8 +9,8 @@ import msgspec
 from headrace.computation.columnar import ColumnarComputation
 from headrace.computation.computation import Late, UserCode
 from headrace.computation.declarations import Declaration, stored_name
+from headrace.computation.inspection import Declarations, by_stored_name
 from headrace.computation.record_ids import IDS
-from headrace.computation.shape import Declarations, by_stored_name
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.groups import ALONE, Group
@@ -36,7 +36,7 @@ class Node(msgspec.Struct, eq=False):
         name: the user's name for it. State, metrics and commands go by this name.
         index: its position among the computations, in the order in which they were added.
         computation: the user's object.
-        shape: what the computation declares.
+        declarations: what the computation declares.
         layer: the layer in which it runs, from 1.
         chained: whether it runs in the same task as its producer, right after it.
         inputs: the streams that it reads, in the order of ``keys=``.
@@ -63,7 +63,7 @@ class Node(msgspec.Struct, eq=False):
     name: str
     index: int
     computation: UserCode
-    shape: Declarations
+    declarations: Declarations
     inputs: list[Stream]
     key_columns: list[tuple[KeyPartSpec, ...] | None]
     key_fields: tuple[Any, ...]
@@ -106,8 +106,10 @@ class Node(msgspec.Struct, eq=False):
         Then only the low watermark says how far its output is complete, not a percentile watermark.
         A wall timer's productions are as late as the low watermark.
         """
-        shape = self.shape
-        return bool(shape.timers or shape.holding or shape.posts or self.ordered)
+        declarations = self.declarations
+        return bool(
+            declarations.timers or declarations.holding or declarations.posts or self.ordered
+        )
 
     def late_output(self, number: int) -> str:
         """Return the name of the side stream for an input's late records."""
@@ -119,7 +121,7 @@ class Node(msgspec.Struct, eq=False):
         Raises:
             PipelineError: if it has more, or none.
         """
-        own = [stream for name, stream in self.outputs.items() if name in self.shape.outputs]
+        own = [stream for name, stream in self.outputs.items() if name in self.declarations.outputs]
         if len(own) != 1:
             raise PipelineError(
                 f"computation {self.name!r} has {len(own)} outputs, so it is not one stream",
@@ -129,8 +131,13 @@ class Node(msgspec.Struct, eq=False):
 
     def stored_name(self, name: str) -> str:
         """Return the name in storage of one of its states, timers or streams of posts."""
-        shape = self.shape
-        declared = {**shape.states, **shape.timers, **shape.per_worker, **shape.posts}
+        declarations = self.declarations
+        declared = {
+            **declarations.states,
+            **declarations.timers,
+            **declarations.per_worker,
+            **declarations.posts,
+        }
         return stored_name(name, declared.get(name))
 
     def state_types(self) -> dict[str, str]:
@@ -139,7 +146,7 @@ class Node(msgspec.Struct, eq=False):
         The storage keeps them to detect changes.
         """
         found = {}
-        for name, item in by_stored_name(self.shape.states).items():
+        for name, item in by_stored_name(self.declarations.states).items():
             if item.kind in ("table", IDS):
                 found[name] = item.describe(place=self.name) + versioned(item)
                 continue
@@ -147,10 +154,10 @@ class Node(msgspec.Struct, eq=False):
             if item.kind == "map":
                 parts.insert(1, MapKeyCodec(item.key_type, place=self.name).describe())
             found[name] = " ".join(parts) + versioned(item)
-        for name, item in by_stored_name(self.shape.per_worker).items():
+        for name, item in by_stored_name(self.declarations.per_worker).items():
             codec = StateCodec(item.type, item.codec, place=self.name)
             found[name] = f"{item.kind} {codec.describe()}{versioned(item)}"
-        for name, timer in by_stored_name(self.shape.timers).items():
+        for name, timer in by_stored_name(self.declarations.timers).items():
             columnar = isinstance(self.computation, ColumnarComputation)
             how = " in bulk" if columnar else " with holds" if timer.holds else ""
             found[name] = f"timer {timer.domain}{how}"

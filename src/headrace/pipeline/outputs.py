@@ -25,7 +25,7 @@ def add_outputs(pipeline: PipelineGraph, node: Node, place: str) -> None:
             pipeline, full, values, node.key_fields, is_late=is_late, group=node.group
         )
 
-    for name, output in node.shape.outputs.items():
+    for name, output in node.declarations.outputs.items():
         add(name, output.value_type())
     if node.on_error == "dead_letter" and DEAD_LETTER not in node.outputs:
         add(DEAD_LETTER, value_type_of(DeadLetter))
@@ -82,7 +82,7 @@ def add_posts(pipeline: PipelineGraph, node: Node, place: str) -> None:
             twice. A record's stream could not be recognised then.
     """
     names = [stream.name for stream in node.inputs]
-    for name, posted in node.shape.posts.items():
+    for name, posted in node.declarations.posts.items():
         if name in names:
             raise PipelineError(
                 f"computation {node.name!r} posts {name!r}, and reads a stream of that name",

@@ -275,7 +275,7 @@ class Source(ABC):
         Only for sources with ``sifts``. Called in place of :meth:`read`. An error that affects more
         than one record is raised, as in :meth:`read`.
         """
-        raise AssertionError(f"{type(self).__name__} cannot tell its bad records")
+        raise AssertionError(f"{type(self).__name__} cannot single out its bad records")
 
     def again(self) -> Source:
         """Return a source of the same records that can be read from the start beside this one.

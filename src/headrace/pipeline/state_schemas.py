@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from headrace.computation.declarations import Lasting
+from headrace.computation.inspection import by_stored_name
 from headrace.computation.record_ids import IDS
-from headrace.computation.shape import by_stored_name
 from headrace.pipeline.nodes import Node
 from headrace.pipeline.streams import Stream
 from headrace.schema import defaults_of, describe
@@ -60,7 +60,7 @@ def older_shapes(node: Node) -> dict[str, dict[str, Any]]:
 
 
 def _with_values(node: Node) -> dict[str, Any]:
-    return by_stored_name({**node.shape.states, **node.shape.per_worker})
+    return by_stored_name({**node.declarations.states, **node.declarations.per_worker})
 
 
 def _taken_as(kind: str, upgrade: Upgrade, node: Node) -> Any:

@@ -24,12 +24,12 @@ def rules_of(
     """
     if percentile is not None and not (isinstance(percentile, int | float) and 0 < percentile < 1):
         raise PipelineError(
-            f"injector {name!r}: percentile {percentile!r} is no share of the records",
+            f"injector {name!r}: percentile {percentile!r} is not a share of the records",
             remedy="give a number between 0 and 1, such as 0.99",
         )
     if watermark is not None and not _is_strategy(watermark):
         raise PipelineError(
-            f"injector {name!r}: {watermark!r} is no way to seed a watermark",
+            f"injector {name!r}: {watermark!r} is not a way to seed a watermark",
             remedy='use hr.bounded_delay("10s"), hr.ascending(), hr.exact() or hr.by_function(f)',
         )
     if isinstance(expect, str) or not all(isinstance(part, str) for part in expect):
@@ -85,13 +85,13 @@ def assumptions(injectors: Collection[Injector], nodes: Collection[Node]) -> str
 
     Empty if it assumes nothing, or if no computation depends on it.
     """
-    unsaid = [injector.name for injector in injectors if injector.assumes_order]
+    unset = [injector.name for injector in injectors if injector.assumes_order]
     own = [node for injector in injectors for node in injector.own]
-    if not unsaid or all(node in own for node in nodes):
+    if not unset or all(node in own for node in nodes):
         return ""
-    who = ", ".join(map(repr, unsaid))
+    names = ", ".join(map(repr, unset))
     return (
-        f"no watermark= for {who}: records are expected in order of event time, and any that come "
+        f"no watermark= for {names}: records are expected in order of event time, and any that come "
         'later than that are late. If they come out of order, give watermark=hr.bounded_delay("10s"); '
         "if they do not, hr.ascending() says so"
     )

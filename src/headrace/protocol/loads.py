@@ -79,7 +79,7 @@ class OpenedState(msgspec.Struct, frozen=True, array_like=True):
 
 
 def loads_of(
-    layout: Layout, inputs: Sequence[pa.RecordBatch | None], took_us: float, draw: int
+    layout: Layout, inputs: Sequence[pa.RecordBatch | None], took_us: float, sample_seed: int
 ) -> BinLoads | None:
     """Return the load of a computation's bins; None if there were no records.
 
@@ -87,20 +87,21 @@ def loads_of(
         layout: the layout of the step.
         inputs: the records of each input, with their hashes.
         took_us: how long the computation took.
-        draw: any number that differs from step to step. It decides which records are sampled.
+        sample_seed: any number that differs from step to step. It decides which records are
+            sampled.
     """
     hashes = [batch.column(HASH).to_numpy() for batch in inputs if batch is not None]
     records = sum(len(part) for part in hashes)
     if not records:
         return None
-    bins, counts = _counted(layout, _sampled(hashes, records, draw))
+    bins, counts = _counted(layout, _sampled(hashes, records, sample_seed))
     return BinLoads(bins.astype("<u4").tobytes(), counts.astype("<u2").tobytes(), records, took_us)
 
 
-def _sampled(hashes: list[U64], records: int, draw: int) -> U64:
-    """Return every n-th hash, starting at a position that depends on ``draw``."""
+def _sampled(hashes: list[U64], records: int, sample_seed: int) -> U64:
+    """Return every n-th hash, starting at a position that depends on ``sample_seed``."""
     every = -(-records // SAMPLE)
-    found = [part[draw % every :: every] for part in hashes] if every > 1 else hashes
+    found = [part[sample_seed % every :: every] for part in hashes] if every > 1 else hashes
     together = found[0] if len(found) == 1 else np.concatenate(found)
     return together if len(together) else hashes[0][:1]
 

@@ -18,8 +18,9 @@ class ParcelHeader(msgspec.Struct):
     """The header of a parcel, which every producer sends to every consumer, even without records.
 
     Attributes:
-        layer, worker, attempt: the producer.
-        epoch, step, try_: the attempt of the step that it is for. A parcel of any other is refused.
+        layer, worker, task_attempt: the producer.
+        epoch, step, attempt: the attempt of the step that it is for. A parcel of any other is
+            refused.
         local: output watermarks on this worker of each stream of this layer.
         known: output watermarks over all workers of each stream of earlier layers.
         seen: for layer 0: what the records that were read amount to, by injector and partition.
@@ -30,10 +31,10 @@ class ParcelHeader(msgspec.Struct):
 
     layer: int
     worker: int
-    attempt: str
+    task_attempt: str = msgspec.field(name="attempt")
     epoch: int
     step: int
-    try_: int
+    attempt: int = msgspec.field(name="try_")
     local: dict[str, Watermarks] = {}
     known: dict[str, Watermarks] = {}
     seen: dict[str, dict[str, PartitionSeen]] = {}

@@ -126,7 +126,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     Attributes:
         step: the number of the step.
         epoch: the driver's epoch.
-        try_: the number of the attempt.
+        attempt: the number of the attempt.
         clock_us: the clock reading that all tasks use.
         seed: seed of all randomness in the step.
         layout: bins and owners.
@@ -143,8 +143,8 @@ class StepPlan(msgspec.Struct, frozen=True):
             processed it.
         latest: the latest event time that the pipeline had processed before the step.
         percentiles: the percentile watermark of what each computation produces, where it differs.
-        resting: computations that do not run in this step, whatever reaches them.
-        replays: whether this is a step of a backfill, so that the division is read again.
+        inactive: computations that do not run in this step, whatever reaches them.
+        is_backfill: whether this is a step of a backfill, so that the division is read again.
         retained: the retained productions that a backfill reads in place of a division.
         portions: how many portions of due timers each computation has fired since all input has
             ended, if some are left; see :mod:`headrace.tasks.portions`.
@@ -152,7 +152,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         exchange: how records travel between layers. No result depends on it.
         cached_bytes: how much of a computation's state a worker may keep in memory.
         slice: the slice to be written whole, if any.
-        light: whether the step is uncheckpointed, so that its changes stay in soft files.
+        uncheckpointed: whether the step is uncheckpointed, so that its changes stay in soft files.
         timeout_us: how long its tasks may take; 0 for no limit.
         checkpoint: the step as of which state is in storage. Later steps have left soft files.
         ledger: the newest committed step, whose head says which files hold state. It is the step
@@ -161,7 +161,7 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     step: int
     epoch: int
-    try_: int
+    attempt: int = msgspec.field(name="try_")
     clock_us: int
     seed: int
     layout: LayoutWire
@@ -175,8 +175,8 @@ class StepPlan(msgspec.Struct, frozen=True):
     percentiles: dict[str, int] = {}
     reached: dict[str, int] = {}
     latest: int = MIN_TIME
-    resting: list[str] = []
-    replays: bool = False
+    inactive: list[str] = msgspec.field(default_factory=list, name="resting")
+    is_backfill: bool = msgspec.field(default=False, name="replays")
     retained: Retained | None = None
     lineage: str = ""
     layout_version: int = 0
@@ -185,7 +185,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     per_worker: dict[str, str] = {}
     orphans: dict[str, list[int]] = {}
     measured: bool = False
-    light: bool = False
+    uncheckpointed: bool = msgspec.field(default=False, name="light")
     checkpoint: int = -1
     ledger: int = -1
     timeout_us: int = 0
@@ -209,12 +209,12 @@ class StepPlan(msgspec.Struct, frozen=True):
         finals = [name for name, of in self.injectors.items() if of.final]
         return advance(before, seen, finals, rules, self.clock_us)
 
-    def file_stem(self, layer: int, worker: int, attempt: str) -> str:
+    def file_stem(self, layer: int, worker: int, task_attempt: str) -> str:
         """Return the name of an attempt's file, without its folder.
 
         No other attempt ever uses it.
         """
-        return f"{self.step:012d}-e{self.epoch}-t{self.try_}-l{layer}-w{worker}-a{attempt}"
+        return f"{self.step:012d}-e{self.epoch}-t{self.attempt}-l{layer}-w{worker}-a{task_attempt}"
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -276,7 +276,8 @@ class TaskReport(msgspec.Struct):
     """What one attempt of a task did. The driver adopts attempts by these reports.
 
     Attributes:
-        layer, worker, attempt: the task, and the name of the attempt, which is never used again.
+        layer, worker, task_attempt: the task, and the name of the attempt, which is never used
+            again.
         consumed: the attempts (layer, worker, attempt) whose parcels it processed.
         run: the file of its state changes and of its part of the slice, if there are any.
         outputs: the file of staged productions, if there are any.
@@ -304,7 +305,7 @@ class TaskReport(msgspec.Struct):
 
     layer: int
     worker: int
-    attempt: str
+    task_attempt: str = msgspec.field(name="attempt")
     consumed: list[tuple[int, int, str]] = []
     run: FileRef | None = None
     outputs: FileRef | None = None

@@ -32,7 +32,7 @@ from headrace.errors import NOT_DECODED, Damaged, NewerFormat, StateLost
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.keyspace.ranges import MAX_HASH, Ranges
-from headrace.keyspace.stretches import positions
+from headrace.keyspace.spans import positions
 from headrace.schema.reserved import HASH
 from headrace.storage.arrow_messages import Unreadable, read_batch, read_schema
 from headrace.storage.bounds import FileName, LayerNumber, StepNumber, Whole, WorkerNumber
@@ -51,7 +51,7 @@ _SMALL_FILE = 1 << 20
 #: How many bytes at a file's end are read first. Usually they include the footer.
 _LAST = 128 << 10
 #: Up to this number of stretches, rows are sliced. More stretches are copied, each column once.
-_FEW_STRETCHES = 64
+_FEW_SPANS = 64
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -404,7 +404,7 @@ class RunReader:
             # (what is on the host is this application's own)
             batch = read_batch(data, schema, full=not is_soft(self.ref.name))
         except Unreadable as error:
-            self._check(False, f"the block at byte {block.offset} is no Arrow data: {error}")
+            self._check(False, f"the block at byte {block.offset} is not Arrow data: {error}")
             raise
         good = batch.num_rows == block.rows and _has_hashes(batch)
         self._check(good, f"the block at byte {block.offset} has other rows than its footer says")
@@ -457,9 +457,7 @@ def inside(rows: pa.RecordBatch, ranges: Ranges) -> list[pa.RecordBatch]:
         return []
     begins, ends = begins[some], ends[some]
     apart = np.flatnonzero(begins[1:] != ends[:-1])
-    if len(apart) < _FEW_STRETCHES:
-        stretches = zip(
-            begins[[0, *(apart + 1)]].tolist(), ends[[*apart, -1]].tolist(), strict=True
-        )
-        return [rows.slice(begin, end - begin) for begin, end in stretches]
+    if len(apart) < _FEW_SPANS:
+        spans = zip(begins[[0, *(apart + 1)]].tolist(), ends[[*apart, -1]].tolist(), strict=True)
+        return [rows.slice(begin, end - begin) for begin, end in spans]
     return [rows.take(pa.array(positions(begins, ends - begins)))]

@@ -339,8 +339,8 @@ def _in_order(dated: list[Dated]) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
     table = as_one([table for _, table in parts])
     identity = identity_of(table.schema)
     key = [name for name in identity if name != HASH]
-    told_apart = hash_is_key([table.schema.field(name).type for name in key])
-    sorted_ = _by_hash(table, key[0]) if told_apart else None
+    distinct_by_hash = hash_is_key([table.schema.field(name).type for name in key])
+    sorted_ = _by_hash(table, key[0]) if distinct_by_hash else None
     return sorted_ or _by_identity(table, parts, identity)
 
 

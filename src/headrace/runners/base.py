@@ -12,7 +12,7 @@ from headrace.protocol.plan import Exchange, StepPlan, TaskReport
 from headrace.storage.base import Store
 
 
-class TryFailed(Exception):
+class EngineFailed(Exception):
     """The engine failed to run an attempt. Errors of user code are in the reports instead."""
 
 
@@ -40,12 +40,12 @@ class Runner(ABC):
         """Run all tasks of an attempt, and return their reports.
 
         Raises:
-            TryFailed: the engine failed. Whatever the attempt has written is never used.
+            EngineFailed: the engine failed. Whatever the attempt has written is never used.
             TaskTimeout: a task took longer than the plan allows.
             Cancelled: the attempt was cancelled.
         """
 
-    def end_try(self, error: HeadraceError, *, force: bool) -> None:
+    def end_attempt(self, error: HeadraceError, *, force: bool) -> None:
         """End the running attempt, if there is one: :meth:`run` then raises.
 
         May be called from any thread.
@@ -76,8 +76,8 @@ class Runner(ABC):
             HeadraceError: the topology cannot run here. The error has a remedy.
         """
         raise PipelineError(
-            f"{type(self).__name__} cannot take up another drawing while it runs",
-            remedy="stop the pipeline, and start it with the new drawing",
+            f"{type(self).__name__} cannot switch to another topology while it runs",
+            remedy="stop the pipeline, and start it with the new topology",
         )
 
     def make_ready(self, workers: int) -> None:
@@ -87,14 +87,14 @@ class Runner(ABC):
         finished.
         """
 
-    def warm_up(self, rehearse: Callable[[], None]) -> None:
+    def warm_up(self, run_warm_up: Callable[[], None]) -> None:
         """Do what the first attempt would have to wait for, while another driver still leads.
 
         Args:
-            rehearse: is called in each process that will run tasks. It changes nothing in the
+            run_warm_up: is called in each process that will run tasks. It changes nothing in the
                 storage.
         """
-        rehearse()
+        run_warm_up()
 
     def avoid(self, hosts: Collection[str]) -> None:
         """Keep workers away from some hosts, if there are others.

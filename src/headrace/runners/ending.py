@@ -39,7 +39,7 @@ log = logging.getLogger("headrace")
 #: How often a task is checked.
 _LOOK_S = 0.25
 #: After this many requests to end, a task may soon be killed. So its place is reported.
-_TOLD_AFTER = 4
+_REPORT_AFTER = 4
 #: How often a task is checked for cancellation. Shorter tasks are not.
 _CANCEL_LOOK_S = 1.0
 #: The signal that wakes a main thread. Its handler is installed while a task runs.
@@ -67,9 +67,9 @@ def cancel_name(plan: StepPlan) -> str:
     return f"outputs/{plan.file_stem(0, 0, 'cancel')}"
 
 
-def note_name(plan: StepPlan, attempt: str) -> str:
+def note_name(plan: StepPlan, task_attempt: str) -> str:
     """Return the name of the note that a run of a task leaves."""
-    return f"outputs/{plan.file_stem(0, 0, f'ended.{attempt}')}"
+    return f"outputs/{plan.file_stem(0, 0, f'ended.{task_attempt}')}"
 
 
 def cancel(plan: StepPlan, store: Store) -> None:
@@ -120,13 +120,13 @@ class _Task:
         self,
         plan: StepPlan,
         is_cancelled: Callable[[], bool],
-        tell: Callable[[HeadraceError], None],
+        report: Callable[[HeadraceError], None],
     ) -> None:
         self.plan = plan
-        self.tell = tell
+        self.report = report
         self.looks_ended = 0  # since it was asked to end
         # whether an exception was set for its thread, which may still be pending
-        self.told = False
+        self.interrupted = False
         self.thread = threading.get_ident()
         self.in_main = threading.current_thread() is threading.main_thread()
         self.began_s = time.monotonic()
@@ -167,7 +167,7 @@ class TaskWatch:
     @contextlib.contextmanager
     def watching(
         self, plan: StepPlan, is_cancelled: Callable[[], bool] = lambda: False,
-        tell: Callable[[HeadraceError], None] = lambda error: None,
+        report: Callable[[HeadraceError], None] = lambda error: None,
     ) -> Iterator[None]:  # fmt: skip
         """Watch a task within a ``with`` block.
 
@@ -175,13 +175,13 @@ class TaskWatch:
             plan: the plan of its attempt.
             is_cancelled: returns whether the pipeline was cancelled. Called now and then, in
                 another thread.
-            tell: called in that thread if the task does not end.
+            report: called in that thread if the task does not end.
 
         Raises:
             TaskTimeout: the task takes too long.
             Cancelled: the pipeline was cancelled.
         """
-        task = _Task(plan, is_cancelled, tell)
+        task = _Task(plan, is_cancelled, report)
         before: Any = signal.signal(_SIGNAL, self._on_signal) if task.in_main else None
         self._begin(task)
         try:
@@ -190,9 +190,9 @@ class TaskWatch:
             pass
         finally:
             try:
-                self._leave(task)
+                self._interrupt_later(task)
             except TaskEnded:  # at most one request every quarter of a second
-                self._leave(task)
+                self._interrupt_later(task)
             if task.in_main:
                 signal.signal(_SIGNAL, before or signal.SIG_DFL)
         if task.error is not None:
@@ -207,14 +207,14 @@ class TaskWatch:
         self._put_off(task)
         self._thread.start()
 
-    def _leave(self, task: _Task) -> None:
+    def _interrupt_later(self, task: _Task) -> None:
         """Stop watching a task. If its exception is still pending, raise it here and catch it."""
-        while self._task is task or task.told:
+        while self._task is task or task.interrupted:
             with contextlib.suppress(TaskEnded):
                 with self._lock:
                     self._task = None
-                if task.told:
-                    task.told = False
+                if task.interrupted:
+                    task.interrupted = False
                     _rise_here()
 
     def _run(self) -> None:
@@ -238,8 +238,8 @@ class TaskWatch:
             if task.error is not None:
                 self._interrupt(task)
                 task.looks_ended += 1
-                if task.looks_ended == _TOLD_AFTER:
-                    task.tell(task.error)
+                if task.looks_ended == _REPORT_AFTER:
+                    task.report(task.error)
 
     def _put_off(self, task: _Task) -> None:
         if self._ends_process and task.plan.timeout_us:
@@ -270,8 +270,8 @@ class TaskWatch:
             if task.in_main:
                 signal.pthread_kill(task.thread, _SIGNAL)
                 return
-            task.told = True
-            _let_rise(task.thread)
+            task.interrupted = True
+            _raise_pending(task.thread)
         with contextlib.suppress(TaskEnded):
             # It is raised in the other thread once that has the interpreter, or never
             _rise_here()
@@ -282,7 +282,7 @@ class TaskWatch:
             raise TaskEnded
 
 
-def _let_rise(thread: int) -> None:
+def _raise_pending(thread: int) -> None:
     """Raise the exception in a thread, as soon as it has the interpreter."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TaskEnded))
 
@@ -298,7 +298,7 @@ def _rise_here() -> None:
     Raises:
         TaskEnded: always.
     """
-    _let_rise(threading.get_ident())
+    _raise_pending(threading.get_ident())
     while True:
         pass
 
@@ -343,7 +343,7 @@ def marked(plan: StepPlan, store: Store) -> Callable[[], bool]:
     return look
 
 
-def leave_note(plan: StepPlan, store: Store, attempt: str, error: HeadraceError) -> None:
+def write_note(plan: StepPlan, store: Store, task_attempt: str, error: HeadraceError) -> None:
     """Write a note that says why a task was ended, and where it was."""
     with contextlib.suppress(StorageError):
-        store.write(note_name(plan, attempt), NOTES.encode(Note(failure_of(error))))
+        store.write(note_name(plan, task_attempt), NOTES.encode(Note(failure_of(error))))

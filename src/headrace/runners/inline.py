@@ -47,7 +47,7 @@ class InlineRunner(Runner):
         self._attempts = 0
         self._watch = TaskWatch(ends_process=ends_process) if watched else None
         self._workers: list[Worker] = []
-        self._drawings = 0
+        self._topologies = 0
 
     def start(self, pipeline: Pipeline, store: Store, workers: int) -> None:
         check_sendable(pipeline)
@@ -58,8 +58,8 @@ class InlineRunner(Runner):
         store = self._workers[0].store
 
         def switch() -> None:
-            self._drawings += 1
-            code = f"{pipeline.name}, drawing {self._drawings}"
+            self._topologies += 1
+            code = f"{pipeline.name}, topology {self._topologies}"
             self._workers = self._made(pipeline, code, store)
             for soft in self._soft:
                 soft.drop_older(store.location, code)
@@ -72,7 +72,7 @@ class InlineRunner(Runner):
             for soft in self._soft
         ]
 
-    def lose_host(self) -> None:
+    def drop_soft_state(self) -> None:
         """Lose everything that is soft, as if the host had died. For tests."""
         self._soft_files.clear()
         for soft in self._soft:
@@ -84,7 +84,7 @@ class InlineRunner(Runner):
         with self._watch.watching(plan):
             return self._run(plan)
 
-    def end_try(self, error: HeadraceError, *, force: bool) -> None:
+    def end_attempt(self, error: HeadraceError, *, force: bool) -> None:
         if isinstance(error, Cancelled) and self._watch is not None:
             self._watch.cancel()
 

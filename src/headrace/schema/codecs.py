@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from headrace.errors import PipelineError
-from headrace.errors.user_code import goes_on, raise_again, said
+from headrace.errors.user_code import error_text, goes_on, raise_again
 from headrace.schema.alike import PLAIN, encoded, may_hold, same_types
 from headrace.schema.compatibility import shape_of_type
 from headrace.schema.forms import shortened
@@ -27,7 +27,7 @@ _UNTYPED: tuple[Any, ...] = (Any, object, list, dict, tuple, set, frozenset)
 _EXACT: tuple[Any, ...] = (int, float, str, bytes, bool)
 
 
-_CODEC_REMEDY = "mend the codec and start again: what is stored is as it was"
+_CODEC_REMEDY = "fix the codec and start again: what is stored is as it was"
 
 
 class StateCodec:
@@ -69,7 +69,7 @@ class StateCodec:
     def encode_kept(self, value: Any) -> bytes:
         """Return the bytes of a value that :meth:`keep` or :meth:`decode` returned."""
         data: bytes = (
-            self._asked(self._user.encode, value) if self._user is not None else encoded(value)
+            self._call_user(self._user.encode, value) if self._user is not None else encoded(value)
         )
         return data
 
@@ -87,10 +87,10 @@ class StateCodec:
             if self._exact and type(value) is self.declared:
                 return PLAIN.encode(value), value
             if self._user is not None:
-                data = self._asked(self._user.encode, value)
+                data = self._call_user(self._user.encode, value)
                 if not isinstance(data, bytes):
                     raise TypeError(f"codec.encode returned {type(data).__name__}, not bytes")
-                return data, self._asked(self._user.decode, data)
+                return data, self._call_user(self._user.decode, data)
             data = encoded(value)
             kept = self._decoder.decode(data)
             if self._floats and kept != value:
@@ -113,7 +113,7 @@ class StateCodec:
         except BaseException as error:
             raise_again(error, self._place, _CODEC_REMEDY, "its codec cannot decode what is stored")
 
-    def _asked(self, do: Callable[[Any], Any], value: Any) -> Any:
+    def _call_user(self, do: Callable[[Any], Any], value: Any) -> Any:
         """Return the result of the user's codec for a value that is to be kept.
 
         Raises:
@@ -124,7 +124,7 @@ class StateCodec:
         except BaseException as error:
             if goes_on(error) or isinstance(error, TypeError):
                 raise
-            raise TypeError(f"its codec raised {said(error)}") from error
+            raise TypeError(f"its codec raised {error_text(error)}") from error
 
     def shape(self) -> dict[str, Any]:
         """Return the shape of what is stored; see :mod:`headrace.schema.compatibility`."""

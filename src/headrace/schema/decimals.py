@@ -121,5 +121,5 @@ def _decimal(text: Any) -> Decimal | None:
     except InvalidOperation:
         found = Decimal("NaN")
     if not found.is_finite():
-        raise pa.ArrowInvalid(f"{text[:80]!r} is no decimal number")
+        raise pa.ArrowInvalid(f"{text[:80]!r} is not a decimal number")
     return found

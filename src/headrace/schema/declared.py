@@ -70,7 +70,7 @@ _REMEDY = (
 )
 
 
-def says(kind: Any) -> str:
+def type_name(kind: Any) -> str:
     """Return the name of a type for messages."""
     if isinstance(kind, type) and typing.get_origin(kind) is None:
         return kind.__name__
@@ -141,7 +141,7 @@ def _check_default(part: FormPart, place: str) -> None:
         part.absent(1)
     except Misfit as error:
         raise PipelineError(
-            f"the default of field {part.name!r} is none of {part.form.says}: {error.why}",
+            f"the default of field {part.name!r} is not one of {part.form.type_name}: {error.why}",
             place=place,
             remedy="give it a default of its type; what may be absent is `... | None` with None",
         ) from None
@@ -201,7 +201,7 @@ def _constrained(form: Form, kind: Any, limits: list[msgspec.Meta], place: str) 
         msgspec.json.Decoder(kind)
     except TypeError as error:
         raise PipelineError(
-            f"{says(kind)} cannot be kept to: {str(error).splitlines()[0]}",
+            f"{type_name(kind)} cannot be kept to: {str(error).splitlines()[0]}",
             place=place,
             remedy="check the values in a computation, and declare the type without limits",
         ) from error
@@ -218,7 +218,7 @@ def _constrained(form: Form, kind: Any, limits: list[msgspec.Meta], place: str) 
 def _narrowed(form: Form, arrow: pa.DataType, place: str) -> Form:
     """Return a form with the Arrow type of ``Annotated[Decimal, pa.decimal128(10, 2)]``."""
     if not isinstance(form, Plain) or family_of(form.arrow) != family_of(arrow):
-        raise PipelineError(f"{form.says} cannot be kept as {arrow}", place=place)
+        raise PipelineError(f"{form.type_name} cannot be kept as {arrow}", place=place)
     return form_of_arrow(arrow)
 
 
@@ -244,10 +244,10 @@ def _literal(values: tuple[Any, ...], place: str) -> Form:
 
 def _json(kind: Any, place: str) -> Form:
     try:
-        return Json(kind, says(kind))
+        return Json(kind, type_name(kind))
     except TypeError as error:
         raise PipelineError(
-            f"{says(kind)} is not a type that a stream can carry: {str(error).splitlines()[0]}",
+            f"{type_name(kind)} is not a type that a stream can carry: {str(error).splitlines()[0]}",
             place=place,
             remedy=_REMEDY,
         ) from error
@@ -262,36 +262,36 @@ def _collection(
         return part_of("item", of, place, within=within)
 
     if origin in _LISTS:
-        return Many(says(kind), list, (list, tuple), item(arguments[0]))
+        return Many(type_name(kind), list, (list, tuple), item(arguments[0]))
     if origin in _SETS:
-        return Many(says(kind), _SETS[origin], (set, frozenset), item(arguments[0]))
+        return Many(type_name(kind), _SETS[origin], (set, frozenset), item(arguments[0]))
     if origin in _DICTS:
         key = part_of("key", arguments[0], place, within=within)
         if key.nullable:
             raise PipelineError(
-                f"the keys of {says(kind)} may be None, which the keys of a map may not",
+                f"the keys of {type_name(kind)} may be None, which the keys of a map may not",
                 place=place,
                 remedy="declare keys that are always there",
             )
-        return Dict(says(kind), key, item(arguments[1]))
+        return Dict(type_name(kind), key, item(arguments[1]))
     if origin is tuple and arguments[-1:] == (Ellipsis,):
-        return Many(says(kind), tuple, (tuple, list), item(arguments[0]))
+        return Many(type_name(kind), tuple, (tuple, list), item(arguments[0]))
     if origin is tuple:
         parts = [part_of(f"_{n}", of, place, within=within) for n, of in enumerate(arguments, 1)]
-        return FixedTuple(says(kind), parts)
+        return FixedTuple(type_name(kind), parts)
     return None
 
 
 class FixedTuple(RecordForm):
     """Tuples of a fixed length, as structs with the fields ``_1``, ``_2``, …, as in Spark."""
 
-    def __init__(self, says: str, parts: Sequence[FormPart]) -> None:
-        super().__init__(says, parts, accepts=tuple, get=by_place, make=_tuple)
+    def __init__(self, type_name: str, parts: Sequence[FormPart]) -> None:
+        super().__init__(type_name, parts, accepts=tuple, get=by_place, make=_tuple)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         for row, value in enumerate(values):
             if isinstance(value, tuple | list) and len(value) != len(self.parts):
-                raise Misfit(row, f"{str(value)[:80]} is no {self.says}")
+                raise Misfit(row, f"{str(value)[:80]} is not of type {self.type_name}")
         as_tuples = [tuple(v) if isinstance(v, list) else v for v in values]
         return super().to_arrow(as_tuples, zone)
 
@@ -337,8 +337,12 @@ def record_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> Form:
         if kind.__optional_keys__:
             return _json(kind, place)
         names = [part.name for part in parts]
-        return RecordForm(says(kind), parts, accepts=dict, get=by_key, make=ByName(dict, names))
-    return RecordForm(says(kind), parts, accepts=cls, get=by_attribute, make=record_maker(kind))
+        return RecordForm(
+            type_name(kind), parts, accepts=dict, get=by_key, make=ByName(dict, names)
+        )
+    return RecordForm(
+        type_name(kind), parts, accepts=cls, get=by_attribute, make=record_maker(kind)
+    )
 
 
 def record_maker(kind: Any) -> Callable[..., Any]:
@@ -381,7 +385,7 @@ def parts_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> list[FormPa
                 within=(*within, kind),
             )
         )  # fmt: skip
-    _check_apart([part.outside for part in parts], says(kind), place)
+    _check_apart([part.outside for part in parts], type_name(kind), place)
     return parts
 
 
@@ -508,7 +512,7 @@ class ArrowForm(Form):
     """Values of an Arrow type without a Python type of its own. Arrow itself converts them."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        self.arrow, self.says = kind, str(kind)
+        self.arrow, self.type_name = kind, str(kind)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         try:

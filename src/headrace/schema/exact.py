@@ -289,7 +289,7 @@ def _check_text(array: pa.Array) -> None:
         array.validate(full=True)
     except pa.ArrowInvalid:
         bad = next(row for row in range(len(array)) if not _is_text(array[row]))
-        raise Misfit(bad, f"{_shown(array, bad)} is no UTF-8") from None
+        raise Misfit(bad, f"{_shown(array, bad)} is not UTF-8") from None
 
 
 def _is_text(value: Any) -> bool:
@@ -329,7 +329,7 @@ def _check_time_of_day(array: pa.Array) -> None:
     wrong = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, pa.scalar(day, plain)))
     if pc.any(wrong).as_py():
         row = first_of(wrong.fill_null(False))
-        raise Misfit(row, f"{numbers[row]} of {array.type} is no time of a day")
+        raise Misfit(row, f"{numbers[row]} of {array.type} is not a time of a day")
 
 
 def _check_date(array: pa.Array) -> None:
@@ -470,7 +470,7 @@ def check_once(offsets: npt.NDArray[np.int64], keys: pa.Array) -> None:
         nan = pc.is_nan(keys)
         if pc.any(nan).as_py():
             row = int(np.searchsorted(offsets, first_of(nan), side="right")) - 1
-            raise Misfit(row, "NaN is no key of a map")
+            raise Misfit(row, "NaN is not a key of a map")
         keys = pc.add(keys, pa.scalar(0.0, keys.type))  # (the two zeros are one key)
     try:
         codes = keys.dictionary_encode().indices.to_numpy()

@@ -37,11 +37,11 @@ class Form:
     Attributes:
         arrow: the type of the column.
         outside: the same type, with the names that fields have outside of Python.
-        says: the name of the Python type in messages.
+        type_name: the name of the Python type in messages.
     """
 
     arrow: pa.DataType
-    says: str
+    type_name: str
 
     @property
     def outside(self) -> pa.DataType:
@@ -76,9 +76,11 @@ class Form:
         return cast_exactly(column, self.arrow, nullable=True)
 
 
-def refused(row: int, value: Any, says: str, why: str = "") -> Misfit:
+def refused(row: int, value: Any, type_name: str, why: str = "") -> Misfit:
     """Return the error for a value that is not of the declared type."""
-    return Misfit(row, why or f"{shortened(value)} is of type {type(value).__name__}, not {says}")
+    return Misfit(
+        row, why or f"{shortened(value)} is of type {type(value).__name__}, not {type_name}"
+    )
 
 
 def shortened(value: Any) -> str:
@@ -127,7 +129,7 @@ class Plain(Form):
             try:
                 plain.append(self._plain(value))
             except (TypeError, ValueError, OverflowError, ArithmeticError) as error:
-                raise refused(row, value, self.says, str(error)) from None
+                raise refused(row, value, self.type_name, str(error)) from None
         try:
             return self._column(plain)
         except _ARROW_ERRORS as error:
@@ -159,7 +161,7 @@ class Plain(Form):
 class Int(Plain):
     """Integers, of 64 bits by default."""
 
-    arrow, says, exact = pa.int64(), "int", frozenset((int, _NONE))
+    arrow, type_name, exact = pa.int64(), "int", frozenset((int, _NONE))
 
     def _column(self, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, self.arrow)
@@ -173,7 +175,7 @@ class Int(Plain):
 class Float(Plain):
     """Floats, of 64 bits by default. Integers are accepted if a float can represent them."""
 
-    arrow, says, exact = pa.float64(), "float", frozenset((float, _NONE))
+    arrow, type_name, exact = pa.float64(), "float", frozenset((float, _NONE))
 
     def _column(self, values: Sequence[Any]) -> pa.Array:
         if self.arrow == pa.float64():
@@ -194,7 +196,7 @@ class Float(Plain):
 class Bool(Plain):
     """True and False."""
 
-    arrow, says, exact = pa.bool_(), "bool", frozenset((bool, _NONE))
+    arrow, type_name, exact = pa.bool_(), "bool", frozenset((bool, _NONE))
 
     def _plain(self, value: Any) -> bool:
         if isinstance(value, bool | np.bool_):
@@ -205,7 +207,7 @@ class Bool(Plain):
 class TextForm(Plain):
     """Texts."""
 
-    arrow, says, exact = pa.string(), "str", frozenset((str, _NONE))
+    arrow, type_name, exact = pa.string(), "str", frozenset((str, _NONE))
 
     def _plain(self, value: Any) -> str:
         if not isinstance(value, str):
@@ -215,7 +217,7 @@ class TextForm(Plain):
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"{text[:60]!r} is no text that UTF-8 can write: {error.reason}"
+                f"{text[:60]!r} is not text that UTF-8 can write: {error.reason}"
             ) from None
         return text
 
@@ -223,7 +225,7 @@ class TextForm(Plain):
 class Bytes(Plain):
     """Bytes."""
 
-    arrow, says, exact = pa.binary(), "bytes", frozenset((bytes, _NONE))
+    arrow, type_name, exact = pa.binary(), "bytes", frozenset((bytes, _NONE))
 
     def _plain(self, value: Any) -> bytes:
         if isinstance(value, bytes | bytearray | memoryview):
@@ -234,7 +236,7 @@ class Bytes(Plain):
 class Date(Plain):
     """Dates."""
 
-    arrow, says, exact = pa.date32(), "date", frozenset((date, _NONE))
+    arrow, type_name, exact = pa.date32(), "date", frozenset((date, _NONE))
 
     def to_python(self, column: pa.Array) -> list[Any]:
         return super().to_python(cast_exactly(column, pa.date32(), nullable=True))
@@ -243,7 +245,7 @@ class Date(Plain):
 class PointInTime(Plain):
     """Points in time: ``datetime`` with a time zone. They come back in UTC."""
 
-    arrow, says, exact = TIMESTAMP, "datetime", frozenset((datetime, _NONE))
+    arrow, type_name, exact = TIMESTAMP, "datetime", frozenset((datetime, _NONE))
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         if not self.exact.issuperset(map(type, values)):
@@ -277,7 +279,7 @@ class PointInTime(Plain):
 class LocalTime(Plain):
     """Local times: ``datetime`` without a time zone."""
 
-    arrow, says, exact = (
+    arrow, type_name, exact = (
         pa.timestamp("us"),
         "datetime without a time zone",
         frozenset((datetime, _NONE)),
@@ -296,7 +298,7 @@ class LocalTime(Plain):
 class DurationForm(Plain):
     """Durations, in microseconds."""
 
-    arrow, says, exact = pa.duration("us"), "timedelta", frozenset((timedelta, _NONE))
+    arrow, type_name, exact = pa.duration("us"), "timedelta", frozenset((timedelta, _NONE))
 
     def _plain(self, value: Any) -> timedelta:
         if not isinstance(value, timedelta) or _is_nat(value):
@@ -309,7 +311,7 @@ class DurationForm(Plain):
 class TimeOfDay(Plain):
     """Times of day, without a time zone."""
 
-    arrow, says, exact = pa.time64("us"), "time", frozenset((time, _NONE))
+    arrow, type_name, exact = pa.time64("us"), "time", frozenset((time, _NONE))
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         for row, value in enumerate(values):
@@ -326,7 +328,7 @@ class TimeOfDay(Plain):
 class Number(Plain):
     """Decimals, by default of 38 digits, 18 of them behind the point."""
 
-    arrow, says, exact = DECIMAL, "Decimal", frozenset((Decimal, _NONE))
+    arrow, type_name, exact = DECIMAL, "Decimal", frozenset((Decimal, _NONE))
 
     def _plain(self, value: Any) -> Decimal:
         if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
@@ -395,7 +397,7 @@ class Mapped(Form):
             try:
                 plain.append(None if value is None else self._inward(value))
             except (TypeError, ValueError) as error:
-                raise refused(row, value, self.says, str(error)) from None
+                raise refused(row, value, self.type_name, str(error)) from None
         return self.inner.to_arrow(plain, zone)
 
     def to_python(self, column: pa.Array) -> list[Any]:
@@ -422,7 +424,7 @@ class Mapped(Form):
             try:
                 found.append(None if value is None else self._value(value))
             except (TypeError, ValueError) as error:
-                why = str(error) or f"{value!r} is no {self.says}"
+                why = str(error) or f"{value!r} is not of type {self.type_name}"
                 raise Misfit(row, why) from None
         return found
 
@@ -441,7 +443,7 @@ class Member(Mapped):
     inner: Plain
 
     def __init__(self, kind: type[Enum], inner: Plain) -> None:
-        self.inner, self.arrow, self.says = inner, inner.arrow, kind.__name__
+        self.inner, self.arrow, self.type_name = inner, inner.arrow, kind.__name__
         self._kind = kind
 
     def _inward(self, value: Any) -> Any:
@@ -461,12 +463,12 @@ class OneOf(Mapped):
 
     def __init__(self, values: Sequence[Any], inner: Form) -> None:
         self.inner, self.arrow = inner, inner.arrow
-        self.says = f"Literal[{', '.join(map(repr, values))}]"
+        self.type_name = f"Literal[{', '.join(map(repr, values))}]"
         self._values = tuple(values)
 
     def _inward(self, value: Any) -> Any:
         if type(value) is not type(self._values[0]) or value not in self._values:
-            raise ValueError(f"{value!r} is none of {self.says}")
+            raise ValueError(f"{value!r} is not one of {self.type_name}")
         return value
 
     def _value(self, plain: Any) -> Any:
@@ -476,7 +478,7 @@ class OneOf(Mapped):
 class Uuid(Mapped):
     """UUIDs, kept as texts of 36 characters, as JSON, CSV, Spark and DuckDB have them."""
 
-    arrow, says, inner = pa.string(), "UUID", TextForm()
+    arrow, type_name, inner = pa.string(), "UUID", TextForm()
 
     def _inward(self, value: Any) -> str:
         if not isinstance(value, uuid.UUID | str):

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors.user_code import goes_on, said
+from headrace.errors.user_code import error_text, goes_on
 from headrace.schema.alike import encoded, in_order, may_hold, names_no_zone, same_value
 from headrace.schema.exact import (
     Misfit,
@@ -134,9 +134,9 @@ class Many(Form):
     """
 
     def __init__(
-        self, says: str, make: type[Any], accepts: tuple[type, ...], item: FormPart
+        self, type_name: str, make: type[Any], accepts: tuple[type, ...], item: FormPart
     ) -> None:
-        self.says = says
+        self.type_name = type_name
         self.arrow = pa.list_(pa.field("item", item.form.arrow))
         self._make, self._accepts, self.item = make, accepts, item
         self._unordered = issubclass(make, set | frozenset)
@@ -155,7 +155,7 @@ class Many(Form):
             elif isinstance(value, np.ndarray) and value.ndim == 1:
                 lists.append(_items_of_numpy(value))
             else:
-                raise refused(row, value, self.says)
+                raise refused(row, value, self.type_name)
         offsets = _offsets(lists)
         try:
             items = self.item.to_arrow(list(chain.from_iterable(lists)), zone)
@@ -185,8 +185,8 @@ class Dict(Form):
         key, item: the parts for keys and items.
     """
 
-    def __init__(self, says: str, key: FormPart, item: FormPart) -> None:
-        self.says = says
+    def __init__(self, type_name: str, key: FormPart, item: FormPart) -> None:
+        self.type_name = type_name
         self.arrow = pa.map_(key.form.arrow, item.form.arrow)
         self.key, self.item = key, item
 
@@ -197,7 +197,7 @@ class Dict(Form):
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         for row, value in enumerate(values):
             if value is not None and not isinstance(value, Mapping):
-                raise refused(row, value, self.says)
+                raise refused(row, value, self.type_name)
         dicts = [{} if value is None else value for value in values]
         offsets = _offsets(dicts)
         keys = list(chain.from_iterable(dicts))
@@ -231,7 +231,7 @@ class RecordForm(Form):
     """Structs, dataclasses, named and fixed tuples, typed dicts: a part for each field.
 
     Args:
-        says: the name of the type in messages.
+        type_name: the name of the type in messages.
         parts: the fields.
         accepts: the class whose instances are accepted.
         get: returns a getter for a field, given the field's name and position.
@@ -242,10 +242,10 @@ class RecordForm(Form):
     """
 
     def __init__(
-        self, says: str, parts: Sequence[FormPart], *, accepts: type[Any],
+        self, type_name: str, parts: Sequence[FormPart], *, accepts: type[Any],
         get: Callable[[str, int], Callable[[Any], Any]], make: Callable[..., Any],
     ) -> None:  # fmt: skip
-        self.says = says
+        self.type_name = type_name
         self.arrow = pa.struct([part.field for part in parts])
         self.parts, self.accepts, self._get, self._make = list(parts), accepts, get, make
         self._looks = looks_at_itself(accepts)
@@ -260,7 +260,7 @@ class RecordForm(Form):
         present = [values[row] for row in there]
         for row, value in zip(there, present, strict=True):
             if not isinstance(value, self.accepts | Mapping):
-                raise refused(row, value, self.says)
+                raise refused(row, value, self.type_name)
             if isinstance(value, Mapping):
                 self._check_names(value, row)
         given = any(not isinstance(value, self.accepts) for value in present)
@@ -299,7 +299,7 @@ class RecordForm(Form):
         known = {part.outside for part in self.parts}
         strange = next((name for name in value if name not in known), None)
         if strange is not None:
-            raise Misfit(row, f"{self.says} has no field {strange!r}")
+            raise Misfit(row, f"{self.type_name} has no field {strange!r}")
 
     def to_python(self, column: pa.Array) -> list[Any]:
         there, present = present_rows(column)
@@ -360,7 +360,7 @@ def all_made(make: Callable[..., Any], rows: Iterable[tuple[Any, ...]]) -> list[
     except BaseException as error:  # (a user's class may raise anything)
         if goes_on(error):
             raise
-        raise Misfit(len(made), said(error)) from error
+        raise Misfit(len(made), error_text(error)) from error
     return made
 
 
@@ -406,8 +406,8 @@ class Json(Form):
     def outside(self) -> pa.DataType:
         return pa.json_()
 
-    def __init__(self, declared: Any, says: str) -> None:
-        self.says = says
+    def __init__(self, declared: Any, type_name: str) -> None:
+        self.type_name = type_name
         self._declared = declared
         _decoder(declared)  # (raises for a type that cannot be decoded)
         self._has_times = _may_hold_times(declared)
@@ -423,10 +423,10 @@ class Json(Form):
             text = _json(value)
             same = same_value(value, _decoder(self._declared).decode(text))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise refused(row, value, self.says, f"{shortened(value)}: {error}") from None
+            raise refused(row, value, self.type_name, f"{shortened(value)}: {error}") from None
         if not same:
             raise refused(
-                row, value, self.says, f"{shortened(value)} has no form in JSON of its own"
+                row, value, self.type_name, f"{shortened(value)} has no form in JSON of its own"
             )
         self._check_zone(row, value)
         return text.decode()
@@ -441,7 +441,9 @@ class Json(Form):
             try:
                 found.append(None if text is None else _decoder(self._declared).decode(text))
             except (ValueError, RecursionError) as error:
-                raise Misfit(row, f"{text[:60]!r} is no {self.says}: {error}") from None
+                raise Misfit(
+                    row, f"{text[:60]!r} is not of type {self.type_name}: {error}"
+                ) from None
         return found
 
     def read(self, column: pa.Array) -> pa.Array:
@@ -479,7 +481,7 @@ class Constrained(Form):
 
     def __init__(self, inner: Form, declared: Any) -> None:
         self.inner, self._declared = inner, declared
-        self.arrow, self.says = inner.arrow, inner.says
+        self.arrow, self.type_name = inner.arrow, inner.type_name
 
     @property
     def outside(self) -> pa.DataType:
@@ -496,7 +498,7 @@ class Constrained(Form):
             try:
                 msgspec.convert(plain_number(value, strict=False), self._declared)
             except (msgspec.ValidationError, TypeError) as error:
-                raise refused(row, value, self.says, f"{str(value)[:60]!r}: {error}") from None
+                raise refused(row, value, self.type_name, f"{str(value)[:60]!r}: {error}") from None
 
     def to_python(self, column: pa.Array) -> list[Any]:
         return self.inner.to_python(column)

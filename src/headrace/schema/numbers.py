@@ -21,4 +21,4 @@ def plain_number(value: Any, *, strict: bool = True) -> Any:
             return plain
     if not strict:
         return value
-    raise TypeError(f"{type(value).__name__} is no type that can be kept")
+    raise TypeError(f"{type(value).__name__} is not a type that can be kept")

@@ -48,7 +48,7 @@ def upgrades_of(version: int, upgrade: Mapping[int, UpgradeLike] | None) -> dict
     """
     if type(version) is not int or not 1 <= version < 1 << 16:
         raise PipelineError(
-            f"version={version!r} is no version",
+            f"version={version!r} is not a version",
             remedy="count 1, 2, 3, … with the changes of shape",
         )
     if upgrade is not None and not isinstance(upgrade, Mapping):
@@ -66,7 +66,7 @@ def upgrades_of(version: int, upgrade: Mapping[int, UpgradeLike] | None) -> dict
         reads, convert = wanted if isinstance(wanted, tuple) else (None, wanted)
         if convert is not None and not callable(convert):
             raise PipelineError(
-                f"upgrade= from version {older}: {convert!r} is no function",
+                f"upgrade= from version {older}: {convert!r} is not a function",
                 remedy="give a function of the plain value, (OldType, function), or None to give rows up",
             )
         found[older] = Upgrade(convert, reads)

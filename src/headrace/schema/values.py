@@ -265,7 +265,7 @@ def _column(part: FormPart, values: Sequence[Any], zone: str | None) -> pa.Array
 def _not_exact(part: FormPart, error: Misfit, *, named: bool = True) -> NotExact:
     path = f"{part.name}{error.path}"
     if named:
-        return NotExact(error.row, f"field {path!r} wants {part.form.says}: {error.why}", path)
+        return NotExact(error.row, f"field {path!r} wants {part.form.type_name}: {error.why}", path)
     return NotExact(error.row, f"{path}: {error.why}" if error.path else error.why, path)
 
 
@@ -374,7 +374,7 @@ def _row_type(parts: list[FormPart], name: str) -> ValueType:
         check_name(column, "")
         if not column.isidentifier():
             raise PipelineError(
-                f"column {column!r} cannot be a field: it is no Python name",
+                f"column {column!r} cannot be a field: it is not a Python name",
                 remedy="declare the columns to be read with schema={...}",
             )
     row = msgspec.defstruct(name, [(column, Any) for column in names], frozen=True, gc=False)

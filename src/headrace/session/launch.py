@@ -80,13 +80,13 @@ def launch(arguments: str, files: LogFiles, log: Path | None) -> Launched:
 
 
 def _not_started(lines: list[str], files: LogFiles) -> SessionUnsuitable:
-    said = "\n".join(lines)
-    if any(line in said for line in _JAVA_LINES) or "UnsupportedClassVersionError" in said:
+    text = "\n".join(lines)
+    if any(line in text for line in _JAVA_LINES) or "UnsupportedClassVersionError" in text:
         remedy = _JAVA_REMEDY
     else:
         remedy = "see what it printed, and correct the options or the environment of Spark"
     return SessionUnsuitable(
-        f"Spark did not start\n{said}".rstrip(), place=str(files.output), remedy=remedy
+        f"Spark did not start\n{text}".rstrip(), place=str(files.output), remedy=remedy
     )
 
 

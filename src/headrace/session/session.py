@@ -39,7 +39,7 @@ class _Process:
     Attributes:
         above: options that take precedence over the environment.
         below: options over which the environment takes precedence.
-        tell: is called with a line when a session is started.
+        report: is called with a line when a session is started.
         launched: the JVM, once it has been started here.
         started: the context that was started here.
     """
@@ -48,7 +48,7 @@ class _Process:
         self.lock = threading.RLock()
         self.above = SessionOptions()
         self.below = SessionOptions()
-        self.tell: Callable[[str], None] = lambda line: log.info("%s", line)
+        self.report: Callable[[str], None] = lambda line: log.info("%s", line)
         self.launched: Launched | None = None
         self.started: Any = None
 
@@ -58,7 +58,7 @@ _process = _Process()
 
 @contextlib.contextmanager
 def options_of_process(
-    above: SessionOptions, below: SessionOptions, tell: Callable[[str], None]
+    above: SessionOptions, below: SessionOptions, report: Callable[[str], None]
 ) -> Iterator[None]:
     """Set the options of sessions that are started in the block, and end such a session after it.
 
@@ -67,24 +67,24 @@ def options_of_process(
     Args:
         above: options that take precedence over the environment.
         below: options over which the environment takes precedence.
-        tell: is called with a line when a session is started.
+        report: is called with a line when a session is started.
     """
-    before, started = (_process.above, _process.below, _process.tell), _process.started
-    asked = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    _process.above, _process.below, _process.tell = above, below, tell
+    before, started = (_process.above, _process.below, _process.report), _process.started
+    requested = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    _process.above, _process.below, _process.report = above, below, report
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if above.arguments() or below.arguments():
-        os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(above, asked or "", below)
+        os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(above, requested or "", below)
     try:
         yield
     finally:
         if _process.started is not started:
             stop_session()
-        _process.above, _process.below, _process.tell = before
-        if asked is None:
+        _process.above, _process.below, _process.report = before
+        if requested is None:
             os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
         else:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = asked
+            os.environ["PYSPARK_SUBMIT_ARGS"] = requested
 
 
 def spark_session(
@@ -217,15 +217,15 @@ def _launched(options: SessionOptions) -> Launched:
         return known if known and known.gateway is gateway else Launched(gateway, None, None)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         check_java()
-    asked = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-    arguments = submit_arguments(options, asked, _process.below)
+    requested = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    arguments = submit_arguments(options, requested, _process.below)
     files = LogFiles(new_folder())
     log_file = None if user_configures_log4j(arguments) else files.spark
     if log_file is not None:
         level = options.log_level or _process.below.log_level or "warning"
         files.configure(level)
     where = "where log4j is told to write it" if log_file is None else f"in {log_file}"
-    _process.tell(f"starting Spark; its log is {where}")
+    _process.report(f"starting Spark; its log is {where}")
     _process.launched = launch(arguments, files, log_file)
     return _process.launched
 
@@ -264,5 +264,5 @@ def _check_options(context: Any, options: SessionOptions) -> None:
 def _first_line(error: BaseException) -> str:
     """Return the line of a Spark error that says what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("at ", "...", "An error occurred"))]
-    return next(iter(telling or lines), type(error).__name__)
+    messages = [line for line in lines if not line.startswith(("at ", "...", "An error occurred"))]
+    return next(iter(messages or lines), type(error).__name__)

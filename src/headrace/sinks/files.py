@@ -90,10 +90,12 @@ class Files(Sink):
         compression: Compression | None = None,
     ) -> None:
         if format not in ("jsonl", "csv", "parquet"):
-            raise PipelineError(f"{format!r} is no file format", remedy="use jsonl, csv or parquet")
+            raise PipelineError(
+                f"{format!r} is not a file format", remedy="use jsonl, csv or parquet"
+            )
         if compression not in (None, *_SUFFIXES):
             raise PipelineError(
-                f"{compression!r} is no compression of files", remedy="use gzip or zstd, or none"
+                f"{compression!r} is not a compression of files", remedy="use gzip or zstd, or none"
             )
         self._store = _store_at(directory)
         self._format = format

@@ -81,7 +81,7 @@ class Columns:
         self, values: ValueType, event_time: str, *, zone: str = "UTC", unit: TimeUnit | None = None,
         times: TimeOptions | None = None, names: Mapping[str, str] | None = None,
         foreign: bool = False, text: bool = False, json: bool = False,
-        remedy: str = "mend the record; nothing of this step was committed",
+        remedy: str = "fix the record; nothing of this step was committed",
     ) -> None:  # fmt: skip
         self._values = values
         self._event_time = event_time
@@ -300,7 +300,7 @@ def _safe_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         raise Misfit(0, str(error)) from None
     text = first_not_shown(pa.chunked_array([column]), pa.chunked_array([found]), str)
     if text is not None:
-        raise Misfit(pc.index(column, text).as_py(), f"{text!r} is no number of type {kind}")
+        raise Misfit(pc.index(column, text).as_py(), f"{text!r} is not a number of type {kind}")
     return found
 
 

@@ -25,7 +25,7 @@ from headrace.pipeline.sifting import (
 )
 from headrace.pipeline.source import InTasks, Limit, Offer, Part, Position, Source, Split
 from headrace.schema import NotExact, ValueType, value_type_of
-from headrace.schema.declared import says
+from headrace.schema.declared import type_name
 from headrace.schema.forms import shortened
 from headrace.schema.numbers import plain_number
 from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
@@ -256,7 +256,7 @@ class Iterable(Source):
             columns = self._values.to_columns(items)
         except NotExact as error:
             raise BadInput(
-                f"an item is not a {says(self._values.python_type)}: {error}",
+                f"an item is not a {type_name(self._values.python_type)}: {error}",
                 row=error.row,
                 place=f"item {start + error.row + 1}: {shortened(items[error.row])}",
                 remedy="give items of the declared type, or declare the type that they have",
@@ -315,7 +315,7 @@ def _name(name: Any) -> str:
         case str() if name:
             name.encode()  # raises if the name is not valid Unicode and so cannot be stored
             return name
-    raise TypeError(f"{name!r} is no name")
+    raise TypeError(f"{name!r} is not a name")
 
 
 class _Carried(InTasks):

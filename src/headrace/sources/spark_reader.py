@@ -181,7 +181,7 @@ class SparkReader(Source):
                 f"the reader gave a row that is not of its schema: {error}",
                 row=error.row,
                 place=place_of(error.row),
-                remedy="mend the data source: rows must match schema()",
+                remedy="fix the data source: rows must match schema()",
             ) from error
         records = self._columns.finish(table, place_of)
         return with_partitions(records, table, self._by, place_of) if self._by else records
@@ -275,7 +275,7 @@ def _given_by(read: Callable[[Any], Any], partition: Any, place: str) -> Iterato
         raise user_error(
             error,
             place,
-            "mend the data source, or what it reads from, and start again: the step was not "
+            "fix the data source, or what it reads from, and start again: the step was not "
             "committed, nothing is lost",
             "the reader failed",
         ) from error
@@ -299,7 +299,7 @@ def _name_of(function: Callable[[Any], str], partition: Any) -> str:
         what = "the function that names partitions failed"
         raise user_error(error, place, remedy, what) from error
     if not isinstance(name, str) or not name:
-        raise UserCodeError(f"{name!r} is no name of a partition", place=place, remedy=remedy)
+        raise UserCodeError(f"{name!r} is not a name of a partition", place=place, remedy=remedy)
     return name
 
 

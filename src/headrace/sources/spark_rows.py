@@ -44,11 +44,11 @@ def struct_of(schema: Any, place: str) -> StructType:
         except (PySparkException, RuntimeError, AssertionError) as error:
             raise PipelineError(
                 f"schema() of {place} cannot be read: {str(error).splitlines()[0]}",
-                remedy="return a StructType; text is read by a Spark session that is there already",
+                remedy="return a StructType; text is read by an existing Spark session",
             ) from error
     if not isinstance(schema, StructType):
         raise PipelineError(
-            f"{place} has a schema that is no struct: {schema!r}", remedy="return a StructType"
+            f"{place} has a schema that is not a struct: {schema!r}", remedy="return a StructType"
         )
     return schema
 

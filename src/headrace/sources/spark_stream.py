@@ -277,7 +277,7 @@ class SparkStream(Source):
                 f"the streaming query is {batch.query}, but the state was made with query "
                 f"{position['query']}: its checkpoint was deleted or replaced",
                 place=self._checkpoint,
-                remedy="restore that checkpoint; or start anew with a new storage directory and a new "
+                remedy="restore that checkpoint; or start over with a new storage directory and a new "
                 "checkpoint, since which rows this query has given before cannot be known",
             )
 

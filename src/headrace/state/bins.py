@@ -89,7 +89,7 @@ class BinnedState(ABC):
         return table
 
     @abstractmethod
-    def absorb(self, section: str, table: pa.Table) -> None:
+    def apply_changes(self, section: str, table: pa.Table) -> None:
         """Apply rows to the state in memory: a loaded bin's content, or a missed step's changes."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class BinnedState(ABC):
         """Evict some bins. Return the lowest pending time in each bin of the layout."""
 
     @abstractmethod
-    def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
+    def evict(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
         """Evict some bins like :meth:`drop`, at a cost proportional to what leaves.
 
         Memory is given back once most of it is unused.
@@ -210,21 +210,21 @@ class BinnedState(ABC):
                 self._note_unloaded(reader, section)
             loaded = self._loaded[self.layout.bins_of(table.column(HASH).to_numpy())]
             if loaded.all():
-                self._absorb(section, table)
+                self._apply_changes(section, table)
             elif loaded.any():
-                self._absorb(section, table.filter(pa.array(loaded)))
+                self._apply_changes(section, table.filter(pa.array(loaded)))
 
     @property
     def stored_sections(self) -> list[str]:
         """The sections of run files that hold the content of bins, including waiting records."""
         return [*self.sections, *self._buffers]
 
-    def _absorb(self, section: str, table: pa.Table) -> None:
+    def _apply_changes(self, section: str, table: pa.Table) -> None:
         table = self.stored_as_declared(section, table)
         if section in self._buffers:
-            self._buffers[section].absorb(table)
+            self._buffers[section].apply_changes(table)
         else:
-            self.absorb(section, table)
+            self.apply_changes(section, table)
 
     def _note_unloaded(self, reader: RunReader, section: str) -> None:
         facts = reader.lowest_timers(self.node.name, section)
@@ -279,7 +279,7 @@ class BinnedState(ABC):
             lowest[bins] = MAX_TIME
         self.make_room(self.node.group.own(self.layout.ranges_of_bins(bins)))
         for section, table in tables:
-            self._absorb(section, table)
+            self._apply_changes(section, table)
 
     def _read(self, ranges: Ranges) -> list[tuple[str, pa.Table]]:
         """Return the stored content of some ranges of hashes."""
@@ -364,7 +364,7 @@ class BinnedState(ABC):
         """
         self._carry_to(layout)
         changed = self.node.group.own(moved).overlapping(layout.starts, layout.ends)
-        self.lose(changed)
+        self.evict(changed)
         for buffer in self._buffers.values():
             buffer.forget(layout.ranges_of_bins(np.flatnonzero(changed)))
         self._loaded &= ~changed
@@ -413,14 +413,14 @@ class BinnedState(ABC):
         carry = Carry(self.layout, layout)
         torn = owned & carry.any(self._loaded) & ~carry.all(self._loaded)
         if torn.any():
-            self._let_go(torn[layout.bins_of(self.layout.starts)] & self._loaded, reopen)
+            self._evict(torn[layout.bins_of(self.layout.starts)] & self._loaded, reopen)
         self._carry_to(layout)
 
-    def _let_go(self, bins: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]) -> None:
+    def _evict(self, bins: npt.NDArray[np.bool_], reopen: Callable[[], StateSources]) -> None:
         """Evict loaded bins, at a cost proportional to what leaves."""
         self._bound_all()
         self._reopen, self._sources = reopen, reopen()
-        self._lower(self.lose(bins))
+        self._lower(self.evict(bins))
         ranges = self.layout.ranges_of_bins(np.flatnonzero(bins))
         event = self._unloaded[EVENT_TIME]
         for buffer in self._buffers.values():

@@ -71,7 +71,7 @@ def ranks(group_starts: I64, length: int) -> I64:
     return found
 
 
-class _Stretch:
+class _SortedRun:
     """Rows in ascending order of event time and, for equal times, of arrival."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
@@ -161,7 +161,7 @@ class RecordBuffer:
         self._naming = self.schema.names[: len(own) + len(at_work)]
         self._stored = _stored_schema(keys, values)
         self._sources = _sources(self._stored)
-        self._stretches: list[_Stretch] = []
+        self._runs: list[_SortedRun] = []
         self._passed: list[int] = []  # the number of rows that have left each stretch at its start
         self._added: list[pa.RecordBatch] = []
         self._taken: list[pa.RecordBatch] = []
@@ -207,51 +207,51 @@ class RecordBuffer:
     def lowest(self) -> int:
         """Return the lowest event time of a waiting record, or ``MAX_TIME``."""
         return min(
-            (int(s.times[n]) for s, n in zip(self._stretches, self._passed, strict=True)),
+            (int(s.times[n]) for s, n in zip(self._runs, self._passed, strict=True)),
             default=MAX_TIME,
         )
 
     def __len__(self) -> int:
-        stretches = zip(self._stretches, self._passed, strict=True)
-        return sum(len(s) - passed - s.forgotten_from(passed) for s, passed in stretches)
+        runs = zip(self._runs, self._passed, strict=True)
+        return sum(len(s) - passed - s.forgotten_from(passed) for s, passed in runs)
 
     # -- stretches ----------------------------------------------------------------------------
 
     def _push(self, rows: pa.RecordBatch) -> None:
         parts = [rows]
         length = rows.num_rows
-        while self._stretches and len(self._stretches[-1]) - self._passed[-1] < 2 * length:
-            stretch, passed = self._stretches.pop(), self._passed.pop()
-            last = stretch.left(passed, len(stretch))
+        while self._runs and len(self._runs[-1]) - self._passed[-1] < 2 * length:
+            run, passed = self._runs.pop(), self._passed.pop()
+            last = run.left(passed, len(run))
             parts.insert(0, last)
             length += last.num_rows
-        self._stretches.append(_Stretch(by_time(as_one_batch(parts))))
+        self._runs.append(_SortedRun(by_time(as_one_batch(parts))))
         self._passed.append(0)
 
     def _pop(self, until: int) -> list[pa.RecordBatch]:
         found: list[pa.RecordBatch] = []
-        left: list[tuple[_Stretch, int]] = []
-        for stretch, passed in zip(self._stretches, self._passed, strict=True):
-            end = max(stretch.before(until), passed)
+        left: list[tuple[_SortedRun, int]] = []
+        for run, passed in zip(self._runs, self._passed, strict=True):
+            end = max(run.before(until), passed)
             if end > passed:
-                found.append(stretch.left(passed, end))
-            left += self._kept(stretch, stretch.first_left(end))
-        self._stretches = [stretch for stretch, _ in left]
+                found.append(run.left(passed, end))
+            left += self._kept(run, run.first_left(end))
+        self._runs = [run for run, _ in left]
         self._passed = [passed for _, passed in left]
         return found
 
-    def _kept(self, stretch: _Stretch, passed: int) -> list[tuple[_Stretch, int]]:
+    def _kept(self, run: _SortedRun, passed: int) -> list[tuple[_SortedRun, int]]:
         """Return a stretch without the rows that have left.
 
         If most have, give back their memory.
         """
-        gone = passed + stretch.forgotten_from(passed)
-        if gone == len(stretch):
+        gone = passed + run.forgotten_from(passed)
+        if gone == len(run):
             return []
-        if 2 * gone <= len(stretch):
-            return [(stretch, passed)]
-        stay = np.delete(np.arange(len(stretch)), stretch.gone)
-        return [(_Stretch(stretch.rows.take(pa.array(stay[stay >= passed]))), 0)]
+        if 2 * gone <= len(run):
+            return [(run, passed)]
+        stay = np.delete(np.arange(len(run)), run.gone)
+        return [(_SortedRun(run.rows.take(pa.array(stay[stay >= passed]))), 0)]
 
     def forget(self, ranges: Ranges) -> tuple[U64, I64]:
         """Forget the records of some hashes. This does not count as a change.
@@ -261,18 +261,18 @@ class RecordBuffer:
         Returns:
             The hashes and event times of the forgotten records.
         """
-        left: list[tuple[_Stretch, int]] = []
+        left: list[tuple[_SortedRun, int]] = []
         found = [(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64))]
-        for stretch, passed in zip(self._stretches, self._passed, strict=True):
-            rows = stretch.rows_in(ranges)
+        for run, passed in zip(self._runs, self._passed, strict=True):
+            rows = run.rows_in(ranges)
             rows = rows[rows >= passed]
-            found.append((stretch.hashes[rows], stretch.times[rows]))
+            found.append((run.hashes[rows], run.times[rows]))
             if len(rows):
-                stretch.gone = np.union1d(stretch.gone, rows)
-                left += self._kept(stretch, stretch.first_left(passed))
+                run.gone = np.union1d(run.gone, rows)
+                left += self._kept(run, run.first_left(passed))
             else:
-                left.append((stretch, passed))
-        self._stretches = [stretch for stretch, _ in left]
+                left.append((run, passed))
+        self._runs = [run for run, _ in left]
         self._passed = [passed for _, passed in left]
         hashes, times = zip(*found, strict=True)
         return np.concatenate(hashes), np.concatenate(times)
@@ -306,7 +306,7 @@ class RecordBuffer:
                 table = table.set_column(table.column_names.index(name), name, filled)
         return table
 
-    def absorb(self, table: pa.Table) -> None:
+    def apply_changes(self, table: pa.Table) -> None:
         """Apply stored rows to the waiting records.
 
         This does not count as a change of this step.
@@ -326,11 +326,11 @@ class RecordBuffer:
     def rows_in(self, ranges: Ranges) -> pa.RecordBatch | None:
         """Return the waiting records of some hashes in stored form, sorted by hash, or None."""
         found = []
-        for stretch, passed in zip(self._stretches, self._passed, strict=True):
-            rows = stretch.rows_in(ranges)
+        for run, passed in zip(self._runs, self._passed, strict=True):
+            rows = run.rows_in(ranges)
             rows = rows[rows >= passed]
             if len(rows):
-                found.append(stretch.rows.take(pa.array(rows)))
+                found.append(run.rows.take(pa.array(rows)))
         return _sorted_by_hash(self._as_stored(as_one_batch(found), gone=False)) if found else None
 
     # -- memory -------------------------------------------------------------------------------
@@ -338,29 +338,29 @@ class RecordBuffer:
     @property
     def nbytes(self) -> int:
         """About how much memory the records take, in bytes."""
-        return sum(stretch.nbytes + 16 * len(stretch) for stretch in self._stretches)
+        return sum(run.nbytes + 16 * len(run) for run in self._runs)
 
     def bytes_of_bins(self, layout: Layout) -> I64:
         """Return about how much memory the records of each bin take."""
         sizes = np.zeros(len(layout), dtype=np.int64)
-        for stretch in self._stretches:
-            each = stretch.nbytes // len(stretch) + 16
-            sizes += np.bincount(layout.bins_of(stretch.hashes), minlength=len(sizes)) * each
+        for run in self._runs:
+            each = run.nbytes // len(run) + 16
+            sizes += np.bincount(layout.bins_of(run.hashes), minlength=len(sizes)) * each
         return sizes
 
     def drop(self, bins: npt.NDArray[np.bool_], layout: Layout) -> I64:
         """Forget the records of some bins. Return the lowest event time in each of them."""
         lowest = np.full(len(bins), MAX_TIME, dtype=np.int64)
-        pairs = list(zip(self._stretches, self._passed, strict=True))
-        self._stretches, self._passed = [], []
-        for stretch, passed in pairs:
-            rows = np.delete(np.arange(len(stretch)), stretch.gone)
+        pairs = list(zip(self._runs, self._passed, strict=True))
+        self._runs, self._passed = [], []
+        for run, passed in pairs:
+            rows = np.delete(np.arange(len(run)), run.gone)
             rows = rows[np.searchsorted(rows, passed) :]
-            of = layout.bins_of(stretch.hashes[rows])
+            of = layout.bins_of(run.hashes[rows])
             goes = bins[of]
-            np.minimum.at(lowest, of[goes], np.minimum(stretch.times[rows[goes]], LAST_TIMER))
+            np.minimum.at(lowest, of[goes], np.minimum(run.times[rows[goes]], LAST_TIMER))
             if not goes.all():
-                self._stretches.append(_Stretch(stretch.rows.take(pa.array(rows[~goes]))))
+                self._runs.append(_SortedRun(run.rows.take(pa.array(rows[~goes]))))
                 self._passed.append(0)
         return lowest
 

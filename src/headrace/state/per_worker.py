@@ -66,7 +66,7 @@ class PerWorkerState:
         """Return the values by name, with defaults for those that were not set."""
         return {name: handle.value for name, handle in self.handles.items()}
 
-    def stand_on(self, held: Held) -> None:
+    def set_key(self, held: Held) -> None:
         """Load the committed values."""
         self.digest, self._kept = held.digest, dict(held.values)
         self._cursor.touched = {}

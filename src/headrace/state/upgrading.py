@@ -81,7 +81,7 @@ def raise_in_upgrade(error: BaseException, place: str, older: int, version: int)
     raise user_error(
         error,
         place,
-        "mend the upgrade function and start again: the step was not committed, nothing is lost; "
+        "fix the upgrade function and start again: the step was not committed, nothing is lost; "
         "older code can go on from a copy of a step before this code came (headrace checkpoint copy)",
         f"the upgrade from version {older} to {version} failed",
     ) from error

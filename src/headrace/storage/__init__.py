@@ -52,6 +52,6 @@ def open_store(location: str) -> Store:
     store = getattr(importlib.import_module(module), name)(rest)
     if not isinstance(store, Store):
         raise PipelineError(
-            f"{module}:{name} is no store", remedy="subclass headrace.storage.Store"
+            f"{module}:{name} is not a store", remedy="subclass headrace.storage.Store"
         )
     return store

@@ -57,18 +57,18 @@ class CachedStore(Store):
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         if not name.startswith(_DATA):
             return self.inner.read(name, offset, length)
-        asked = (name, offset, length)
+        wanted = (name, offset, length)
         with self._lock:
-            found = self._kept.get(asked)
+            found = self._kept.get(wanted)
         if found is None:
             found = self.inner.read(name, offset, length)
-            self._keep(asked, found)
+            self._keep(wanted, found)
         return found
 
-    def _keep(self, asked: _Range, found: bytes) -> None:
+    def _keep(self, wanted: _Range, found: bytes) -> None:
         with self._lock:
             if _size(found) <= self._kept.maxsize:
-                self._kept[asked] = found
+                self._kept[wanted] = found
 
     def list(self, prefix: str) -> list[str]:
         return self.inner.list(prefix)
@@ -85,8 +85,8 @@ class CachedStore(Store):
     def delete(self, name: str) -> None:
         self.inner.delete(name)
         with self._lock:
-            for asked in [asked for asked in self._kept if asked[0] == name]:
-                del self._kept[asked]
+            for wanted in [wanted for wanted in self._kept if wanted[0] == name]:
+                del self._kept[wanted]
 
 
 def _size(content: bytes) -> int:

@@ -26,7 +26,7 @@ _LASTING = (StorageDenied, StorageReadOnly, NotFound)
 T = TypeVar("T")
 
 
-def tried_again(work: Callable[[], T], pauses_s: Sequence[float] = PAUSES_S) -> T:
+def with_retries(work: Callable[[], T], pauses_s: Sequence[float] = PAUSES_S) -> T:
     """Return the result of work that may be repeated, and repeat it if the storage fails.
 
     Raises:
@@ -80,7 +80,7 @@ class Garbage:
 
     def _is_deleted(self, name: str) -> bool:
         try:
-            tried_again(lambda: self._store.delete(name))
+            with_retries(lambda: self._store.delete(name))
         except StorageError as error:
             log.warning("%s is not needed, and could not be deleted: %s", name, error.what)
             return False

@@ -26,7 +26,7 @@ from headrace.errors import (
     StorageReadOnly,
 )
 from headrace.storage.base import Store
-from headrace.storage.garbage import tried_again
+from headrace.storage.garbage import with_retries
 from headrace.storage.names import is_name, name_to_be
 
 #: The scheme of this store's locations.
@@ -37,11 +37,11 @@ _ASIDE_FOR_MS = 900_000
 _AT_ONCE = 8
 #: Timeouts for connecting, and for each part of an answer.
 _TIMEOUTS_S = (10.0, 60.0)
-_TRIES = 4
+_ATTEMPTS = 4
 #: Identifies this process, wherever it runs.
 _TOKEN = os.urandom(8).hex()
 _FULL = {"DSQuotaExceededException", "NSQuotaExceededException", "QuotaExceededException"}
-_SEE_TO_IT = "see to the NameNode and DataNodes; every committed step is intact"
+_REMEDY = "see to the NameNode and DataNodes; every committed step is intact"
 _DENIED = {"AccessControlException", "SecurityException", "AuthorizationException"}
 
 
@@ -103,7 +103,7 @@ class HdfsStore(Store):
             raise AlreadyExists(f"{name} exists", place=self._place(name)) from None
 
     def write(self, name: str, data: bytes) -> None:
-        tried_again(
+        with_retries(
             lambda: self._write(name, data)
         )  # (a write may be repeated: nobody else writes the name)
 
@@ -119,7 +119,7 @@ class HdfsStore(Store):
 
     def read_file(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a range of a file that others have written, with any name; see :meth:`read`."""
-        return tried_again(lambda: self._read(name, offset, length))
+        return with_retries(lambda: self._read(name, offset, length))
 
     def _read(self, name: str, offset: int, length: int | None) -> bytes:
         if length == 0:
@@ -175,18 +175,18 @@ class HdfsStore(Store):
         return young
 
     def delete(self, name: str) -> None:
-        tried_again(lambda: self._remove(name))
+        with_retries(lambda: self._remove(name))
 
     def _remove(self, name: str) -> None:
         with self._typed_errors(name):
             gone = self._client.delete(self._path(name))
         if not gone and self._size(name) is not None:  # (the library does not say why)
             raise StorageError(
-                f"HDFS did not delete {name}", place=self._place(name), remedy=_SEE_TO_IT
+                f"HDFS did not delete {name}", place=self._place(name), remedy=_REMEDY
             )
 
     def _entries(self, directory: str) -> dict[str, dict[str, Any]]:
-        return tried_again(lambda: self._listed(directory))
+        return with_retries(lambda: self._listed(directory))
 
     def _listed(self, directory: str) -> dict[str, dict[str, Any]]:
         try:
@@ -205,7 +205,7 @@ class HdfsStore(Store):
 
     def status(self, name: str) -> dict[str, Any] | None:
         """Return how the NameNode describes a file; None if the file does not exist."""
-        return tried_again(lambda: self._status(name))
+        return with_retries(lambda: self._status(name))
 
     def _status(self, name: str) -> dict[str, Any] | None:
         try:
@@ -277,7 +277,7 @@ class HdfsStore(Store):
         return StorageError(
             f"HDFS failed: {what}",
             place=place,
-            remedy=_SEE_TO_IT,
+            remedy=_REMEDY,
         )
 
 
@@ -294,7 +294,7 @@ def _client(address: str) -> Any:
     session = Session()
     # Retried: requests that were never sent, and reads. (A rename that was sent twice may find its
     # own result.)
-    again = Retry(_TRIES, backoff_factor=0.1, allowed_methods={"GET"}, status=0)
+    again = Retry(_ATTEMPTS, backoff_factor=0.1, allowed_methods={"GET"}, status=0)
     session.mount("http://", HTTPAdapter(max_retries=again, pool_maxsize=2 * _AT_ONCE))
     user = os.environ.get("HADOOP_USER_NAME") or getuser()
     return InsecureClient(address, user=user, timeout=_TIMEOUTS_S, session=session)

@@ -199,7 +199,7 @@ def _modes(access: str | None) -> tuple[int, int]:
     chosen = os.environ.get(ACCESS, "owner") if access is None else access
     if chosen not in _MODES:
         raise PipelineError(
-            f"{ACCESS}={chosen!r} is no choice",
+            f"{ACCESS}={chosen!r} is not a choice",
             place="the environment",
             remedy=f"use {', '.join(_MODES)}; owner is the default",
         )
@@ -297,7 +297,7 @@ def typed_errors(path: Path) -> Iterator[None]:
         raise NotFound(f"{path.name} is not there", place=str(path)) from error
     except NotRegular as error:
         raise Damaged(
-            f"{path.name} is no file: a directory, a pipe or a device has its name",
+            f"{path.name} is not a file: a directory, a pipe or a device has its name",
             place=str(path),
             remedy="take it away, and bring the file back from a copy if there was one",
         ) from error

@@ -44,7 +44,7 @@ def check_name(name: object) -> None:
             leads upwards, or a character that is not a letter, a digit or one of ``_.=+@~-``.
     """
     if not is_name(name):
-        raise _unsafe(name, "is no name in a storage")
+        raise _unsafe(name, "is not a name in a storage")
 
 
 def check_prefix(prefix: object) -> None:
@@ -55,7 +55,7 @@ def check_prefix(prefix: object) -> None:
     """
     good = isinstance(prefix, str) and len(prefix) <= MOST_NAME and _PREFIX.fullmatch(prefix)
     if not good:
-        raise _unsafe(prefix, "is no beginning of a name in a storage")
+        raise _unsafe(prefix, "is not a beginning of a name in a storage")
 
 
 def name_to_be(aside: str) -> str:
@@ -96,7 +96,7 @@ def _of_range(operation: Operation) -> Operation:
         check_name(name)
         if not 0 <= offset <= MOST_BYTES or (length is not None and not 0 <= length <= MOST_BYTES):
             raise Damaged(
-                f"{length} bytes from byte {offset} on are no range of {name}",
+                f"{length} bytes from byte {offset} on are not a range of {name}",
                 remedy="restore the file that says so from a copy of the storage",
             )
         return operation(self, name, offset, length)

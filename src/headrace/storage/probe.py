@@ -20,7 +20,7 @@ _REMEDY = (
 )
 
 #: Most tests. One fails if the process stalls in it and another driver sweeps its name away.
-_TRIES = 3
+_ATTEMPTS = 3
 
 
 def check_creates(store: Store, nonce: str) -> None:
@@ -41,7 +41,7 @@ def check_creates(store: Store, nonce: str) -> None:
         StorageError: when the test cannot be made.
     """
     problem = ""
-    for number in range(_TRIES):
+    for number in range(_ATTEMPTS):
         problem = _problem(store, f"{nonce}-{number}")
         if not problem:
             return
@@ -61,7 +61,7 @@ def _problem(store: Store, nonce: str) -> str:
     found = _content(store, name)
     Garbage(store).discard([name])
     if overwrites:
-        return "creates a name that is there already"
+        return "creates a name that already exists"
     return "" if found == content else "does not read back what was created"
 
 

@@ -35,4 +35,4 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def _not_regular(path: str | os.PathLike[str]) -> NotRegular:
-    return NotRegular(errno.EINVAL, "it is no regular file", os.fspath(path))
+    return NotRegular(errno.EINVAL, "it is not a regular file", os.fspath(path))

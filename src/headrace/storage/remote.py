@@ -50,7 +50,7 @@ def open_remote(location: str) -> Store:
         remedy = _ELSEWHERE.get(scheme.lower()) or (
             f"say a directory, or a location of {', '.join(f'{kind}://' for kind in _KINDS)}"
         )
-        raise PipelineError(f"{scheme}:// is no storage that is known", remedy=remedy)
+        raise PipelineError(f"{scheme}:// is not a storage that is known", remedy=remedy)
     return _opened(place, _cache_of(query))
 
 

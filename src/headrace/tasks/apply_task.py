@@ -35,7 +35,7 @@ class ApplyTask(Task):
     """Applies a layer's computations to a worker's records and due timers.
 
     Args:
-        process, plan, layer, worker, attempt: see :class:`Task`.
+        process, plan, layer, worker, task_attempt: see :class:`Task`.
         payload: a parcel from each task of the layer before, in any order.
 
     Attributes:
@@ -47,10 +47,10 @@ class ApplyTask(Task):
     """
 
     def __init__(
-        self, process: Process, plan: StepPlan, layer: int, worker: int, attempt: str,
+        self, process: Process, plan: StepPlan, layer: int, worker: int, task_attempt: str,
         payload: list[bytes],
     ) -> None:  # fmt: skip
-        super().__init__(process, plan, layer, worker, attempt)
+        super().__init__(process, plan, layer, worker, task_attempt)
         self.parcels: list[Parcel] = []
         self.watermarks: dict[str, Watermarks] = {}
         self.latest = MIN_TIME
@@ -84,7 +84,7 @@ class ApplyTask(Task):
             self.parcels = [decode_parcel(data) for data in self._payload]
             self.parcels.sort(key=lambda parcel: parcel.header.worker)
         self.report.consumed = [
-            (parcel.header.layer, parcel.header.worker, parcel.header.attempt)
+            (parcel.header.layer, parcel.header.worker, parcel.header.task_attempt)
             for parcel in self.parcels
         ]
 
@@ -150,7 +150,7 @@ class ApplyTask(Task):
         plan, report = self.plan, self.report
         visitor = entry.visitors[node.name]
         before_in, before_out = plan.watermarks[node.name]
-        if node.name in plan.resting:
+        if node.name in plan.inactive:
             report.nodes[node.name] = self._resting(node, entry)
             return {}
         inputs = self._inputs_of(node)
@@ -238,21 +238,21 @@ class ApplyTask(Task):
             with self.phase("slice"):
                 whole = entry.slice_parts(plan.slice, plan.step, changes)
         with self.phase("write"):
-            folder = soft_folder(store, self.layer, self.worker) if plan.light else "runs/"
-            if not plan.light and chain.soft:
+            folder = soft_folder(store, self.layer, self.worker) if plan.uncheckpointed else "runs/"
+            if not plan.uncheckpointed and chain.soft:
                 changes = since_checkpoint(changes, chain, store, self.pipeline)
             files = AttemptFiles(plan, self.layout, report)
             report.run = files.add(folder, [*changes, *whole])
             report.in_slice = bool(whole)
             report.slice_bytes = sum(part.batch.nbytes for part in whole)
-            stage(self._staged, self.pipeline, files, report, light=plan.light)
+            stage(self._staged, self.pipeline, files, report, uncheckpointed=plan.uncheckpointed)
             files.write(store)
-            if not plan.light and chain.soft:
+            if not plan.uncheckpointed and chain.soft:
                 drop_soft_files(plan, self.layer, self.worker, store)
         with self.phase("digest"):
             for name, batch in self._staged.items():
                 report.streams[name] = StreamReport(batch.num_rows, digest_of(batch))
-        entry.digest = link(chain.digest if plan.light else chain.checkpoint, report.run)
+        entry.digest = link(chain.digest if plan.uncheckpointed else chain.checkpoint, report.run)
 
     def _read_ahead(self, entry: WorkerState, *, again: bool) -> None:
         """Read ahead the hashes that this worker will own soon, and forget all others."""
@@ -295,5 +295,5 @@ def _check_complete(plan: StepPlan, layer: int, parcels: list[Parcel]) -> None:
     for parcel in parcels:
         head = parcel.header
         ensure(head.layer == layer - 1, "a parcel of another layer arrived")
-        if (head.epoch, head.step, head.try_) != (plan.epoch, plan.step, plan.try_):
+        if (head.epoch, head.step, head.attempt) != (plan.epoch, plan.step, plan.attempt):
             raise ParcelLost("a parcel of another try is in its place")

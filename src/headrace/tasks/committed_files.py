@@ -101,9 +101,9 @@ class CommittedFiles:
 
     def knows_tail(self, prepared: Prepared) -> bool:
         """Return whether the plan alone names the runs since something was read ahead."""
-        return self._told_after(prepared) is not None
+        return self._relocated_after(prepared) is not None
 
-    def _told_after(self, prepared: Prepared) -> StateFiles | None:
+    def _relocated_after(self, prepared: Prepared) -> StateFiles | None:
         return newest_runs(self._plan, self._at[0], prepared.as_of, prepared.since)
 
     def after(self, prepared: Prepared) -> StateFiles | None:
@@ -111,7 +111,7 @@ class CommittedFiles:
 
         Usually the plan names them, and the ledger need not be opened.
         """
-        found = self._told_after(prepared)
+        found = self._relocated_after(prepared)
         if found is not None:
             return found
         files = self.files()

@@ -60,22 +60,22 @@ class IdCheck:
         """Return for each record whether it passes, and count those that do not."""
         named = with_id(batch, self.node)
         times = batch.column(TIMESTAMP_COLUMN).to_numpy()
-        asked = np.flatnonzero(named & (times >= remembered_from))
+        candidates = np.flatnonzero(named & (times >= remembered_from))
         goes = ~named
-        if len(asked):
-            goes[asked[self._first_of_new(batch, asked)]] = True
-        report.expired = int(named.sum()) - len(asked)
+        if len(candidates):
+            goes[candidates[self._first_of_new(batch, candidates)]] = True
+        report.expired = int(named.sum()) - len(candidates)
         report.duplicates = batch.num_rows - int(goes.sum()) - report.expired
         return goes
 
     def _first_of_new(
-        self, batch: pa.RecordBatch, asked: npt.NDArray[np.int64]
+        self, batch: pa.RecordBatch, candidates: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """Return which of the given records are the first of an id that was not seen before."""
         names = key_names(self.node)
         rows = batch.select([HASH, TIMESTAMP_COLUMN, *names])
-        if len(asked) < batch.num_rows:
-            rows = rows.take(pa.array(asked))
+        if len(candidates) < batch.num_rows:
+            rows = rows.take(pa.array(candidates))
         stream = self.node.inputs[0]
         groups = grouped(
             stream.name, stream.values, rows, self.state.key_types, names,

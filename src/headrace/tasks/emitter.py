@@ -58,7 +58,7 @@ class Emitter:
             given = _TIMES.coerced(times, len(keys))
             stamps = np.minimum(given, LAST_DATE_US)
             if (stamps < FIRST_DATE_US).any():
-                raise ValueError(f"{stamps.min()} microseconds are no event time: {OUTSIDE}")
+                raise ValueError(f"{stamps.min()} microseconds are not an event time: {OUTSIDE}")
             if (stamps < earliest).any():
                 row = int(np.argmax(stamps < earliest))
                 raise before_cause(int(stamps[row]), int(earliest[row]))
@@ -108,7 +108,7 @@ class Emitter:
             return part.to_arrow(list(values), None)
         except Misfit as error:
             path = f"{field.name}{error.path}"
-            raise TypeError(f"column {path!r} wants {part.form.says}: {error.why}") from None
+            raise TypeError(f"column {path!r} wants {part.form.type_name}: {error.why}") from None
 
     def _of_numpy(self, field: pa.Field, values: Any) -> Any:
         """Return a NumPy array as Arrow.

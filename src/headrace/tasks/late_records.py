@@ -23,7 +23,7 @@ class LateRecords:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.let_through = 0  # late records of this step that are processed
+        self.admitted = 0  # late records of this step that are processed
         self._sides: dict[str, pa.RecordBatch] = {}
 
     def on_time(
@@ -50,7 +50,7 @@ class LateRecords:
             return batch
         report.late += late
         if is_process:
-            self.let_through += late
+            self.admitted += late
             return batch
         if node.late == "side":
             name = node.late_output(number)

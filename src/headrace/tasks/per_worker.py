@@ -39,7 +39,7 @@ def begin_per_worker(
     if state.digest == expected and not gone:
         return
     held = head().per_worker.get(name, {})
-    state.stand_on(held.get(worker, NOTHING))
+    state.set_key(held.get(worker, NOTHING))
     if not gone:
         return
     try:

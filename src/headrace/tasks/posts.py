@@ -58,7 +58,7 @@ class BatchPosts:
         values, names = node.posts[name].values, key_names(node)
         return grouped(name, values, rows, types, names, hash_is_key=node.hash_is_key)
 
-    def leave(self) -> int:
+    def flush(self) -> int:
         """Let all posts that were sent wait, due or not.
 
         Returns:

@@ -32,8 +32,8 @@ class ReadTask(Task):
     result.
     """
 
-    def __init__(self, process: Process, plan: StepPlan, reader: int, attempt: str) -> None:
-        super().__init__(process, plan, 0, reader, attempt)
+    def __init__(self, process: Process, plan: StepPlan, reader: int, task_attempt: str) -> None:
+        super().__init__(process, plan, 0, reader, task_attempt)
 
     def run(self) -> TaskResult:
         """Read the share, and return the result of the task."""
@@ -106,7 +106,7 @@ class ReadTask(Task):
                 report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows
                 self.router.route_again(
                     stream, table, self.layout, self.outbox, order=number, place=place,
-                    resting=self.plan.resting,
+                    inactive=self.plan.inactive,
                 )  # fmt: skip
 
     def _see(self, name: str, partition: str, place: str, times: I64) -> None:
@@ -122,7 +122,7 @@ class ReadTask(Task):
             raise BadInput(
                 f"injector {name!r} has a record at {wrong} microseconds: {OUTSIDE}",
                 place=place,
-                remedy="mend the record, or say the unit of its time (time_unit=)",
+                remedy="fix the record, or say the unit of its time (time_unit=)",
             )
         if self.pipeline.injectors[name].rules.percentile is not None:
             before = self.plan.injectors[name].before.parts.get(partition, Frontier())
@@ -152,6 +152,6 @@ def _check_as_now(stream: Stream, table: pa.Table, place: str) -> None:
             f"what was retained of stream {stream.name!r} is ({describe(table.schema)}), "
             f"but the stream is ({describe(wanted)}) now",
             place=place,
-            remedy="headrace remove the computation that begins at the beginning, or draw its producer "
+            remedy="headrace remove the computation that begins at the beginning, or build its producer "
             "as it was; nothing of this step was committed",
         )

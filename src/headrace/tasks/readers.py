@@ -18,8 +18,8 @@ def newest_runs(plan: StepPlan, layer: int, after: int, since: str) -> StateFile
     Returns:
         The runs, or None if the plan does not reach back that far.
     """
-    told = plan.relocated
-    if told and told[0].version > 1 and after + 1 < told[0].step:
+    relocated = plan.relocated
+    if relocated and relocated[0].version > 1 and after + 1 < relocated[0].step:
         return None  # nothing says which worker owned what
     runs = []
     for at, chain in plan.chains.items():
@@ -33,4 +33,4 @@ def newest_runs(plan: StepPlan, layer: int, after: int, since: str) -> StateFile
             return None
         runs += [run for _, run, _ in links if run.step > after]
     runs.sort(key=lambda run: run.step)
-    return StateFiles([], runs, {}, plan.lineage, told)
+    return StateFiles([], runs, {}, plan.lineage, relocated)

@@ -187,7 +187,7 @@ class InputFormat:
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise BadInput(
-                f"the key {name!r} of computation {self.node.name!r} is no date: "
+                f"the key {name!r} of computation {self.node.name!r} is not a date: "
                 f"{at[row]} {unit} since 1970",
                 place=self._place_of(batch, row, place),
                 remedy="give times of the years 1 to 9999 (is the unit right?), or key the stream by the "
@@ -284,16 +284,16 @@ class Router:
 
     def route_again(
         self, stream: Stream, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: OutgoingEntries,
-        *, order: int, place: str, resting: Collection[str],
+        *, order: int, place: str, inactive: Collection[str],
     ) -> None:  # fmt: skip
         """Send retained records to those consumers that work in this step, chained ones included.
 
         Args:
             stream, batch, layout, outbox, order, place: as for :meth:`route`.
-            resting: computations that do nothing in this step.
+            inactive: computations that do nothing in this step.
         """
         for reader in self._formats.values():
-            if reader.stream.address == stream.address and reader.node.name not in resting:
+            if reader.stream.address == stream.address and reader.node.name not in inactive:
                 _send(reader, batch, layout, outbox, order, place)
 
 

@@ -85,7 +85,9 @@ class BatchVisitor:
         self.node = node
         self.state = state
         self.computation = computation
-        self.per_worker = PerWorkerState(node.shape.per_worker, place=f"computation {node.name!r}")
+        self.per_worker = PerWorkerState(
+            node.declarations.per_worker, place=f"computation {node.name!r}"
+        )
         handles = {**state.handles, **self.per_worker.handles}
         computation.__dict__.update(handles, _handles=handles)
         self._handle_batch = owning(computation.process_batch, [], self.per_worker.puts)
@@ -121,7 +123,7 @@ class BatchVisitor:
         self.per_worker.puts.clear()  # left by an attempt that failed
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.low_watermark_before_us, self.context.late = late_before, 0
-        self._late.let_through = 0
+        self._late.admitted = 0
         self.state.clock.now_us = clock_us
         self._causes = {
             EVENT_TIME: wall_cause(MIN_TIME, latest, clock_us),
@@ -156,7 +158,7 @@ class BatchVisitor:
             self.state.expire(domain, time)
         # A record that was let through is counted above. The computation may have counted it as
         # late again.
-        report.late += max(0, self.context.late - self._late.let_through)
+        report.late += max(0, self.context.late - self._late.admitted)
         report.records -= self.context.late
         report.produced = sum(b.num_rows for o in self.outputs.values() for b in o.batches)
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
@@ -241,7 +243,7 @@ class BatchVisitor:
                 raise endless(error, self._place) from None
 
     def _is_something_left(self, until: dict[TimeDomain, int]) -> bool:
-        sent = self._posts.leave()
+        sent = self._posts.flush()
         return sent <= until[EVENT_TIME] or self._until_what_is_left(until) != until
 
     @property

@@ -107,7 +107,7 @@ class KeyContext(StepContext[ProducedRecords]):
         self._draws = 0
         self._seed = 0
 
-    def draw_from(self, seed: int) -> None:
+    def reseed(self, seed: int) -> None:
         """Set the seed of the step's random numbers."""
         self._seed = seed
 
@@ -115,7 +115,7 @@ class KeyContext(StepContext[ProducedRecords]):
         """Set the default event time of productions that are due only at the end of the input."""
         self._latest_us = time_us
 
-    def stand_on(self, cells: KeyCells) -> None:
+    def set_key(self, cells: KeyCells) -> None:
         """Move to a key."""
         self.key = cells.key
         self._hash = cells.hash
@@ -179,7 +179,9 @@ class Visitor:
         self.node = node
         self.state = state
         self.computation = computation
-        self.per_worker = PerWorkerState(node.shape.per_worker, place=f"computation {node.name!r}")
+        self.per_worker = PerWorkerState(
+            node.declarations.per_worker, place=f"computation {node.name!r}"
+        )
         handles = {**state.handles, **self.per_worker.handles}
         computation.__dict__.update(handles, _handles=handles)
         self._process_record, self._process_timer = self._handlers()
@@ -192,7 +194,7 @@ class Visitor:
         }
         self.context = self._context()
         self._late = LateRecords(node)
-        self._holding = node.shape.holding
+        self._holding = node.declarations.holding
         self._step = 0
         self._timers = [
             (cell.slot, cell.attribute, cell.domain) for cell in state.cells if cell.kind == "timer"
@@ -244,7 +246,7 @@ class Visitor:
         self.state.cursor.puts.clear()  # left by an attempt that failed
         self.per_worker.puts.clear()
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
-        self.context.draw_from(seed)
+        self.context.reseed(seed)
         self._wall_cause = wall_cause(output_before, latest, clock_us)
         self.context.produces_at_end(wall_cause(MIN_TIME, latest, clock_us).time_us)
         self._reached = MIN_TIME
@@ -326,7 +328,7 @@ class Visitor:
 
         This is the hottest loop, so it avoids calls.
         """
-        cursor, context, leave = self.state.cursor, self.context, self.state.leave
+        cursor, context, flush_key = self.state.cursor, self.context, self.state.flush_key
         handle, due, newly_set = self._process_record, self._due_keys, cursor.newly_set
         touched: dict[int, Any] = {}
         keys = 0
@@ -336,7 +338,7 @@ class Visitor:
                 keys += 1
                 cursor.slots = cells.slots
                 cursor.touched = touched
-                context.stand_on(cells)
+                context.set_key(cells)
                 for record in records:
                     context._cause_us = record.timestamp_us
                     handle(context, record)
@@ -344,7 +346,7 @@ class Visitor:
                 if newly_set or (due and id(cells) in due):
                     self._fire_due(cells, watermark, clock_us, report)
                 if touched:
-                    leave(cells)
+                    flush_key(cells)
                     touched = {}
         except BaseException as error:
             if record is None:  # between two handlers
@@ -358,13 +360,13 @@ class Visitor:
     ) -> None:  # fmt: skip
         """Visit a key. Errors are undone, and the item is skipped or becomes a dead letter."""
         report.keys += 1
-        self.state.stand_on(cells)
-        self.context.stand_on(cells)
+        self.state.set_key(cells)
+        self.context.set_key(cells)
         for record in records:
             self._guarded(self._process_record, record, record.timestamp_us, report)
         if self.state.cursor.newly_set or id(cells) in self._due_keys:
             self._fire_due(cells, watermark, clock_us, report)
-        self.state.leave(cells)
+        self.state.flush_key(cells)
 
     def _fire_due(self, cells: KeyCells, watermark: int, clock_us: int, report: NodeReport) -> None:
         """Fire the key's due timers, event time before wall time.
@@ -573,12 +575,16 @@ class Work:
         edges = np.flatnonzero(np.diff(hashes, prepend=~hashes[:1], append=~hashes[-1:]))
         firsts = hashes[edges[:-1]]
         bins = self.state.layout.starts_of(firsts).tolist()
-        told_apart = self.node.hash_is_key
+        distinct_by_hash = self.node.hash_is_key
         find, ends = self.state.find, edges[1:].tolist()
         spans = zip(edges[:-1].tolist(), ends, firsts.tolist(), bins, strict=True)
         for first, last, hash_, bin_ in spans:
             key = keys[first]
-            if told_apart or last - first == 1 or all(k == key for k in keys[first + 1 : last]):
+            if (
+                distinct_by_hash
+                or last - first == 1
+                or all(k == key for k in keys[first + 1 : last])
+            ):
                 yield find(bin_, key, hash_), records[first:last]
                 continue
             group = range(first, last)
@@ -634,9 +640,9 @@ def read_values(stream: Stream, columns: list[pa.Array]) -> list[Any]:
         return stream.values.to_python(columns)
     except NotExact as error:
         raise BadInput(
-            f"a record is no value of the stream's type: {error}",
+            f"a record is not a value of the stream's type: {error}",
             place=f"record {error.row + 1} of {len(columns[0])} of stream {stream.name!r}",
-            remedy="declare the column as what it holds, or mend the record",
+            remedy="declare the column as what it holds, or fix the record",
         ) from error
 
 

@@ -94,9 +94,9 @@ class TimelineContext(KeyContext):
         """Set the time up to which posts are due in this step."""
         self._until = until
 
-    def stand_on(self, cells: KeyCells) -> None:
+    def set_key(self, cells: KeyCells) -> None:
         """Move to a key."""
-        super().stand_on(cells)
+        super().set_key(cells)
         self.posted = []
 
     def post(self, time: TimeLike, value: Any, *, stream: str | None = None) -> None:
@@ -184,8 +184,8 @@ class TimelineVisitor(Visitor):
     ) -> None:  # fmt: skip
         """Visit a key, whatever ``on_error`` says: it is applied where handlers are called."""
         report.keys += 1
-        self.state.stand_on(cells)
-        self.context.stand_on(cells)
+        self.state.set_key(cells)
+        self.context.set_key(cells)
         turns = self._turns.pop(id(cells), [])
         report.records += len(turns)
         if self._ordered is None:
@@ -195,7 +195,7 @@ class TimelineVisitor(Visitor):
             turns += [(r.timestamp_us, _RECORD, n, "", r) for n, r in enumerate(records)]
         self._take_all_turns(cells, turns, watermark, clock_us, report)
         self._keep_later(cells, watermark)
-        self.state.leave(cells)
+        self.state.flush_key(cells)
 
     def _apply(self, record: Record, report: NodeReport) -> None:
         handle = self._process_record

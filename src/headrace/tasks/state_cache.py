@@ -136,7 +136,7 @@ class WorkerState:
                 before_merges, self.owned, moved, self._coming, partial(committed.sources, name)
             )
 
-    def foresee(
+    def read_ahead(
         self, plan: StepPlan, layout: Layout, committed: CommittedFiles, reading: Reading
     ) -> None:
         """Start gathering rows that were read ahead and that a plan's layout gives to this worker.
@@ -285,7 +285,7 @@ class WorkerState:
                     continue  # all of it was deleted
                 batches = table.combine_chunks().to_batches()
                 ensure(len(batches) == 1, "a slice is too large for one batch")
-                due = due_rows(batches[0], node.shape.dated_cells)
+                due = due_rows(batches[0], node.declarations.dated_cells)
                 parts.append(RunPart(node.name, whole_section(section), batches[0], due))
         if self.layer == 1 and slice_.carried:
             assert self._committed is not None
@@ -340,12 +340,12 @@ class SoftState:
         reading: how files are read.
 
     Attributes:
-        let_go: whether anything may have been dropped. Whoever reads this resets it.
+        has_evicted: whether anything may have been dropped. Whoever reads this resets it.
     """
 
     def __init__(self, reading: Reading | None = None) -> None:
         self.reading = reading or InTurn()
-        self.let_go = False
+        self.has_evicted = False
         self._heads = Heads(self.reading)
         self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
         self._ahead: dict[tuple[str, str, int, int], Ahead] = {}  # survives a failed attempt
@@ -373,7 +373,7 @@ class SoftState:
         how = ""
         if entry is not None:
             entry.ahead = ahead
-            how = _brought_up(entry, plan, layout, chain, committed)
+            how = _brought_up_to_date(entry, plan, layout, chain, committed)
         if entry is None or not how:
             how, entry = "cold", self._cold(pipeline, plan, layout, layer, worker, committed)
             entry.ahead = ahead
@@ -383,7 +383,7 @@ class SoftState:
         entry.begin_step(plan, committed)
         return entry, how
 
-    def foresee(self, code: str, plan: StepPlan, layout: Layout, store: Store) -> None:
+    def read_ahead(self, code: str, plan: StepPlan, layout: Layout, store: Store) -> None:
         """Start gathering rows that a plan's layout gives to workers that this process remembers.
 
         Call this as soon as the plan is known. Rows that are being gathered are not gathered twice.
@@ -395,7 +395,7 @@ class SoftState:
             chain = plan.chains.get(f"{layer}/{worker}")
             if chain is not None:
                 committed = CommittedFiles(store, layout, layer, worker, plan, chain, self._heads)
-                entry.foresee(plan, layout, committed, self.reading)
+                entry.read_ahead(plan, layout, committed, self.reading)
 
     def give_back(
         self, code: str, plan: StepPlan, layer: int, worker: int, entry: WorkerState
@@ -427,7 +427,7 @@ class SoftState:
         for remembered in (self._entries, self._ahead):
             for at in [at for at in remembered if whether(at[0], at[1])]:
                 del remembered[at]
-                self.let_go = True
+                self.has_evicted = True
 
     def forget(self) -> None:
         """Drop everything. This costs time in the next step and nothing else."""
@@ -439,7 +439,7 @@ class SoftState:
         self, pipeline: Pipeline, plan: StepPlan, layout: Layout, layer: int, worker: int,
         committed: CommittedFiles,
     ) -> WorkerState:  # fmt: skip
-        self.let_go = True  # the earlier entry, or one that was not given back
+        self.has_evicted = True  # the earlier entry, or one that was not given back
         version = plan.layout_version
         entry = WorkerState(pipeline, layout, layer, worker, committed.digest, version)
         files = committed.files()
@@ -448,7 +448,7 @@ class SoftState:
         return entry
 
 
-def _brought_up(
+def _brought_up_to_date(
     entry: WorkerState, plan: StepPlan, layout: Layout, chain: ChainPlan, committed: CommittedFiles
 ) -> str:
     """Bring an entry to the plan's layout and chain.

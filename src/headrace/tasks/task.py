@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import msgspec
 
 from headrace.errors import HeadraceError, InvariantBroken
-from headrace.errors.user_code import is_from_outside, said, whole_traceback
+from headrace.errors.user_code import error_text, is_from_outside, whole_traceback
 from headrace.eventtime.watermark import Watermarks
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.pipeline import Pipeline
@@ -91,7 +91,7 @@ class Task:
         process: where it runs.
         plan: the plan of the step.
         layer, worker: which task it is. In layer 0, the worker is the number of the reader.
-        attempt: the name of the attempt.
+        task_attempt: the name of the attempt.
 
     Attributes:
         report: what it has done.
@@ -99,7 +99,7 @@ class Task:
     """
 
     def __init__(
-        self, process: Process, plan: StepPlan, layer: int, worker: int, attempt: str
+        self, process: Process, plan: StepPlan, layer: int, worker: int, task_attempt: str
     ) -> None:
         self.plan = plan
         self.layer = layer
@@ -107,7 +107,7 @@ class Task:
         self.pipeline = process.pipeline
         self.router = process.router
         self.layout = process.layout(plan)
-        self.report = TaskReport(layer=layer, worker=worker, attempt=attempt)
+        self.report = TaskReport(layer=layer, worker=worker, task_attempt=task_attempt)
         self.outbox = OutgoingEntries(plan.layout.workers)
         self._process = process
 
@@ -119,7 +119,7 @@ class Task:
             parcels = [Parcel(header, entries) for entries in self.outbox.entries]
             spool = self._process.spool
             if spool is not None:
-                stem = self.plan.file_stem(self.layer, self.worker, self.report.attempt)
+                stem = self.plan.file_stem(self.layer, self.worker, self.report.task_attempt)
                 parcels = [
                     spool_large(parcel, f"{stem}-{consumer}", spool)
                     for consumer, parcel in enumerate(parcels)
@@ -135,14 +135,14 @@ class Task:
         """
         plan, report = self.plan, self.report
         return ParcelHeader(
-            self.layer, self.worker, report.attempt, plan.epoch, plan.step, plan.try_,
+            self.layer, self.worker, report.task_attempt, plan.epoch, plan.step, plan.attempt,
             local, known, report.seen, report.failure is not None,
         )  # fmt: skip
 
     def foresee(self) -> None:
         """Let the soft state of the process get ready for the plan."""
         process = self._process
-        process.soft.foresee(process.code, self.plan, self.layout, process.store)
+        process.soft.read_ahead(process.code, self.plan, self.layout, process.store)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -166,7 +166,7 @@ class Task:
         except BaseException as error:
             if is_from_outside(error):
                 raise
-            wrapped = InvariantBroken(said(error))
+            wrapped = InvariantBroken(error_text(error))
             self.report.failure = msgspec.structs.replace(
                 failure_of(wrapped), traceback=whole_traceback(error)
             )

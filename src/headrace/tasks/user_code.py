@@ -131,7 +131,7 @@ def wall_cause(output_before: int, latest: int, clock_us: int) -> WallCause:
 
 #: What to do about a handler that raises.
 REMEDY = (
-    "mend the code and start again: the step was not committed, nothing is lost; "
+    "fix the code and start again: the step was not committed, nothing is lost; "
     "or choose on_error='skip' or 'dead_letter'"
 )
 
@@ -171,6 +171,6 @@ def _finite(content: Any) -> Any:
     return plain
 
 
-def _as_text(said: str) -> str:
+def _as_text(error_text: str) -> str:
     """Return an error's words as text that can be encoded. Lone surrogates become escapes."""
-    return said.encode("utf-8", "backslashreplace").decode()
+    return error_text.encode("utf-8", "backslashreplace").decode()

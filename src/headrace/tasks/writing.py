@@ -38,7 +38,7 @@ class AttemptFiles:
         self._plan = plan
         self._layout = layout
         self._at = report.layer, report.worker
-        self._stem = plan.file_stem(*self._at, report.attempt)
+        self._stem = plan.file_stem(*self._at, report.task_attempt)
         self._files: dict[str, bytes] = {}
 
     def add(self, folder: str, parts: list[RunPart]) -> FileRef | None:
@@ -103,17 +103,19 @@ def since_checkpoint(
 
 def _part(owner: str, kind: str, dated: list[Dated], pipeline: Pipeline) -> RunPart:
     (batch,) = newest(dated).combine_chunks().to_batches()
-    return RunPart(owner, kind, batch, due_rows(batch, pipeline.nodes[owner].shape.dated_cells))
+    return RunPart(
+        owner, kind, batch, due_rows(batch, pipeline.nodes[owner].declarations.dated_cells)
+    )
 
 
 def stage(
     staged: dict[str, pa.RecordBatch], pipeline: Pipeline, files: AttemptFiles, report: TaskReport, *,
-    light: bool,
+    uncheckpointed: bool,
 ) -> None:  # fmt: skip
     """Add the productions for sinks and for later readers. Small ones also go into the report."""
     sinks = pipeline.sink_streams
     small = {name for name, batch in staged.items() if batch.nbytes <= INLINE_BYTES}
-    unstaged = small & (set(sinks) if light else set(pipeline.weak_only))
+    unstaged = small & (set(sinks) if uncheckpointed else set(pipeline.weak_only))
     parts = {name: RunPart(name, OUTPUT, batch) for name, batch in staged.items()}
     report.outputs = files.add(
         "outputs/", [of for name, of in parts.items() if name in sinks and name not in unstaged]
@@ -122,8 +124,8 @@ def stage(
         "streams/", [of for name, of in parts.items() if name in pipeline.retained]
     )
     for name in small & set(sinks):
-        told = report.unstaged if name in unstaged else report.inline_outputs
-        told[name] = staged[name].serialize().to_pybytes()
+        results = report.unstaged if name in unstaged else report.inline_outputs
+        results[name] = staged[name].serialize().to_pybytes()
 
 
 def drop_soft_files(plan: StepPlan, layer: int, worker: int, store: Store) -> None:

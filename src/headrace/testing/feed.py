@@ -16,7 +16,7 @@ from headrace.eventtime.timestamps import MIN_TIME
 from headrace.eventtime.watermark import Frontier, Frontiers, Strategy
 from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import NotExact, ValueType
-from headrace.schema.declared import says
+from headrace.schema.declared import type_name
 from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.storage.bounds import Whole
 from headrace.testing.times import Moment, check_forward, moment_us
@@ -158,7 +158,7 @@ class Feed(Source):
 
     def _bad(self, row: int, why: str) -> BadInput:
         return BadInput(
-            f"a value is not a {says(self._values.python_type)}: {why}",
+            f"a value is not a {type_name(self._values.python_type)}: {why}",
             place=f"value {row + 1} of those pushed to {self.name!r}",
             remedy="push values of the stream's type, or dicts of its columns",
         )
@@ -167,7 +167,7 @@ class Feed(Source):
         micros = self._source.times_of(values)
         if micros is None:
             raise DriveError(
-                f"the values of {self.name!r} do not tell their event time",
+                f"the values of {self.name!r} do not contain their event time",
                 remedy='say it: push(..., at="2024-05-01T12:00:00Z")',
             )
         return micros

@@ -20,6 +20,7 @@ from headrace.coordinator.settings import Settings
 from headrace.driver.change import Change
 from headrace.driver.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
+from headrace.errors.deprecated import Renamed
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Layout
@@ -346,7 +347,7 @@ class Harness(MovesState):
                 return steps
         raise DriveError(
             f"after {at_most} steps there is still something to do",
-            remedy="run for longer with run(at_most=…), if so many steps are meant",
+            remedy="run for longer with run(at_most=…), if that many steps are meant",
         )
 
     def catch_up(self) -> str:
@@ -372,7 +373,7 @@ class Harness(MovesState):
         self._head = None
         for feed in self._feeds.values():
             feed.most = None
-        driver.ask_to_stop(**how)
+        driver.request_stop(**how)
         waited = 0
         while (stop := self._turn(driver)) is None:
             waited = waited + 1 if isinstance(driver.upcoming, Wait) else waited
@@ -440,15 +441,16 @@ class Harness(MovesState):
         self._driver, self._head = driver, None
 
     def change(
-        self, drawing: Pipeline, *, begin: Mapping[str, Begin] | None = None,
-        forget: Sequence[str] = (),
+        self, pipeline: Pipeline | None = None, *, begin: Mapping[str, Begin] | None = None,
+        forget: Sequence[str] = (), drawing: Pipeline | None = None,
     ) -> ChangePlan:  # fmt: skip
         """Change the topology between two steps, as :meth:`headrace.Job.change` does.
 
         Args:
-            drawing: the new pipeline, such as an edited copy of the one that was driven.
+            pipeline: the new pipeline, such as an edited copy of the one that was driven.
             begin: where added computations start.
             forget: computations whose state is given up.
+            drawing: the name of ``pipeline`` in version 0.1; deprecated.
 
         Returns:
             The plan of the change.
@@ -456,13 +458,16 @@ class Harness(MovesState):
         Raises:
             HeadraceError: the reason why it was refused. Then the pipeline goes on as it was.
         """
+        pipeline = Renamed(drawing="pipeline").value("drawing", drawing, pipeline, "change()")
+        if pipeline is None:
+            raise TypeError("change() needs the new pipeline")
         if self._driver is None:
             self.resume()
         driver, before = self._driver, (self._pipeline, self._sinks, self._checks)
         assert driver is not None
-        self._pipeline, self._head = self._placed(drawing), None
+        self._pipeline, self._head = self._placed(pipeline), None
         change = Change(self._pipeline, begin or {}, forget)
-        driver.ask_to_change(change)
+        driver.request_change(change)
         try:
             while change.wait("0s") is None:
                 self._turn(driver)
@@ -610,10 +615,10 @@ class Harness(MovesState):
         Workers without any are left out.
         """
         node = self._node(computation)
-        state = PerWorkerState(node.shape.per_worker, place=computation)
+        state = PerWorkerState(node.declarations.per_worker, place=computation)
         found = {}
         for worker, held in sorted(self._stored_head.per_worker.get(node.name, {}).items()):
-            state.stand_on(held)
+            state.set_key(held)
             found[worker] = state.values()
         return found
 

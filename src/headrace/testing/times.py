@@ -38,7 +38,7 @@ def moment_us(when: Moment, *, now_us: int = MIN_TIME) -> int:
         return micros
     except (ValueError, TypeError) as error:
         raise DriveError(
-            f"{when!r} is no point in time: {error}",
+            f"{when!r} is not a point in time: {error}",
             remedy='write an aware datetime, microseconds as an int, "2024-05-01T12:00:00Z" or "+10s"',
         ) from None
 

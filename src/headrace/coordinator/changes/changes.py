@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.coordinator.changes.halting import NOT_RUNNING, halt_after
+from headrace.coordinator.changes.scheduled_stops import NOT_RUNNING, scheduled_stop_of
 from headrace.coordinator.identity import Identity, check_identity
 from headrace.coordinator.migrations.drained_hosts import drained_after
 from headrace.coordinator.migrations.layout_state import LayoutState
@@ -23,9 +23,9 @@ from headrace.coordinator.migrations.step_times import RecentStepTimes
 from headrace.coordinator.refused import Refused
 from headrace.coordinator.state_compatibility import changes_of
 from headrace.errors import PipelineError
-from headrace.ledger.commands import MOVING, Answer, Asked, Command
+from headrace.ledger.commands import MOVING, Answer, Command, CommandRequest
 from headrace.ledger.places import Places
-from headrace.ledger.records import CatchUp, ScheduledStop
+from headrace.ledger.records import Backfill, ScheduledStop
 from headrace.ledger.retained import producer_of
 from headrace.pipeline import Pipeline
 from headrace.pipeline.edits import streams_gone
@@ -105,20 +105,20 @@ def plan_change(
     after.check_complete()
     if after.name != before.name:
         raise PipelineError(
-            f"the new drawing is of pipeline {after.name!r}, but {before.name!r} is running",
+            f"the new topology is of pipeline {after.name!r}, but {before.name!r} is running",
             remedy="begin with pipeline.copy()",
         )
     known, gone = stored.get("computations", {}), stored.get("removed", {})
-    drawn = after.nodes
-    _check_named(forget, {*known, *drawn}, "forget=")
-    added = [n for n in drawn if n not in known or (n in forget and n not in before.nodes)]
-    removed = [name for name in known if name not in drawn and name not in gone]
-    restored = [name for name in drawn if name in gone and name not in added]
+    wanted = after.nodes
+    _check_named(forget, {*known, *wanted}, "forget=")
+    added = [n for n in wanted if n not in known or (n in forget and n not in before.nodes)]
+    removed = [name for name in known if name not in wanted and name not in gone]
+    restored = [name for name in wanted if name in gone and name not in added]
     check_identity(stored, after.identity(), removed={*removed, *gone}, forgotten=forget)
     return ChangePlan(
         added=added,
         restored=restored,
-        replaced=[n for n in drawn if n in before.nodes and _is_other(before, after, n)],
+        replaced=[n for n in wanted if n in before.nodes and _is_other(before, after, n)],
         removed=removed,
         forgotten=[name for name in known if name in forget],
         extended=_extended(known, after.identity()["computations"], forget),
@@ -169,7 +169,7 @@ def _beginning(
     begin: Mapping[str, str],
     added: Sequence[str],
     stored: Identity,
-    drawing: Pipeline,
+    full_pipeline: Pipeline,
     behind: Collection[str],
 ) -> list[str]:
     _check_named(begin, added, "begin= (of added computations)")
@@ -185,38 +185,38 @@ def _beginning(
             remedy="wait until that has arrived (headrace status), or begin now",
         )
     for name in found:
-        for stream in drawing.nodes[name].inputs:
-            if stream.name in drawing.injectors:
-                _check_rereads(drawing, name, stream.name)
+        for stream in full_pipeline.nodes[name].inputs:
+            if stream.name in full_pipeline.injectors:
+                _check_rereads(full_pipeline, name, stream.name)
             elif producer_of(stream.name) not in found:
-                _check_retained(stored, drawing, name, stream.name)
-    _check_one_kind(drawing, found)
+                _check_retained(stored, full_pipeline, name, stream.name)
+    _check_one_kind(full_pipeline, found)
     return found
 
 
-def _check_retained(stored: Identity, drawing: Pipeline, name: str, stream: str) -> None:
+def _check_retained(stored: Identity, full_pipeline: Pipeline, name: str, stream: str) -> None:
     """Check that a stream is retained from its very first production.
 
     Raises:
         PipelineError: when it is not.
     """
-    since = stored.get("retained", {}).get(stream) if stream in drawing.retained else None
+    since = stored.get("retained", {}).get(stream) if stream in full_pipeline.retained else None
     if since == 0:
         return
     if since is not None:
-        limit = ", since its retain= says so" if stream in drawing.kept else ""
+        limit = ", since its retain= says so" if stream in full_pipeline.kept else ""
         why = f"it is retained since step {since}, and not from the first one{limit}"
-    elif stream in drawing.retained:
+    elif stream in full_pipeline.retained:
         why = "it is retained from now on only"
     else:
         why = "its productions are not made again, and were not retained"
     raise PipelineError(
         f"{name!r} cannot begin at the beginning of {stream!r}: {why}",
-        remedy="draw a copy of its producer under another name, which begins there too; or begin now",
+        remedy="add a copy of its producer under another name that starts there, too; or start now",
     )
 
 
-def _check_one_kind(drawing: Pipeline, beginning: Sequence[str]) -> None:
+def _check_one_kind(full_pipeline: Pipeline, beginning: Sequence[str]) -> None:
     """Check that a backfill reads either injectors or retained streams, not both.
 
     How the records of the two were interleaved is no longer known.
@@ -226,8 +226,8 @@ def _check_one_kind(drawing: Pipeline, beginning: Sequence[str]) -> None:
     """
     injected, retained = "", ""
     for name in beginning:
-        for stream in drawing.nodes[name].inputs:
-            if stream.name in drawing.injectors:
+        for stream in full_pipeline.nodes[name].inputs:
+            if stream.name in full_pipeline.injectors:
                 injected = f"{name!r} that of {stream.name!r}"
             elif producer_of(stream.name) not in beginning:
                 retained = f"{name!r} that of the retained {stream.name!r}"
@@ -239,13 +239,13 @@ def _check_one_kind(drawing: Pipeline, beginning: Sequence[str]) -> None:
         )
 
 
-def produced_inputs(drawing: Pipeline, name: str) -> list[str]:
+def produced_inputs(full_pipeline: Pipeline, name: str) -> list[str]:
     """Return the streams of other computations that a computation reads."""
-    inputs = [stream.name for stream in drawing.nodes[name].inputs]
-    return [stream for stream in inputs if stream not in drawing.injectors]
+    inputs = [stream.name for stream in full_pipeline.nodes[name].inputs]
+    return [stream for stream in inputs if stream not in full_pipeline.injectors]
 
 
-def check_behind(drawing: Pipeline, at: CatchUp | None) -> None:
+def check_behind(full_pipeline: Pipeline, at: Backfill | None) -> None:
     """Check that a backfill finds in a graph what it still has to read.
 
     Raises:
@@ -254,9 +254,12 @@ def check_behind(drawing: Pipeline, at: CatchUp | None) -> None:
     if at is None or at.retained is None:
         return
     for name in at.names:
-        node = drawing.nodes.get(name)
+        node = full_pipeline.nodes.get(name)
         for stream in [] if node is None else node.inputs:
-            if stream.name not in drawing.retained and producer_of(stream.name) not in at.names:
+            if (
+                stream.name not in full_pipeline.retained
+                and producer_of(stream.name) not in at.names
+            ):
                 raise PipelineError(
                     f"{name!r} still catches up with its retained streams, and {stream.name!r} is none",
                     remedy=f"leave its inputs retained until it has arrived (headrace status), or "
@@ -264,13 +267,13 @@ def check_behind(drawing: Pipeline, at: CatchUp | None) -> None:
                 )
 
 
-def _check_rereads(drawing: Pipeline, name: str, stream: str) -> None:
+def _check_rereads(full_pipeline: Pipeline, name: str, stream: str) -> None:
     """Check that an injector can be read again from its beginning.
 
     Raises:
         PipelineError: when it cannot.
     """
-    injector = drawing.injectors[stream]
+    injector = full_pipeline.injectors[stream]
     if injector.check is not None:
         raise PipelineError(
             f"{name!r} cannot begin at the beginning of {stream!r}: all its ids were seen",
@@ -294,26 +297,32 @@ class ControlState(msgspec.Struct, frozen=True):
         removed, forgotten: computations that are removed, and those whose state is given up.
         paused: whether no step runs.
         drained_hosts: hosts on which no worker may run.
-        halt: what happens after a later step; None if no command has said so.
+        scheduled_stop: what happens after a later step; None if no command has said so.
     """
 
     removed: frozenset[str]
     forgotten: frozenset[str] = frozenset()
     paused: bool = False
     drained_hosts: frozenset[str] = frozenset()
-    halt: ScheduledStop | None = None
+    scheduled_stop: ScheduledStop | None = None
 
 
-def obey(
-    standing: ControlState, stored: Identity, drawing: Pipeline, command: Command, *, running: bool,
-    step: int, places: Places | None = None,
-) -> ControlState:  # fmt: skip
+def apply_command(
+    control_state: ControlState,
+    stored: Identity,
+    full_pipeline: Pipeline,
+    command: Command,
+    *,
+    running: bool,
+    step: int,
+    places: Places | None = None,
+) -> ControlState:
     """Return the control state after a command.
 
     Args:
-        standing: the control state before it.
+        control_state: the control state before it.
         stored: the stored identity.
-        drawing: the pipeline of the driver's process, including what is removed.
+        full_pipeline: the pipeline of the driver's process, including what is removed.
         command: the command.
         running: whether the pipeline runs, or is about to.
         step: the next step.
@@ -324,34 +333,38 @@ def obey(
     """
     match command.kind:
         case "pause" | "stop" | "resume":
-            return _halt(standing, command, running=running, step=step)
+            return _schedule_stop(control_state, command, running=running, step=step)
         case "drain" | "catch_up" | "hand_over":
             if not running:
                 raise Refused(NOT_RUNNING)
-            return standing
+            return control_state
         case "remove":
-            return _remove(standing, stored, drawing, command)
+            return _remove(control_state, stored, full_pipeline, command)
         case "restore":
-            return _restore(standing, drawing, command, running=running)
+            return _restore(control_state, full_pipeline, command, running=running)
         case "drain_hosts" | "undrain_hosts":
-            drained = drained_after(standing.drained_hosts, command, places)
-            return msgspec.structs.replace(standing, drained_hosts=drained)
+            drained = drained_after(control_state.drained_hosts, command, places)
+            return msgspec.structs.replace(control_state, drained_hosts=drained)
         case _:
             raise Refused("the pipeline has no layout yet")
 
 
-def _halt(standing: ControlState, command: Command, *, running: bool, step: int) -> ControlState:
+def _schedule_stop(
+    control_state: ControlState, command: Command, *, running: bool, step: int
+) -> ControlState:
     """Return the control state after a stop, a pause or a resume."""
-    halt = halt_after(command, running=running, step=step)
+    scheduled_stop = scheduled_stop_of(command, running=running, step=step)
     if command.at_step or command.kind == "stop":
-        return msgspec.structs.replace(standing, halt=halt)
-    return msgspec.structs.replace(standing, halt=halt, paused=command.kind == "pause")
+        return msgspec.structs.replace(control_state, scheduled_stop=scheduled_stop)
+    return msgspec.structs.replace(
+        control_state, scheduled_stop=scheduled_stop, paused=command.kind == "pause"
+    )
 
 
 def _remove(
-    standing: ControlState, stored: Identity, drawing: Pipeline, command: Command
+    control_state: ControlState, stored: Identity, full_pipeline: Pipeline, command: Command
 ) -> ControlState:
-    known = {*stored.get("computations", {}), *drawing.nodes} - standing.forgotten
+    known = {*stored.get("computations", {}), *full_pipeline.nodes} - control_state.forgotten
     if not command.names:
         raise Refused("it names no computation")
     for name in command.names:
@@ -359,91 +372,91 @@ def _remove(
             raise Refused(
                 f"there is no computation {name!r}; there are: {', '.join(sorted(known))}"
             )
-        if name in standing.removed and not command.forget:
+        if name in control_state.removed and not command.forget:
             raise Refused(f"{name!r} is removed already; its state is kept (--forget gives it up)")
-    effective = without(drawing, standing.removed)
-    drawn = [name for name in command.names if name in effective.nodes]
-    problem = effective.removal_problem(drawn, command.sinks)
+    effective = without(full_pipeline, control_state.removed)
+    wanted = [name for name in command.names if name in effective.nodes]
+    problem = effective.removal_problem(wanted, command.sinks)
     if problem is not None:
         raise Refused(f"{problem.what}; {problem.remedy}")
-    going = streams_gone(effective, drawn)
+    going = streams_gone(effective, wanted)
     other = [n for n in command.sinks if effective.sinks[n].stream.name not in going]
     if other:
         raise Refused(
-            f"sink {other[0]!r} takes no stream of what is removed: change it in the drawing"
+            f"sink {other[0]!r} takes no stream of what is removed: change it in the code"
         )
-    removed = with_checks(drawing, standing.removed | set(command.names))
-    if drawn and not set(effective.nodes) - removed:
+    removed = with_checks(full_pipeline, control_state.removed | set(command.names))
+    if wanted and not set(effective.nodes) - removed:
         raise Refused("no computation would be left: stop the pipeline instead")
     forgotten = {n for n in command.names if command.forget and n in stored.get("computations", {})}
     return msgspec.structs.replace(
-        standing,
+        control_state,
         removed=removed,
-        forgotten=standing.forgotten | forgotten,
+        forgotten=control_state.forgotten | forgotten,
     )
 
 
 def _restore(
-    standing: ControlState, drawing: Pipeline, command: Command, *, running: bool
+    control_state: ControlState, full_pipeline: Pipeline, command: Command, *, running: bool
 ) -> ControlState:
     if not command.names:
         raise Refused("it names no computation")
     for name in command.names:
-        if name not in standing.removed:
+        if name not in control_state.removed:
             raise Refused(f"{name!r} is not removed")
-        if name not in drawing.nodes:
+        if name not in full_pipeline.nodes:
             raise Refused(
-                f"the code that {'runs' if running else 'is started'} does not draw {name!r}"
+                f"the code that {'runs' if running else 'is started'} does not build {name!r}"
             )
-    removed = with_checks(drawing, standing.removed - set(command.names))
+    removed = with_checks(full_pipeline, control_state.removed - set(command.names))
     for name in command.names:
         if name in removed:
             raise Refused(f"{name!r} comes back with the first computation that reads its injector")
-    problem = orphaned(drawing, removed)
+    problem = orphaned(full_pipeline, removed)
     if problem is not None:
         raise Refused(problem.what)
-    return msgspec.structs.replace(standing, removed=removed)
+    return msgspec.structs.replace(control_state, removed=removed)
 
 
-def with_checks(drawing: Pipeline, removed: Collection[str]) -> frozenset[str]:
+def with_checks(full_pipeline: Pipeline, removed: Collection[str]) -> frozenset[str]:
     """Return what is removed, including the id checks of injectors that nobody reads then.
 
     The id checks of other injectors are not. A check of ids is removed with the last reader of its
     injector, and comes back with the first.
     """
-    users = set(removed) - set(drawing.checks)
-    idle = drawing.unread_without(users)
-    return frozenset(users | {name for name, of in drawing.checks.items() if of.name in idle})
+    users = set(removed) - set(full_pipeline.checks)
+    idle = full_pipeline.unread_without(users)
+    return frozenset(users | {name for name, of in full_pipeline.checks.items() if of.name in idle})
 
 
-def without(drawing: Pipeline, removed: Collection[str]) -> Pipeline:
+def without(full_pipeline: Pipeline, removed: Collection[str]) -> Pipeline:
     """Return a pipeline without what was removed, and without the sinks of that.
 
     Raises:
         PipelineError: when a remaining computation reads a stream of a removed one.
     """
-    gone = [name for name in drawing.nodes if name in removed]
+    gone = [name for name in full_pipeline.nodes if name in removed]
     if not gone:
-        return drawing
-    problem = orphaned(drawing, removed)
+        return full_pipeline
+    problem = orphaned(full_pipeline, removed)
     if problem is not None:
         raise problem
-    reduced = drawing.copy()
+    reduced = full_pipeline.copy()
     going = streams_gone(reduced, gone)
     sinks = [s.name for s in reduced.sinks.values() if s.stream.name in going]
     reduced.remove(*gone, sinks=sinks)
     return reduced
 
 
-def orphaned(drawing: Pipeline, removed: Collection[str]) -> PipelineError | None:
+def orphaned(full_pipeline: Pipeline, removed: Collection[str]) -> PipelineError | None:
     """Return the error if a computation in the graph reads one that was removed."""
-    for node in drawing.nodes.values():
+    for node in full_pipeline.nodes.values():
         for stream in node.inputs:
             producer = producer_of(stream.name)
             if node.name not in removed and producer in removed:
                 return PipelineError(
                     f"computation {node.name!r} reads {stream.name!r}, but {producer!r} was removed",
-                    remedy=f"headrace restore {producer} --storage …, or draw {node.name!r} otherwise",
+                    remedy=f"headrace restore {producer} --storage …, or give {node.name!r} other inputs",
                 )
     return None
 
@@ -452,70 +465,93 @@ class CommandsAtStart(msgspec.Struct, frozen=True):
     """The outcome of the commands that were there before the pipeline was started.
 
     Attributes:
-        standing: the control state after them.
+        control_state: the control state after them.
         answers: the answers to them.
-        course: the layout state after them; None for a pipeline that has never run.
+        layout_state: the layout state after them; None for a pipeline that has never run.
     """
 
-    standing: ControlState
+    control_state: ControlState
     answers: list[Answer]
-    course: LayoutState | None = None
+    layout_state: LayoutState | None = None
 
 
 def at_opening(
-    standing: ControlState, stored: Identity, drawing: Pipeline, asked: Sequence[Asked], step: int,
-    course: LayoutState | None = None, bounds: Bounds | None = None,
-) -> CommandsAtStart:  # fmt: skip
+    control_state: ControlState,
+    stored: Identity,
+    full_pipeline: Pipeline,
+    requests: Sequence[CommandRequest],
+    step: int,
+    layout_state: LayoutState | None = None,
+    bounds: Bounds | None = None,
+) -> CommandsAtStart:
     """Return the outcome of the commands that nobody has answered yet.
 
     Args:
-        standing: the control state before them.
+        control_state: the control state before them.
         stored: the stored identity.
-        drawing: the pipeline of the driver's process, including what is removed.
-        asked: the commands.
+        full_pipeline: the pipeline of the driver's process, including what is removed.
+        requests: the commands.
         step: the step of the claim that will answer them.
-        course: the layout state as of the claim; None for a pipeline that has never run.
+        layout_state: the layout state as of the claim; None for a pipeline that has never run.
         bounds: the most that can be asked of the layout.
     """
-    standing = msgspec.structs.replace(standing, removed=with_checks(drawing, standing.removed))
+    control_state = msgspec.structs.replace(
+        control_state, removed=with_checks(full_pipeline, control_state.removed)
+    )
     answers = []
-    for item in asked:
-        if course is not None and item.command is not None and item.command.kind in MOVING:
-            decided = steer(course, item, RecentStepTimes(), None, bounds)
-            course = decided.course
+    for item in requests:
+        if layout_state is not None and item.command is not None and item.command.kind in MOVING:
+            decided = steer(layout_state, item, RecentStepTimes(), None, bounds)
+            layout_state = decided.layout_state
             answers.append(decided.answer)
             continue
         try:
-            standing = decide(standing, stored, drawing, item, running=False, step=step)
+            control_state = decide(
+                control_state, stored, full_pipeline, item, running=False, step=step
+            )
             answers.append(applied(item, step))
         except Refused as refusal:
             answers.append(refused(item, step, refusal.why))
-    return CommandsAtStart(standing, answers, course)
+    return CommandsAtStart(control_state, answers, layout_state)
 
 
 def decide(
-    standing: ControlState, stored: Identity, drawing: Pipeline, asked: Asked, *, running: bool,
-    step: int, places: Places | None = None,
-) -> ControlState:  # fmt: skip
+    control_state: ControlState,
+    stored: Identity,
+    full_pipeline: Pipeline,
+    request: CommandRequest,
+    *,
+    running: bool,
+    step: int,
+    places: Places | None = None,
+) -> ControlState:
     """Return the control state after a command that was found.
 
     Raises:
         Refused: if the command could not be read, or cannot be applied.
     """
-    if asked.command is None:
-        raise Refused(asked.problem)
-    return obey(standing, stored, drawing, asked.command, running=running, step=step, places=places)
+    if request.command is None:
+        raise Refused(request.problem)
+    return apply_command(
+        control_state,
+        stored,
+        full_pipeline,
+        request.command,
+        running=running,
+        step=step,
+        places=places,
+    )
 
 
-def applied(asked: Asked, step: int, why: str = "") -> Answer:
+def applied(request: CommandRequest, step: int, why: str = "") -> Answer:
     """Return the answer to a command that is applied with a step."""
-    return Answer(asked.number, _text(asked), True, step, why)
+    return Answer(request.number, _text(request), True, step, why)
 
 
-def refused(asked: Asked, step: int, why: str) -> Answer:
+def refused(request: CommandRequest, step: int, why: str) -> Answer:
     """Return the answer to a command that is refused."""
-    return Answer(asked.number, _text(asked), False, step, why)
+    return Answer(request.number, _text(request), False, step, why)
 
 
-def _text(asked: Asked) -> str:
-    return "?" if asked.command is None else asked.command.text
+def _text(request: CommandRequest) -> str:
+    return "?" if request.command is None else request.command.text

@@ -14,7 +14,7 @@ def check_replayable(pipeline: Pipeline, settings: Settings) -> None:
     Raises:
         PipelineError: naming what prevents it.
     """
-    if not settings.has_light_steps:
+    if not settings.has_uncheckpointed_steps:
         return
     problems = [
         f"injector {name!r}: {type(injector.source).__name__} cannot give again what it gave"
@@ -30,7 +30,7 @@ def check_replayable(pipeline: Pipeline, settings: Settings) -> None:
         own = node.computation
         if not (own.deterministic or isinstance(own, RecordIds)):
             problems.append(f"computation {name!r}: it is not declared deterministic")
-        if node.shape.per_worker:
+        if node.declarations.per_worker:
             problems.append(f"computation {name!r}: what it holds per worker depends on the layout")
     if problems:
         raise PipelineError(

@@ -30,7 +30,7 @@ class BinMeter:
     """
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
-        self._fading = ExponentialDecay(half_life_us)
+        self._decay = ExponentialDecay(half_life_us)
         self._wire: LayoutWire | None = None
         self._layout = Layout([0], [0], 1)
         self._records = np.zeros(1)
@@ -53,7 +53,7 @@ class BinMeter:
             found: the loads in its reports.
         """
         self._follow(wire)
-        gain = self._fading.gain(clock_us, self._records, self._busy_us, self._weight)
+        gain = self._decay.gain(clock_us, self._records, self._busy_us, self._weight)
         self._weight += gain
         self.steps += 1
         for part in found:

@@ -105,7 +105,7 @@ class Meter:
         if self._version != plan.layout_version:
             self._changed_us = None if self._version is None else plan.clock_us
             self._version = plan.layout_version
-        if plan.replays:
+        if plan.is_backfill:
             return
         read = sum(adopted.read_rows.values())
         worked = sum(counts.records for counts in adopted.counts.values())

@@ -12,7 +12,7 @@ _TRUST_US = 1_000.0
 #: The unit of the fixed time of opening, in microseconds. Nothing is assumed of the fixed time.
 _FIXED_US = 2_000.0
 #: The factor by which an observation loses weight with each later one.
-_FADING = 0.98
+_DECAY = 0.98
 #: The bounds of the factors. No time is negative, and measured rates differ from the assumed ones
 #: at most a thousandfold.
 _LEAST = np.array([0.0, 1e-3, 1e-3])
@@ -42,15 +42,15 @@ class OpeningMeter:
     def note(self, opened: OpenedState) -> None:
         """Note what a worker has opened in a step."""
         if opened.relaid_us:
-            self._rounds = self._rounds * _FADING + np.array([1.0, opened.relaid_us])
+            self._rounds = self._rounds * _DECAY + np.array([1.0, opened.relaid_us])
         if not opened.bins or opened.took_us <= 0:
             return
         self.bins += opened.bins
         assumed = np.array(
             [_FIXED_US, opened.bins * ASSUMED_BIN_US, opened.nbytes * 1e6 / ASSUMED_BYTES_PER_S]
         )
-        self._matrix = self._matrix * _FADING + np.outer(assumed, assumed)
-        self._vector = self._vector * _FADING + assumed * opened.took_us
+        self._matrix = self._matrix * _DECAY + np.outer(assumed, assumed)
+        self._vector = self._vector * _DECAY + assumed * opened.took_us
 
     @property
     def rates(self) -> OpeningRates:

@@ -36,7 +36,7 @@ class WorkRates:
     """
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
-        self._fading = ExponentialDecay(half_life_us)
+        self._decay = ExponentialDecay(half_life_us)
         # For each worker: steps, records, time, time in user code, records squared, records times
         # time.
         self._sums = np.zeros((6, 0))
@@ -53,7 +53,7 @@ class WorkRates:
             took[at] += (sum(task.phases.values()) - upkeep) * 1e6 - opening
             opened = 0.0 if task.opened is None else task.opened.took_us
             user[at] += max(0.0, task.phases.get(_USER_CODE, 0.0) * 1e6 - opened)
-        gain = self._fading.gain(clock_us, self._sums)
+        gain = self._decay.gain(clock_us, self._sums)
         ones = np.ones(workers)
         self._sums += gain * np.array([ones, records, took, user, records**2, records * took])
 
@@ -105,7 +105,7 @@ class Arrivals:
     """How many records arrive, by the clock of the steps, and how many are processed for them."""
 
     def __init__(self, half_life_us: int = HALF_LIFE_US) -> None:
-        self._fading = ExponentialDecay(half_life_us)
+        self._decay = ExponentialDecay(half_life_us)
         self._longest_us = _LONGEST_PAUSE * half_life_us
         # Records read, time, records processed, steps, steps that left input waiting.
         self._sums = np.zeros(5)
@@ -123,7 +123,7 @@ class Arrivals:
         last, self._last_us = self._last_us, clock_us
         if last is None:
             return  # since when the records had been arriving is unknown
-        gain = self._fading.gain(clock_us, self._sums)
+        gain = self._decay.gain(clock_us, self._sums)
         span = self._span(last, clock_us)
         self._sums += gain * np.array([read, span, worked, 1.0, float(more)])
 
@@ -141,7 +141,7 @@ class Arrivals:
     def _per_second(self, at: int, now_us: int) -> float:
         if self._last_us is None:
             return 0.0
-        since = self._fading.gain(now_us, self._sums) * self._span(self._last_us, now_us)
+        since = self._decay.gain(now_us, self._sums) * self._span(self._last_us, now_us)
         span = float(self._sums[1]) + since
         return float(self._sums[at]) * 1e6 / span if span else 0.0
 

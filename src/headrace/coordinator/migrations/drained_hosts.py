@@ -34,7 +34,7 @@ def drained_after(
     if places is None:
         return after
     if not places.there:
-        raise Refused("all tasks run on one host, or nobody knows yet where")
+        raise Refused("all tasks run on one host, or it is not known yet where")
     if after.issuperset(places.there):
         raise Refused(f"nothing else would be left: there are {_list(places.there)}")
     return after
@@ -47,13 +47,13 @@ def remark(hosts: Sequence[str], places: Places | None) -> str:
     leaving = places.on(list(hosts))
     strange = sorted(set(hosts) - set(places.there))
     numbers = ", ".join(str(worker) for worker in leaving)
-    told = [f"workers {numbers} move" if len(leaving) > 1 else f"worker {numbers} moves"]
-    told = told if leaving else []
-    told += [f"no executor is on {_list(strange)} now"] if strange else []
-    return "; ".join(told)
+    parts = [f"workers {numbers} move" if len(leaving) > 1 else f"worker {numbers} moves"]
+    parts = parts if leaving else []
+    parts += [f"no executor is on {_list(strange)} now"] if strange else []
+    return "; ".join(parts)
 
 
-def must_leave(head: Head) -> bool:
+def must_move(head: Head) -> bool:
     """Return whether a worker still runs on a drained host, while another host is available."""
     drained, places = head.drained_hosts, head.places
     return bool(drained and set(places.there) - set(drained) and places.on(drained))

@@ -28,7 +28,7 @@ from headrace.storage.bounds import MOST_WORKERS
 _THERE = "there was nothing to do"
 #: A rebalance that was asked for takes place if it lowers the work of the most loaded worker by a
 #: factor of at least 1.2.
-_ASKED_FOR = Worth(floor_us=0.0, byte_us=0.0)
+_REQUESTED = Worth(floor_us=0.0, byte_us=0.0)
 
 
 def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
@@ -99,7 +99,7 @@ def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
         case "rescale":
             if not 1 <= goal.workers <= MOST_WORKERS:
                 raise ChangeRefused(
-                    f"{goal.workers} is no number of workers", remedy=f"use 1 to {MOST_WORKERS}"
+                    f"{goal.workers} is not a number of workers", remedy=f"use 1 to {MOST_WORKERS}"
                 )
             return Target(minimum_movement(layout, goal.workers, load, prices=prices), _THERE)
         case "move":
@@ -121,7 +121,7 @@ def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
             return Target(drained, _THERE)
         case "rebalance":
             only = _inside(layout, goal.bins, groups) if goal.bins else None
-            return balanced(layout, load, worth=_ASKED_FOR, prices=prices, only=only)
+            return balanced(layout, load, worth=_REQUESTED, prices=prices, only=only)
 
 
 def _inside(

@@ -95,7 +95,7 @@ class LayoutState(msgspec.Struct, frozen=True):
         now = self.now.with_published(kept, withdrawn=True)
         return msgspec.structs.replace(self, now=now, published=kept, withdrawn=True)
 
-    def told(self, head: Head | None) -> dict[str, Any]:
+    def manifest_fields(self, head: Head | None) -> dict[str, Any]:
         """Return the fields of the manifest that record it.
 
         Rounds are included only when they are new.
@@ -109,7 +109,7 @@ class LayoutState(msgspec.Struct, frozen=True):
         return {"migrations": changed, "updates": self.published, "withdrawn": self.withdrawn}
 
 
-def course_of(head: Head, clock_us: int) -> LayoutState:
+def layout_state_of(head: Head, clock_us: int) -> LayoutState:
     """Return the layout state for the manifest after a head."""
     step = head.step + 1
     return LayoutState(step, clock_us, head.layout_now.at(step), {m.id: m for m in head.migrations})

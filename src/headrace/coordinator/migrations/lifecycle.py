@@ -73,22 +73,22 @@ class Planned(msgspec.Struct, frozen=True):
 # -- with a step ------------------------------------------------------------------------------
 
 
-def after_step(course: LayoutState, told: StepStats, times: RecentStepTimes) -> LayoutState:
+def after_step(layout_state: LayoutState, stats: StepStats, times: RecentStepTimes) -> LayoutState:
     """Return the layout state for the manifest of a step that was computed.
 
     Args:
-        course: the layout state before, as of that manifest.
-        told: statistics of the step.
+        layout_state: the layout state before, as of that manifest.
+        stats: statistics of the step.
         times: recent step times; this step is noted there.
     """
-    current = course.under_way
+    current = layout_state.under_way
     if current is None:
-        return _noted_after(course, times.quiet(told))
-    times.moving(current.id, told, current.during, paused=current.state == "paused")
-    moved = _go_on(course, current, told, times)
+        return _noted_after(layout_state, times.quiet(stats))
+    times.moving(current.id, stats, current.during, paused=current.state == "paused")
+    moved = _go_on(layout_state, current, stats, times)
     after = moved.migrations[current.id]
     if after is current:
-        return course
+        return layout_state
     moved = moved.knowing(_replace(after, during=times.during(current.id)))
     if after.is_over:
         times.ended(current.id)
@@ -96,35 +96,37 @@ def after_step(course: LayoutState, told: StepStats, times: RecentStepTimes) -> 
 
 
 def _go_on(
-    course: LayoutState, current: RecordedMigration, told: StepStats, times: RecentStepTimes
+    layout_state: LayoutState, current: RecordedMigration, stats: StepStats, times: RecentStepTimes
 ) -> LayoutState:
-    if current.effective > course.step:
-        return course
+    if current.effective > layout_state.step:
+        return layout_state
     if current.effective >= 0:
-        return _completed(course, current, told)
+        return _completed(layout_state, current, stats)
     match current.state:
         case "preparing":
-            late = course.step - current.since >= MOST_PREPARING_STEPS
-            return proceed(course, current, told, late=late)
+            late = layout_state.step - current.since >= MOST_PREPARING_STEPS
+            return proceed(layout_state, current, stats, late=late)
         case "gap" | "aborting":
-            steps = course.step - current.since
+            steps = layout_state.step - current.since
             level = steps >= LEVEL_STEPS and times.level
-            if steps >= MOST_GAP_STEPS or _drained(current, told, level):
+            if steps >= MOST_GAP_STEPS or _drained(current, stats, level):
                 late = steps >= MOST_GAP_STEPS and current.state == "aborting"
-                return proceed(course, current, told, late=late)
-    return course
+                return proceed(layout_state, current, stats, late=late)
+    return layout_state
 
 
-def _drained(migration: RecordedMigration, told: StepStats, level: bool) -> bool:
+def _drained(migration: RecordedMigration, stats: StepStats, level: bool) -> bool:
     """Return whether a step shows that nothing is left of what a round has held up."""
-    if not told.usual:
+    if not stats.usual:
         return False
     usual = migration.before.p50_us
-    soon = level or not usual or told.took_us <= _DRAINED * usual
-    return soon and (migration.more_before or not told.more)
+    soon = level or not usual or stats.took_us <= _DRAINED * usual
+    return soon and (migration.more_before or not stats.more)
 
 
-def _completed(course: LayoutState, current: RecordedMigration, told: StepStats) -> LayoutState:
+def _completed(
+    layout_state: LayoutState, current: RecordedMigration, stats: StepStats
+) -> LayoutState:
     """Return the layout state when the published round has taken place."""
     done = current.left[0]
     back = current.state == "aborting"
@@ -136,57 +138,59 @@ def _completed(course: LayoutState, current: RecordedMigration, told: StepStats)
         nbytes=current.nbytes + (-done.nbytes if back else done.nbytes),
     )
     if after.left and after.paused and not back:
-        return course.knowing(_standing(after, "paused", course))
+        return layout_state.knowing(_in_state(after, "paused", layout_state))
     if after.left and after.gap:
-        return course.knowing(_standing(after, "aborting" if back else "gap", course))
-    return proceed(course, after, told)
+        return layout_state.knowing(_in_state(after, "aborting" if back else "gap", layout_state))
+    return proceed(layout_state, after, stats)
 
 
 def proceed(
-    course: LayoutState,
+    layout_state: LayoutState,
     current: RecordedMigration,
-    told: StepStats = _NOTHING_READY,
+    stats: StepStats = _NOTHING_READY,
     *,
     late: bool = False,
 ) -> LayoutState:
     """Return the layout state with the next stage of a migration that has no published round.
 
     Args:
-        course: the layout state before.
+        layout_state: the layout state before.
         current: the migration.
-        told: what is ready for the next round.
+        stats: what is ready for the next round.
         late: whether to go on even if not everything is ready.
     """
     back = current.state == "aborting"
     if not current.left:
-        return course.knowing(_ended(current, "aborted" if back else "done", course))
+        return layout_state.knowing(_ended(current, "aborted" if back else "done", layout_state))
     coming = current.left[0]
-    if not late and not _is_ready(course, current, told):
+    if not late and not _is_ready(layout_state, current, stats):
         waits = back or current.state == "preparing"
-        return course.knowing(current if waits else _standing(current, "preparing", course))
+        return layout_state.knowing(
+            current if waits else _in_state(current, "preparing", layout_state)
+        )
     try:
-        course = course.publishing(coming.at(course.step + 1))
+        layout_state = layout_state.publishing(coming.at(layout_state.step + 1))
     except HeadraceError as error:
-        why = f"{error.what}; what it had moved stays where it is{_others(course)}"
-        return course.knowing(_ended(current, "aborted", course, why))
-    moving = _standing(current, "aborting" if back else "moving", course)
-    return course.knowing(_replace(moving, effective=course.step + 1))
+        why = f"{error.what}; what it had moved stays where it is{_others(layout_state)}"
+        return layout_state.knowing(_ended(current, "aborted", layout_state, why))
+    moving = _in_state(current, "aborting" if back else "moving", layout_state)
+    return layout_state.knowing(_replace(moving, effective=layout_state.step + 1))
 
 
-def _others(course: LayoutState) -> str:
+def _others(layout_state: LayoutState) -> str:
     """Return which other updates are published, for the message that a round does not fit."""
-    steps = [str(update.step) for update in course.now.updates]
+    steps = [str(update.step) for update in layout_state.now.updates]
     if not steps:
         return ""
     return f" (updates are published for steps {', '.join(steps)}: headrace updates withdraw)"
 
 
-def _is_ready(course: LayoutState, current: RecordedMigration, told: StepStats) -> bool:
+def _is_ready(layout_state: LayoutState, current: RecordedMigration, stats: StepStats) -> bool:
     """Return whether the next round can take place: its workers exist, its moves are prepared."""
     coming = current.left[0]
-    if coming.workers > course.now.wire.workers and told.workers < coming.workers:
+    if coming.workers > layout_state.now.wire.workers and stats.workers < coming.workers:
         return False
-    copied = told.prepared or not (current.prepare and coming.moves)
+    copied = stats.prepared or not (current.prepare and coming.moves)
     return copied or current.state == "aborting"
 
 
@@ -199,62 +203,72 @@ def workers_to_come(head: Head) -> int:
     return coming if coming > head.layout.workers else 0
 
 
-def _standing(
-    migration: RecordedMigration, state: MigrationState, course: LayoutState
+def _in_state(
+    migration: RecordedMigration, state: MigrationState, layout_state: LayoutState
 ) -> RecordedMigration:
-    return _replace(migration, state=state, since=course.step)
+    return _replace(migration, state=state, since=layout_state.step)
 
 
 def _ended(
-    migration: RecordedMigration, state: MigrationState, course: LayoutState, why: str = ""
+    migration: RecordedMigration, state: MigrationState, layout_state: LayoutState, why: str = ""
 ) -> RecordedMigration:
     return _replace(
-        migration, state=state, since=course.step, ended=course.moment, effective=-1, rounds=[],
-        next=0, origin=None, paused=False, why=why or migration.why,
-    )  # fmt: skip
+        migration,
+        state=state,
+        since=layout_state.step,
+        ended=layout_state.moment,
+        effective=-1,
+        rounds=[],
+        next=0,
+        origin=None,
+        paused=False,
+        why=why or migration.why,
+    )
 
 
-def _noted_after(course: LayoutState, settled: tuple[int, Latency] | None) -> LayoutState:
-    if settled is None or settled[0] not in course.migrations:
-        return course
+def _noted_after(layout_state: LayoutState, settled: tuple[int, Latency] | None) -> LayoutState:
+    if settled is None or settled[0] not in layout_state.migrations:
+        return layout_state
     id_, latency = settled
-    return course.knowing(_replace(course.migrations[id_], after=latency))
+    return layout_state.knowing(_replace(layout_state.migrations[id_], after=latency))
 
 
 # -- between steps ----------------------------------------------------------------------------
 
 
-def begin(course: LayoutState, id_: int, planned: Planned, times: RecentStepTimes) -> LayoutState:
+def begin(
+    layout_state: LayoutState, id_: int, planned: Planned, times: RecentStepTimes
+) -> LayoutState:
     """Return the layout state when the turn of a queued migration has come.
 
     Args:
-        course: the layout state before.
+        layout_state: the layout state before.
         id_: the id of the migration.
         planned: the way from the layout in force to its goal.
         times: recent step times.
     """
-    course = _noted_after(course, times.settled())
+    layout_state = _noted_after(layout_state, times.settled())
     begun = _replace(
-        course.migrations[id_],
+        layout_state.migrations[id_],
         rounds=planned.rounds,
-        origin=course.now.wire,
+        origin=layout_state.now.wire,
         estimate=planned.estimate,
-        gap=planned.gap and course.migrations[id_].gap,
-        began=course.moment,
+        gap=planned.gap and layout_state.migrations[id_].gap,
+        began=layout_state.moment,
         before=times.before,
         more_before=times.more,
     )
     if not planned.rounds:
-        return course.knowing(_ended(begun, "done", course, planned.why))
-    return proceed(course, begun)
+        return layout_state.knowing(_ended(begun, "done", layout_state, planned.why))
+    return proceed(layout_state, begun)
 
 
-def refused(course: LayoutState, id_: int, why: str) -> LayoutState:
+def refused(layout_state: LayoutState, id_: int, why: str) -> LayoutState:
     """Return the layout state when no way to the goal of a queued migration was found."""
-    return course.knowing(_ended(course.migrations[id_], "aborted", course, why))
+    return layout_state.knowing(_ended(layout_state.migrations[id_], "aborted", layout_state, why))
 
 
-def _pause(course: LayoutState, found: RecordedMigration) -> LayoutState:
+def _pause(layout_state: LayoutState, found: RecordedMigration) -> LayoutState:
     """Return the layout state when a migration pauses after the current round."""
     if found.state == "aborting":
         raise Refused(f"migration {found.id} is being aborted")
@@ -262,23 +276,23 @@ def _pause(course: LayoutState, found: RecordedMigration) -> LayoutState:
         raise Refused(f"migration {found.id} is paused already")
     paused = _replace(found, paused=True)
     if found.state in ("gap", "preparing"):
-        paused = _standing(paused, "paused", course)
-    return course.knowing(paused)
+        paused = _in_state(paused, "paused", layout_state)
+    return layout_state.knowing(paused)
 
 
-def _resume(course: LayoutState, found: RecordedMigration) -> LayoutState:
+def _resume(layout_state: LayoutState, found: RecordedMigration) -> LayoutState:
     """Return the layout state when a paused migration is to go on."""
     if not found.paused:
         raise Refused(f"migration {found.id} is not paused")
     going = _replace(found, paused=False)
     if found.state != "paused":
-        return course.knowing(going)
+        return layout_state.knowing(going)
     if found.next and found.gap:
-        return course.knowing(_standing(going, "gap", course))
-    return proceed(course, going)
+        return layout_state.knowing(_in_state(going, "gap", layout_state))
+    return proceed(layout_state, going)
 
 
-def _abort(course: LayoutState, found: RecordedMigration) -> LayoutState:
+def _abort(layout_state: LayoutState, found: RecordedMigration) -> LayoutState:
     """Return the layout state when a migration is to be undone.
 
     Rounds that were not started are dropped. The others are undone in the opposite order, as rounds
@@ -286,8 +300,8 @@ def _abort(course: LayoutState, found: RecordedMigration) -> LayoutState:
     """
     if found.state == "aborting":
         raise Refused(f"migration {found.id} is being aborted already")
-    if found.effective > course.step:
-        course = course.withdrawing(found.left[0].at(found.effective))
+    if found.effective > layout_state.step:
+        layout_state = layout_state.withdrawing(found.left[0].at(found.effective))
     elif found.effective >= 0:  # it is in force from here on
         done = found.left[0]
         found = _replace(
@@ -295,32 +309,39 @@ def _abort(course: LayoutState, found: RecordedMigration) -> LayoutState:
             nbytes=found.nbytes + done.nbytes,
         )  # fmt: skip
     back = _replace(
-        found, state="aborting", since=course.step, rounds=undone(found), next=0, effective=-1,
-        prepare=False, paused=False, why="somebody asked for it",
-    )  # fmt: skip
-    return proceed(course, back)
+        found,
+        state="aborting",
+        since=layout_state.step,
+        rounds=undone(found),
+        next=0,
+        effective=-1,
+        prepare=False,
+        paused=False,
+        why="aborted on request",
+    )
+    return proceed(layout_state, back)
 
 
-def _hasten(course: LayoutState, found: RecordedMigration) -> LayoutState:
+def _hasten(layout_state: LayoutState, found: RecordedMigration) -> LayoutState:
     """Return the layout state when the rest of a migration moves at once."""
     if found.state == "aborting":
         raise Refused(f"migration {found.id} is being aborted")
     found = _replace(found, prepare=False, gap=False, paused=False)
     if found.state == "queued":
-        return course.knowing(found)
+        return layout_state.knowing(found)
     begun = found.next + (found.effective >= 0)
     rounds = found.rounds or []
     hurried = _replace(found, rounds=[*rounds[:begun], *_as_one(rounds[begun:])])
-    return course.knowing(hurried) if found.effective >= 0 else proceed(course, hurried)
+    return layout_state.knowing(hurried) if found.effective >= 0 else proceed(layout_state, hurried)
 
 
-def give_up(course: LayoutState, ids: Iterable[int], why: str) -> LayoutState:
+def give_up(layout_state: LayoutState, ids: Iterable[int], why: str) -> LayoutState:
     """Return the layout state when some migrations, under way or queued, no longer make sense."""
     for id_ in ids:
-        migration = course.migrations[id_]
+        migration = layout_state.migrations[id_]
         if not migration.is_over:
-            course = course.knowing(_ended(migration, "aborted", course, why))
-    return course
+            layout_state = layout_state.knowing(_ended(migration, "aborted", layout_state, why))
+    return layout_state
 
 
 _KINDS: dict[str, Callable[[LayoutState, RecordedMigration], LayoutState]] = {
@@ -331,18 +352,18 @@ _KINDS: dict[str, Callable[[LayoutState, RecordedMigration], LayoutState]] = {
 }
 
 
-def steered(course: LayoutState, kind: str, id_: int) -> LayoutState:
+def steer_migration(layout_state: LayoutState, kind: str, id_: int) -> LayoutState:
     """Return the layout state after a command to a migration.
 
     Raises:
         Refused: if the migration cannot do that now.
     """
-    found = course.migrations.get(id_)
+    found = layout_state.migrations.get(id_)
     if found is None:
         raise Refused(f"there is no migration {id_}")
     if found.is_over:
         raise Refused(f"migration {id_} is {found.state}")
-    return _KINDS[kind](course, found)
+    return _KINDS[kind](layout_state, found)
 
 
 # -- rounds -----------------------------------------------------------------------------------

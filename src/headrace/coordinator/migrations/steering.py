@@ -15,16 +15,16 @@ import msgspec
 from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.load.meter import Meter
-from headrace.coordinator.migrations.drained_hosts import must_leave
+from headrace.coordinator.migrations.drained_hosts import must_move
 from headrace.coordinator.migrations.goals import plan_goal
-from headrace.coordinator.migrations.layout_state import LayoutState, course_of, layout_at
-from headrace.coordinator.migrations.lifecycle import after_step, begin, refused, steered
+from headrace.coordinator.migrations.layout_state import LayoutState, layout_at, layout_state_of
+from headrace.coordinator.migrations.lifecycle import after_step, begin, refused, steer_migration
 from headrace.coordinator.migrations.step_times import RecentStepTimes, StepStats
 from headrace.coordinator.refused import Refused
 from headrace.coordinator.settings import Settings
 from headrace.errors import HeadraceError
 from headrace.keyspace.updates import Update
-from headrace.ledger.commands import Answer, Asked, Command
+from headrace.ledger.commands import Answer, Command, CommandRequest
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import RecordedMigration, under_way
@@ -49,14 +49,14 @@ class Bounds(msgspec.Struct, frozen=True):
         """Return the bounds of a run."""
         return cls(settings.most_workers, settings.update_within_steps)
 
-    def problem(self, course: LayoutState, update: Update) -> str:
+    def problem(self, layout_state: LayoutState, update: Update) -> str:
         """Return why an update is out of bounds; "" if it is not."""
         if update.workers > self.workers:
             return _too_many(update.workers, self)
-        if update.step > course.step + self.ahead:
+        if update.step > layout_state.step + self.ahead:
             return (
                 f"step {update.step:,} is more than Settings.update_within_steps={self.ahead:,} "
-                f"after step {course.step:,}"
+                f"after step {layout_state.step:,}"
             )
         return ""
 
@@ -65,11 +65,11 @@ class Decided(msgspec.Struct, frozen=True):
     """The outcome of a command.
 
     Attributes:
-        course: the layout state after it.
+        layout_state: the layout state after it.
         answer: the answer to it.
     """
 
-    course: LayoutState
+    layout_state: LayoutState
     answer: Answer
 
 
@@ -98,7 +98,7 @@ class MigrationController:
 
     def measured(self, plan: StepPlan) -> StepPlan:
         """Return the plan, marked for measuring if it is time for that."""
-        if plan.replays or not self.meter.wants(plan.clock_us):
+        if plan.is_backfill or not self.meter.wants(plan.clock_us):
             return plan
         return msgspec.structs.replace(plan, measured=True)
 
@@ -113,30 +113,34 @@ class MigrationController:
         """
         self._commit_us = after_us
 
-    def after_step(self, head: Head, clock_us: int, told: StepStats) -> dict[str, Any]:
+    def after_step(self, head: Head, clock_us: int, stats: StepStats) -> dict[str, Any]:
         """Return the fields on migrations for the manifest of a step that was computed.
 
         Args:
             head: the head that it was planned on.
             clock_us: its clock reading.
-            told: statistics of the step.
+            stats: statistics of the step.
         """
-        took_us = told.took_us + self._commit_us
-        told = msgspec.structs.replace(told, took_us=took_us, more=self._more and told.usual)
-        return after_step(course_of(head, clock_us), told, self._times).told(head)
+        took_us = stats.took_us + self._commit_us
+        stats = msgspec.structs.replace(stats, took_us=took_us, more=self._more and stats.usual)
+        return after_step(layout_state_of(head, clock_us), stats, self._times).manifest_fields(head)
 
-    def decide(self, head: Head, asked: Asked, now_us: int) -> Decided:
+    def decide(self, head: Head, request: CommandRequest, now_us: int) -> Decided:
         """Return the outcome of a command that came while the pipeline runs."""
-        course = course_of(head, now_us)
-        return decide(course, asked, self._times, self._measured(head, course), self._bounds)
+        layout_state = layout_state_of(head, now_us)
+        return decide(
+            layout_state, request, self._times, self._measured(head, layout_state), self._bounds
+        )
 
     def next_turn(self, head: Head, now_us: int) -> LayoutState:
         """Return the layout state after the first queued migration is planned."""
-        course = course_of(head, now_us)
-        return _next_turn(course, self._times, self._measured(head, course), self._bounds)
+        layout_state = layout_state_of(head, now_us)
+        return _next_turn(
+            layout_state, self._times, self._measured(head, layout_state), self._bounds
+        )
 
-    def _measured(self, head: Head, course: LayoutState) -> Measured:
-        return self.meter.measured(head, course.layout, self._times.before)
+    def _measured(self, head: Head, layout_state: LayoutState) -> Measured:
+        return self.meter.measured(head, layout_state.layout, self._times.before)
 
     def published(self, head: Head, seen: Measurements) -> Published:
         """Return the measurements as data."""
@@ -152,83 +156,88 @@ def has_turn(head: Head) -> bool:
 def wants_steps(head: Head) -> bool:
     """Return whether steps are wanted even without input."""
     current = under_way(head.migrations)
-    return (current is not None and current.wants_steps) or must_leave(head)
+    return (current is not None and current.wants_steps) or must_move(head)
 
 
-def without_excess(course: LayoutState, bounds: Bounds) -> tuple[LayoutState, list[str]]:
+def without_excess(layout_state: LayoutState, bounds: Bounds) -> tuple[LayoutState, list[str]]:
     """Return the layout state without updates that are out of bounds, and why each was withdrawn.
 
     Any process with write access to the storage can write a manifest with such updates. Rounds of
     migrations stay, because they were planned within the bounds of the run that planned them.
     """
     why = []
-    for update in course.now.updates:
-        problem = bounds.problem(course, update)
-        if problem and not course.is_a_round(update):
-            course = course.withdrawing(update)
+    for update in layout_state.now.updates:
+        problem = bounds.problem(layout_state, update)
+        if problem and not layout_state.is_a_round(update):
+            layout_state = layout_state.withdrawing(update)
             why.append(f"the update of step {update.step:,} is withdrawn: {problem}")
-    return course, why
+    return layout_state, why
 
 
 def decide(
-    course: LayoutState, asked: Asked, times: RecentStepTimes, measured: Measured | None,
+    layout_state: LayoutState,
+    request: CommandRequest,
+    times: RecentStepTimes,
+    measured: Measured | None,
     bounds: Bounds | None = None,
-) -> Decided:  # fmt: skip
+) -> Decided:
     """Return the outcome of a command about the layout.
 
     Args:
-        course: the layout state, as of the manifest that will answer.
-        asked: the command.
+        layout_state: the layout state, as of the manifest that will answer.
+        request: the command.
         times: recent step times.
         measured: what plans are based on; None before the pipeline runs, when goals are queued.
         bounds: the most that can be asked of the layout.
     """
     bounds = bounds or Bounds()
-    command = asked.command
+    command = request.command
     assert command is not None
     try:
         if command.kind == "update" and measured is None:
             raise Refused("the pipeline was not running")
-        after = _obeyed(course, asked.number, command, bounds)
+        after = _applied(layout_state, request.number, command, bounds)
         id_, why = command.migration, ""
         if command.goal is not None:
-            id_ = course.next_id
+            id_ = layout_state.next_id
             if measured is not None:
                 after = _with_turn(after, id_, times, measured)
-            why = _told(after.migrations[id_])
+            why = _describe(after.migrations[id_])
     except Refused as refusal:
-        answer = Answer(asked.number, command.text, False, course.step, refusal.why)
-        return Decided(course, answer)
-    step = course.step if command.update is None else command.update.step
-    return Decided(after, Answer(asked.number, command.text, True, step, why, id_))
+        answer = Answer(request.number, command.text, False, layout_state.step, refusal.why)
+        return Decided(layout_state, answer)
+    step = layout_state.step if command.update is None else command.update.step
+    return Decided(after, Answer(request.number, command.text, True, step, why, id_))
 
 
-def _obeyed(course: LayoutState, number: int, command: Command, bounds: Bounds) -> LayoutState:
+def _applied(
+    layout_state: LayoutState, number: int, command: Command, bounds: Bounds
+) -> LayoutState:
     if command.kind == "update":
-        return _published(course, command, bounds)
+        return _published(layout_state, command, bounds)
     if command.kind == "withdraw_update":
-        return _withdrawn(course, command.at_step)
+        return _withdrawn(layout_state, command.at_step)
     if command.kind != "migrate":
-        return steered(course, command.kind, command.migration)
+        return steer_migration(layout_state, command.kind, command.migration)
     if command.goal is None:
         raise Refused("it names no goal")
     if command.goal.workers > bounds.workers:
         raise Refused(_too_many(command.goal.workers, bounds))
-    busy = next((one for one in course.migrations.values() if not one.is_over), None)
+    busy = next((one for one in layout_state.migrations.values() if not one.is_over), None)
     if busy is not None and command.if_busy == "refuse":
         raise Refused(f"migration {busy.id} is {busy.state}")
     goal = command.goal
     migration = RecordedMigration(
-        id=course.next_id,
+        id=layout_state.next_id,
         what=str(goal),
         by=command.by or f"command {number}",
         strategy=_strategy(command),
         goal=goal,
         gap=goal.strategy.gap,
         prepare=goal.prepare,
-        since=course.step,
+        since=layout_state.step,
     )
-    return course.knowing(migration)
+    return layout_state.knowing(migration)
 
 
 def _too_many(workers: int, bounds: Bounds) -> str:
@@ -246,45 +255,45 @@ def _strategy(command: Command) -> str:
     return words if bins is None else f"{words}, {bins} bins a round"
 
 
-def _published(course: LayoutState, command: Command, bounds: Bounds) -> LayoutState:
+def _published(layout_state: LayoutState, command: Command, bounds: Bounds) -> LayoutState:
     """Return the layout state with a configuration update for the step it names."""
     update = command.update
     if update is None:
         raise Refused("it has no update")
-    if update.step <= course.step:
+    if update.step <= layout_state.step:
         raise Refused(
-            f"step {update.step} is planned already; the next one that is not is {course.step + 1}"
+            f"step {update.step} is planned already; the next one that is not is {layout_state.step + 1}"
         )
-    problem = bounds.problem(course, update)
+    problem = bounds.problem(layout_state, update)
     if problem:
         raise Refused(problem)
     try:
-        return course.publishing(update)
+        return layout_state.publishing(update)
     except HeadraceError as error:
         raise Refused(error.what) from error
 
 
-def _withdrawn(course: LayoutState, step: int) -> LayoutState:
+def _withdrawn(layout_state: LayoutState, step: int) -> LayoutState:
     """Return the layout state without an update for a later step."""
-    found = [update for update in course.now.updates if update.step == step]
+    found = [update for update in layout_state.now.updates if update.step == step]
     if not found:
-        steps = ", ".join(str(update.step) for update in course.now.updates)
+        steps = ", ".join(str(update.step) for update in layout_state.now.updates)
         raise Refused(f"no update is published for step {step}; there are: {steps or 'none'}")
     for update in found:
-        if course.is_a_round(update):
-            current = course.under_way
+        if layout_state.is_a_round(update):
+            current = layout_state.under_way
             assert current is not None
             raise Refused(f"it is a round of migration {current.id}: abort that")
-        course = course.withdrawing(update)
+        layout_state = layout_state.withdrawing(update)
     try:
-        layout_at(course.now)
+        layout_at(layout_state.now)
     except HeadraceError as error:
         why = f"a later update rests on it, which must be withdrawn before: {error.what}"
         raise Refused(why) from error
-    return course
+    return layout_state
 
 
-def _told(migration: RecordedMigration) -> str:
+def _describe(migration: RecordedMigration) -> str:
     """Return a remark on a migration that was just asked for."""
     text = f"migration {migration.id}"
     if migration.state == "queued":
@@ -296,30 +305,30 @@ def _told(migration: RecordedMigration) -> str:
 
 
 def _with_turn(
-    course: LayoutState, id_: int, times: RecentStepTimes, measured: Measured
+    layout_state: LayoutState, id_: int, times: RecentStepTimes, measured: Measured
 ) -> LayoutState:
     """Return the layout state with a new goal, planned if its turn has come."""
-    if course.under_way is not None or any(one.id != id_ for one in course.queued):
-        return course
-    goal = course.migrations[id_].goal
+    if layout_state.under_way is not None or any(one.id != id_ for one in layout_state.queued):
+        return layout_state
+    goal = layout_state.migrations[id_].goal
     assert goal is not None
     try:
-        planned = plan_goal(course.layout, goal, measured)
+        planned = plan_goal(layout_state.layout, goal, measured)
     except HeadraceError as error:
         raise Refused(f"{error.what}; {error.remedy}" if error.remedy else error.what) from error
-    return begin(course, id_, planned, times)
+    return begin(layout_state, id_, planned, times)
 
 
 def _next_turn(
-    course: LayoutState, times: RecentStepTimes, measured: Measured, bounds: Bounds
+    layout_state: LayoutState, times: RecentStepTimes, measured: Measured, bounds: Bounds
 ) -> LayoutState:
-    id_ = next(one.id for one in course.queued if not one.paused)
-    goal = course.migrations[id_].goal
+    id_ = next(one.id for one in layout_state.queued if not one.paused)
+    goal = layout_state.migrations[id_].goal
     assert goal is not None
     if goal.workers > bounds.workers:
-        return refused(course, id_, _too_many(goal.workers, bounds))
+        return refused(layout_state, id_, _too_many(goal.workers, bounds))
     try:
-        planned = plan_goal(course.layout, goal, measured)
+        planned = plan_goal(layout_state.layout, goal, measured)
     except HeadraceError as error:
-        return refused(course, id_, error.what)
-    return begin(course, id_, planned, times)
+        return refused(layout_state, id_, error.what)
+    return begin(layout_state, id_, planned, times)

@@ -57,24 +57,24 @@ class RecentStepTimes:
     @property
     def before(self) -> Latency:
         """How long steps take while nothing moves."""
-        return latency_of([told.took_us for told in self._quiet])
+        return latency_of([stats.took_us for stats in self._quiet])
 
     @property
     def more(self) -> bool:
         """Whether more input waits than a step takes, in most steps while nothing moves."""
-        return bool(self._quiet) and median(told.more for told in self._quiet) >= 1
+        return bool(self._quiet) and median(stats.more for stats in self._quiet) >= 1
 
-    def quiet(self, told: StepStats) -> tuple[int, Latency] | None:
+    def quiet(self, stats: StepStats) -> tuple[int, Latency] | None:
         """Note a step in which nothing moves.
 
         Return the last migration and how long steps took after it, once that is known.
         """
-        if not told.usual:
+        if not stats.usual:
             return None
-        self._quiet.append(told)
+        self._quiet.append(stats)
         if not self._settling:
             return None
-        self._after.append(told.took_us)
+        self._after.append(stats.took_us)
         return self.settled() if len(self._after) == WINDOW else None
 
     def settled(self) -> tuple[int, Latency] | None:
@@ -85,7 +85,7 @@ class RecentStepTimes:
         self._settling, self._after = 0, []
         return found
 
-    def moving(self, id_: int, told: StepStats, known: Latency, *, paused: bool = False) -> None:
+    def moving(self, id_: int, stats: StepStats, known: Latency, *, paused: bool = False) -> None:
         """Note a step of a migration, of which an earlier driver may have noted something.
 
         Steps while the migration is paused do not count: there may be any number of them.
@@ -93,9 +93,9 @@ class RecentStepTimes:
         if self._of != id_:
             self._of, self._since, self._during = id_, known, []
             self._newest.clear()
-        if told.usual and not paused:
-            insort(self._during, told.took_us)
-            self._newest.append(told.took_us)
+        if stats.usual and not paused:
+            insort(self._during, stats.took_us)
+            self._newest.append(stats.took_us)
 
     @property
     def level(self) -> bool:

@@ -47,7 +47,7 @@ class LoadTest(msgspec.Struct, frozen=True, kw_only=True):
 class Workload(Protocol):
     """A pipeline to put under load."""
 
-    def draw(self, pipeline: Pipeline, pace: Pace) -> Node:
+    def build(self, pipeline: Pipeline, pace: Pace) -> Node:
         """Add it to a pipeline, with paced inputs; return the computation that answers."""
         ...
 
@@ -60,7 +60,7 @@ class Query:
     """A query of NEXMark, as a workload.
 
     Args:
-        draw: its ``migratable``.
+        build: its ``migratable``.
         timeline: the events.
         history: how many of them there are before the clock starts. They are not measured.
         tasks: how many tasks read each kind.
@@ -68,21 +68,21 @@ class Query:
 
     def __init__(
         self,
-        draw: Callable[[Market], Node],
+        build: Callable[[Market], Node],
         timeline: Timeline,
         *,
         history: int = 0,
         tasks: int = 2,
     ) -> None:
-        self._draw, self._timeline = draw, timeline
+        self._build, self._timeline = build, timeline
         self._history, self._tasks = history, tasks
         self._market: Market | None = None
 
-    def draw(self, pipeline: Pipeline, pace: Pace) -> Node:
+    def build(self, pipeline: Pipeline, pace: Pace) -> Node:
         self._market = Market(
             pipeline, self._timeline, pace=pace, history=self._history, tasks=self._tasks
         )
-        return self._draw(self._market)
+        return self._build(self._market)
 
     def done(self, head: Head) -> int:
         assert self._market is not None

@@ -9,7 +9,7 @@ from headrace.nexmark.harness.latency import Latencies, ccdf
 from headrace.nexmark.harness.load import LoadTest
 from headrace.nexmark.harness.observed import Observations
 
-TIME = "s since events began to come"
+TIME = "s since the first event"
 #: Percentiles shown for each 250 ms, the highest first, and their colours.
 _SHOWN = {100.0: "#c0392b", 99.0: "#e59866", 50.0: "#2471a3"}
 

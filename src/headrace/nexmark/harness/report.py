@@ -16,7 +16,7 @@ _SHARES = [50.0, 90.0, 99.0, 99.9, 100.0]
 _NAMES = [f"p{share:g}" if share < 100 else "max" for share in _SHARES]
 
 
-def told(seen: Observations, load: LoadTest) -> dict[str, Any]:
+def report(seen: Observations, load: LoadTest) -> dict[str, Any]:
     """Return the results: latencies of each window and of every 250 ms, migrations, memory.
 
     Returns:
@@ -55,7 +55,7 @@ def share_left_over(seen: Observations, load: LoadTest) -> float:
 
 
 def latencies_of(facts: dict[str, Any]) -> pa.Table:
-    """Return latencies as a table, from the result of :func:`told`: a row for each window."""
+    """Return latencies as a table, from the result of :func:`report`: a row for each window."""
     rows = [
         {"window": name, "events": facts["events"][name]}
         | {f"{share} ms": ms for share, ms in late_ms.items()}

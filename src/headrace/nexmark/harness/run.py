@@ -42,7 +42,7 @@ def run(
         HeadraceError: when the pipeline fails.
     """
     pipeline, pace = hr.Pipeline("load"), Pace(load.rate)
-    node, watch = workload.draw(pipeline, pace), Observer(workload)
+    node, watch = workload.build(pipeline, pace), Observer(workload)
     pipeline.sink("answers", node, hr.sinks.Calls(watch.take))
     job = hr.run(
         pipeline, storage=storage, workers=load.workers, bins=load.bins, runner=runner,

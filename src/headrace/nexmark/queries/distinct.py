@@ -104,13 +104,15 @@ def names_of(what: str) -> list[str]:
     return [what, *(f"{rank}_{what}" for rank in RANKS)]
 
 
-def draw_counts(pipeline: hr.Pipeline, name: str, bids: Stream, by: Sequence[str]) -> Node:
+def compute_counts(pipeline: hr.Pipeline, name: str, bids: Stream, by: Sequence[str]) -> Node:
     """Add counts of bids (with price, auction and bidder) by some columns and the day."""
-    draw = pipeline.compute
-    auctions = draw("of_auctions", News("auctions", by, bids=True), keys={bids: ("auction", *by)})
-    bidders = draw("of_bidders", News("bidders", by), keys={bids: ("bidder", *by)})
+    compute = pipeline.compute
+    auctions = compute(
+        "of_auctions", News("auctions", by, bids=True), keys={bids: ("auction", *by)}
+    )
+    bidders = compute("of_bidders", News("bidders", by), keys={bids: ("bidder", *by)})
     totals = Totals([*names_of("bids"), *names_of("bidders"), *names_of("auctions")])
-    return draw(name, totals, keys={auctions: (*by, "day"), bidders: (*by, "day")})
+    return compute(name, totals, keys={auctions: (*by, "day"), bidders: (*by, "day")})
 
 
 def native_counts(bids: DataFrame, by: Sequence[str]) -> DataFrame:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.nexmark.queries.distinct import draw_counts, native_counts
+from headrace.nexmark.queries.distinct import compute_counts, native_counts
 from headrace.nexmark.queries.market import Market
 from headrace.pipeline import Node
 
@@ -21,7 +21,7 @@ LATEST = ["key"]
 
 def migratable(market: Market) -> Node:
     """Return sums by day of what is new by auction and by bidder."""
-    return draw_counts(market.pipeline, "q15", market.bids("auction", "bidder", "price"), [])
+    return compute_counts(market.pipeline, "q15", market.bids("auction", "bidder", "price"), [])
 
 
 def native(market: SparkMarket) -> DataFrame:

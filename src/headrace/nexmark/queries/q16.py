@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.nexmark.queries.distinct import draw_counts, native_counts
+from headrace.nexmark.queries.distinct import compute_counts, native_counts
 from headrace.nexmark.queries.market import Market
 from headrace.pipeline import Node
 
@@ -22,7 +22,7 @@ LATEST = ["key0", "key1"]
 def migratable(market: Market) -> Node:
     """Return sums by channel and day of what is new by auction and by bidder."""
     bids = market.bids("auction", "bidder", "channel", "price")
-    return draw_counts(market.pipeline, "q16", bids, ["channel"])
+    return compute_counts(market.pipeline, "q16", bids, ["channel"])
 
 
 def native(market: SparkMarket) -> DataFrame:

@@ -23,17 +23,17 @@ MANY = 10
 
 def migratable(market: Market) -> Node:
     """Return the ten best bids by auction, by a single number that ranks bids."""
-    draw = market.pipeline.compute
+    compute = market.pipeline.compute
     bids = market.bids("event", "auction", "bidder", "price")
     named = hr.ops.Map(_ranked, {"event": int, "bidder": int, "price": int, "place": int})
-    ranked = draw("ranked", named, keys={bids: "auction"})
+    ranked = compute("ranked", named, keys={bids: "auction"})
     best = hr.ops.TopN(MANY, by="place", columns=["event", "bidder", "price"])
-    return draw("q19", best, keys={ranked: "key"})
+    return compute("q19", best, keys={ranked: "key"})
 
 
 def _ranked(bids: hr.KeyedBatch) -> dict[str, Any]:
-    asked = {name: bids[name] for name in ("event", "bidder", "price")}
-    return {**asked, "place": rank_of(bids["price"], bids["event"])}
+    requested = {name: bids[name] for name in ("event", "bidder", "price")}
+    return {**requested, "place": rank_of(bids["price"], bids["event"])}
 
 
 def native(market: SparkMarket) -> DataFrame:

@@ -23,11 +23,11 @@ AUCTION = ["item_name", "initial_bid", "reserve", "seller"]
 
 def migratable(market: Market) -> Node:
     """Return auctions of the category, joined with bids."""
-    draw = market.pipeline.compute
+    compute = market.pipeline.compute
     kind = hr.ops.Filter(lambda auctions: auctions["category"] == CATEGORY)
-    items = draw("items", kind, keys={market.auctions("id", "category", *AUCTION): "id"})
+    items = compute("items", kind, keys={market.auctions("id", "category", *AUCTION): "id"})
     pairs = hr.ops.Join(left=AUCTION, right=BID)
-    return draw("q20", pairs, keys={items: "key", market.bids("auction", *BID): "auction"})
+    return compute("q20", pairs, keys={items: "key", market.bids("auction", *BID): "auction"})
 
 
 def native(market: SparkMarket) -> DataFrame:

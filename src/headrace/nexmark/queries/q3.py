@@ -25,14 +25,14 @@ CATEGORY = 10
 
 def migratable(market: Market) -> Node:
     """Return people joined with what they sell. Records that cannot match are left out first."""
-    draw = market.pipeline.compute
+    compute = market.pipeline.compute
     near = hr.ops.Filter(lambda people: np.isin(people["state"], STATES))
     people = market.people("id", "name", "city", "state")
-    local = draw("local", near, keys={people: "id"})
+    local = compute("local", near, keys={people: "id"})
     kind = hr.ops.Filter(lambda auctions: auctions["category"] == CATEGORY)
-    items = draw("items", kind, keys={market.auctions("id", "seller", "category"): "seller"})
+    items = compute("items", kind, keys={market.auctions("id", "seller", "category"): "seller"})
     pairs = hr.ops.Join(left=["name", "city", "state"], right=["id"])
-    return draw("q3", pairs, keys={local: "key", items: "key"})
+    return compute("q3", pairs, keys={local: "key", items: "key"})
 
 
 def native(market: SparkMarket) -> DataFrame:

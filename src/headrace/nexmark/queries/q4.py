@@ -24,12 +24,12 @@ BY_HAND = True
 
 def migratable(market: Market) -> Node:
     """Return the running mean by category of the winners by auction."""
-    draw = market.pipeline.compute
+    compute = market.pipeline.compute
     auctions = market.auctions("id", "expires", "category")
     bids = market.bids("event", "auction", "price")
-    winners = draw("winners", Winners(["category"]), keys={auctions: "id", bids: "auction"})
+    winners = compute("winners", Winners(["category"]), keys={auctions: "id", bids: "auction"})
     mean = hr.ops.Running(average=hr.ops.Mean("price"))
-    return draw("q4", mean, keys={winners: "category"})
+    return compute("q4", mean, keys={winners: "category"})
 
 
 def native(market: SparkMarket) -> DataFrame:

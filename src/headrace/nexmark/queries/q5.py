@@ -25,13 +25,13 @@ SIZE, EVERY = "10s", "2s"
 
 def migratable(market: Market, size: str = SIZE, every: str = EVERY) -> Node:
     """Return the best of each window, of the bids of each auction counted in sliding windows."""
-    draw = market.pipeline.compute
+    compute = market.pipeline.compute
     count = hr.ops.Sliding(size, every, bids=hr.ops.Count())
-    counts = draw("counts", count, keys={market.bids("auction"): "auction"})
+    counts = compute("counts", count, keys={market.bids("auction"): "auction"})
     named = hr.ops.Map(_named, {"auction": int, "bids": int, "ends": TIMESTAMP})
-    of_auctions = draw("of_auctions", named, keys={counts: "key"})
+    of_auctions = compute("of_auctions", named, keys={counts: "key"})
     best = Best("bids", ["auction"], ends="ends")
-    return draw("q5", best, keys={of_auctions: "ends"})
+    return compute("q5", best, keys={of_auctions: "ends"})
 
 
 def _named(counts: hr.KeyedBatch) -> dict[str, object]:

@@ -73,13 +73,13 @@ class MeanOfLast(hr.ColumnarComputation):
 
 def migratable(market: Market) -> Node:
     """Return the mean of the last ten winners by seller."""
-    draw = market.pipeline.compute
+    compute = market.pipeline.compute
     auctions = market.auctions("id", "expires", "seller")
     bids = market.bids("event", "auction", "price")
-    winners = draw("winners", Winners(["seller"]), keys={auctions: "id", bids: "auction"})
+    winners = compute("winners", Winners(["seller"]), keys={auctions: "id", bids: "auction"})
     named = hr.ops.Map(_named, {"auction": int, "seller": int, "price": int})
-    sold = draw("sold", named, keys={winners: "key"})
-    return draw("q6", MeanOfLast(), keys={sold: "seller"})
+    sold = compute("sold", named, keys={winners: "key"})
+    return compute("q6", MeanOfLast(), keys={sold: "seller"})
 
 
 def _named(won: hr.KeyedBatch) -> dict[str, Any]:

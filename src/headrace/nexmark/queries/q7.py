@@ -30,13 +30,13 @@ def migratable(market: Market, window: str = WINDOW) -> Node:
 
     The best are found first in evenly divided parts of the bids, and then among these.
     """
-    draw = market.pipeline.compute
-    asked = ["auction", "bidder", "date_time", "extra"]
-    bids = market.bids(*asked, "price")
+    compute = market.pipeline.compute
+    requested = ["auction", "bidder", "date_time", "extra"]
+    bids = market.bids(*requested, "price")
     part = hr.Salt(PARTS, by=("auction",))
-    of_parts = draw("of_parts", Best("price", asked, window=window), keys={bids: (part,)})
-    best = Best("price", asked, ends="window_end")
-    return draw("q7", best, keys={of_parts: "window_end"})
+    of_parts = compute("of_parts", Best("price", requested, window=window), keys={bids: (part,)})
+    best = Best("price", requested, ends="window_end")
+    return compute("q7", best, keys={of_parts: "window_end"})
 
 
 def native(market: SparkMarket, window: str = "10 seconds") -> DataFrame:
@@ -47,10 +47,10 @@ def native(market: SparkMarket, window: str = "10 seconds") -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    asked = ["auction", "bidder", "date_time", "extra", "price"]
-    bids = market.bids(*asked)
+    requested = ["auction", "bidder", "date_time", "extra", "price"]
+    bids = market.bids(*requested)
     best = bids.groupBy(f.window("date_time", window)).agg(
-        f.max_by(f.struct(*asked), "price", TIES).alias("best")
+        f.max_by(f.struct(*requested), "price", TIES).alias("best")
     )
     too_many = f.expr(f"size(best) = {TIES} and best[{TIES - 1}].price = best[0].price")
     checked = f.when(too_many, f.raise_error(f.lit(f"{TIES} bids or more have the highest price")))

@@ -23,12 +23,12 @@ WINDOW = "10s"
 
 def migratable(market: Market, window: str = WINDOW) -> Node:
     """Return sellers once for each window, at its end, joined with those who registered in it."""
-    draw = market.pipeline.compute
+    compute = market.pipeline.compute
     count = hr.ops.Tumbling(window, auctions=hr.ops.Count())
-    sellers = draw("sellers", count, keys={market.auctions("seller"): "seller"})
+    sellers = compute("sellers", count, keys={market.auctions("seller"): "seller"})
     people = market.people("id", "name")
     new = hr.ops.Join(within=("1us", window), right=["window_start"])
-    return draw("q8", new, keys={people: "id", sellers: "key"})
+    return compute("q8", new, keys={people: "id", sellers: "key"})
 
 
 def native(market: SparkMarket, window: str = "10 seconds") -> DataFrame:

@@ -71,9 +71,11 @@ class Winners(hr.ColumnarComputation):
 
     def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
         if batch.stream == self._auctions:
-            asked = {name: batch[name] for name in self._auction}
+            requested = {name: batch[name] for name in self._auction}
             closes = batch["expires"]
-            self.auctions.at(batch.keys).upsert(opens=batch.timestamps_us, closes=closes, **asked)
+            self.auctions.at(batch.keys).upsert(
+                opens=batch.timestamps_us, closes=closes, **requested
+            )
             self.close.set(batch.keys, closes + 1)
         elif batch.stream == "early":
             self._take(batch, batch["at"], batch["rank"])
@@ -89,8 +91,8 @@ class Winners(hr.ColumnarComputation):
     def _wait(self, ctx: hr.BatchContext, batch: hr.KeyedBatch, early: I64, rank: I64) -> None:
         """Post bids to a time at which all auctions of their time are there."""
         at = batch.timestamps_us[early]
-        asked = {name: batch[name][early] for name in self._bid}
-        values = {"at": at, "rank": rank[early], **asked}
+        requested = {name: batch[name][early] for name in self._bid}
+        values = {"at": at, "rank": rank[early], **requested}
         ctx.post(batch.row_keys[early], values, times_us=at + 1)
 
     def _take(self, batch: hr.KeyedBatch, at: I64, rank: I64) -> I64:
@@ -103,8 +105,8 @@ class Winners(hr.ColumnarComputation):
         better = best > rows["rank"]
         if better.any():
             found = np.flatnonzero(counts & (rank == best[group]) & better[group])
-            asked = {name: batch[name][found] for name in self._bid}
-            self.auctions.at(batch.keys[better]).upsert(rank=best[better], **asked)
+            requested = {name: batch[name][found] for name in self._bid}
+            self.auctions.at(batch.keys[better]).upsert(rank=best[better], **requested)
         return np.flatnonzero(~exists[group])
 
     def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
@@ -112,8 +114,8 @@ class Winners(hr.ColumnarComputation):
         sold = np.flatnonzero(rows["rank"] > 0)
         rank = rows["rank"][sold]
         won = {"price": rank >> _EVENT_BITS, "event": _FIRST - (rank & _FIRST)}
-        asked = {name: rows[name][sold] for name in (*self._auction, *self._bid)}
-        ctx.produce("out", fired.keys[sold], {**asked, **won})
+        requested = {name: rows[name][sold] for name in (*self._auction, *self._bid)}
+        ctx.produce("out", fired.keys[sold], {**requested, **won})
         rows.delete()
 
 

@@ -102,9 +102,9 @@ def _computation(node: Node, graph: PipelineGraph) -> Part:
 
 def _kept(node: Node) -> Iterator[tuple[str, str]]:
     """Yield the states and timers of a computation, each with its kind."""
-    for name, item in [*node.shape.states.items(), *node.shape.per_worker.items()]:
+    for name, item in [*node.declarations.states.items(), *node.declarations.per_worker.items()]:
         yield name, item.kind
-    for name, timer in node.shape.timers.items():
+    for name, timer in node.declarations.timers.items():
         yield name, f"timer in {str(timer.domain).replace(chr(95), chr(32))}"
 
 

@@ -48,17 +48,17 @@ def svg_of(graph: PipelineGraph) -> str:
             boxes.setdefault(spot, _Box())
     width, height = _place(placement, boxes, arrows)
     ends = _ends(placement, boxes)
-    drawn = [
+    elements = [
         _arrow(one, path, boxes, end)
         for one, path, end in zip(arrows, placement.paths, ends, strict=True)
     ]
-    drawn += [_box(part, boxes[part.id]) for part in parts]
+    elements += [_box(part, boxes[part.id]) for part in parts]
     title = _safe(_cut(graph.name))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="ui-monospace, Menlo, Consolas, '
         f'monospace" font-size="{_FONT}"><title>{title}</title>\n'
-        f'<rect width="100%" height="100%" fill="#f8fafc"/>\n' + "\n".join(drawn) + "\n</svg>"
+        f'<rect width="100%" height="100%" fill="#f8fafc"/>\n' + "\n".join(elements) + "\n</svg>"
     )
 
 
@@ -133,12 +133,12 @@ def _arrow(arrow: Arrow, path: Sequence[Spot], boxes: Mapping[Spot, _Box], at: f
     """Return an arrow that ends ``at`` so far down."""
     first, *waypoints, last = (boxes[spot] for spot in path)
     x, y = first.x + first.width, first.middle
-    drawn = f"M{x:.1f} {y:.1f}"
+    elements = f"M{x:.1f} {y:.1f}"
     for box in [*waypoints, last]:
         half, to = (x + box.x) / 2, at if box is last else box.middle
-        drawn += f" C{half:.1f} {y:.1f} {half:.1f} {to:.1f} {box.x:.1f} {to:.1f}"
+        elements += f" C{half:.1f} {y:.1f} {half:.1f} {to:.1f} {box.x:.1f} {to:.1f}"
         if not box.lines:
-            drawn += f" H{box.x + box.width:.1f}"
+            elements += f" H{box.x + box.width:.1f}"
         x, y = box.x + box.width, to
     end, label = last.x, _safe(_cut(arrow.label))
     tip = f"M{end - 8:.1f} {at - 4:.1f} L{end:.1f} {at:.1f} L{end - 8:.1f} {at + 4:.1f} Z"
@@ -149,7 +149,7 @@ def _arrow(arrow: Arrow, path: Sequence[Spot], boxes: Mapping[Spot, _Box], at: f
     whole = f"{arrow.source} → {arrow.target} {arrow.label}".strip()
     return (
         f'<g class="arrow"><title>{_safe(whole)}</title>'
-        f'<path d="{drawn}" fill="none" stroke="#64748b" stroke-width="1.3"/>'
+        f'<path d="{elements}" fill="none" stroke="#64748b" stroke-width="1.3"/>'
         f'<path d="{tip}" fill="#64748b"/>{text if label else ""}</g>'
     )
 

@@ -77,4 +77,4 @@ def _packages(pipeline: Pipeline) -> set[str]:
     """
     kinds = [kind for node in pipeline.nodes.values() for kind in type(node.computation).__mro__]
     computing = (Computation, ColumnarComputation)
-    return {pipeline.drawn_in, *(kind.__module__ for kind in kinds if issubclass(kind, computing))}
+    return {pipeline.module, *(kind.__module__ for kind in kinds if issubclass(kind, computing))}

@@ -24,7 +24,7 @@ class Import(NamedTuple):
     names: tuple[str, ...]
 
 
-def said_by(code: CodeType) -> tuple[tuple[Any, ...], list[Any]]:
+def parts_of_code(code: CodeType) -> tuple[tuple[Any, ...], list[Any]]:
     """Return the content of code without its constants, and these in the order of their use.
 
     A docstring is a constant that no instruction uses. It shifts the indices of other constants, so
@@ -37,12 +37,12 @@ def said_by(code: CodeType) -> tuple[tuple[Any, ...], list[Any]]:
         if not _is_docstring(code, ops, at):
             consts.append(code.co_consts[_argument(words, ops, at)])
         _clear_argument(words, ops, at)
-    said = (
+    code_parts = (
         bytes(words), repr([code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]),
         code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount,
         code.co_flags & ~_HAS_DOCSTRING, code.co_exceptiontable,
     )  # fmt: skip
-    return said, consts
+    return code_parts, consts
 
 
 def _argument(words: bytearray, ops: bytes, at: int) -> int:
@@ -85,7 +85,7 @@ def names_of(code: CodeType) -> list[str]:
 
 def texts_of(code: CodeType) -> list[str]:
     """Return the texts in the code and in code nested in it, except docstrings."""
-    return sorted({c for part in within(code) for c in said_by(part)[1] if type(c) is str})
+    return sorted({c for part in within(code) for c in parts_of_code(part)[1] if type(c) is str})
 
 
 def imports_of(code: CodeType) -> list[Import]:

@@ -14,7 +14,7 @@ from headrace.pipeline import Injector, Node, SinkNode, Stream
 from headrace.pipeline.graph import PipelineGraph
 from headrace.pipeline.sink import Sink
 from headrace.pipeline.source import Source
-from headrace.runners.fingerprint.code import said_by
+from headrace.runners.fingerprint.code import parts_of_code
 from headrace.runners.fingerprint.imported import Imported, take_imported_apart
 from headrace.runners.fingerprint.objects import members_of, take_object_apart
 from headrace.runners.fingerprint.owners import is_static
@@ -128,8 +128,8 @@ def _held_by(item: types.FunctionType) -> Parts:
 
 
 def _code(walk: Walk, item: types.CodeType) -> Parts:
-    said, consts = said_by(item)
-    walk.say("code", *said, len(consts))
+    data, consts = parts_of_code(item)
+    walk.say("code", *data, len(consts))
     return consts
 
 
@@ -208,7 +208,7 @@ def _weak(walk: Walk, item: object) -> Parts:
     return []
 
 
-def _drawn(walk: Walk, item: object) -> Parts:
+def _graph_parts(walk: Walk, item: object) -> Parts:
     """Count a part of the pipeline by its type. The topology counts elsewhere.
 
     Handlers do not use such objects.
@@ -252,5 +252,5 @@ _AND_BELOW: list[tuple[Any, Callable[[Walk, Any], Parts]]] = [
         ),
         _weak,
     ),
-    ((PipelineGraph, Source, Sink, Node, Injector, SinkNode, Stream), _drawn),
+    ((PipelineGraph, Source, Sink, Node, Injector, SinkNode, Stream), _graph_parts),
 ]  # fmt: skip

@@ -103,10 +103,10 @@ def _reduced(walk: Walk, item: Any, reduced: Any) -> Parts:
 def _seen_in(walk: Walk, item: Any) -> Parts:
     """Return code and plain values in an object, as Python's garbage collector sees it."""
     found = [part for part in gc.get_referents(item) if part is not type(item)]
-    return [part for part in found if _is_telling(walk, part)]
+    return [part for part in found if _is_significant(walk, part)]
 
 
-def _is_telling(walk: Walk, part: Any) -> bool:
+def _is_significant(walk: Walk, part: Any) -> bool:
     kind = type(part)
     return kind in PLAIN or isinstance(part, _CALLED) or walk.owners.is_users(kind.__module__)
 

@@ -110,8 +110,8 @@ def _of_process() -> dict[int, str]:
         "environb": os.environb,
         "random": getattr(random, "_inst", None),
     }
-    drawn_from = sys.modules.get("numpy.random.mtrand")
-    held["numpy.random"] = getattr(drawn_from, "_rand", None)
+    generator = sys.modules.get("numpy.random.mtrand")
+    held["numpy.random"] = getattr(generator, "_rand", None)
     return {id(item): name for name, item in held.items() if item is not None}
 
 

@@ -59,12 +59,12 @@ class Walk:
         """Add what is known of an object apart from its parts."""
         for word in words:
             if type(word) is bytes:
-                said, kind = word, b"b"
+                data, kind = word, b"b"
             elif type(word) is str:
-                said, kind = word.encode("utf-8", "surrogatepass"), b"s"
+                data, kind = word.encode("utf-8", "surrogatepass"), b"s"
             else:
-                said, kind = repr(word).encode(), b"r"
-            self._hash.update(b"%b%d:%b" % (kind, len(said), said))
+                data, kind = repr(word).encode(), b"r"
+            self._hash.update(b"%b%d:%b" % (kind, len(data), data))
 
     def add(self, item: Any) -> None:
         """Add an object and everything that it refers to."""

@@ -9,8 +9,8 @@ from headrace.runners.spark import private_api
 
 log = logging.getLogger("headrace.spark")
 
-#: Maximum number of attempts to build an anchor with all partitions at home.
-_TRIES = 4
+#: Maximum number of attempts to build an anchor with all partitions on the right hosts.
+_ATTEMPTS = 4
 
 
 def same(number: int) -> int:
@@ -32,18 +32,18 @@ def make_anchor(context: Any, hosts: list[str]) -> Any:
     """
     every = list(range(len(hosts)))
     pairs = [(number, None) for number in every]
-    at_home = private_api.located(context, every, hosts)
-    for tried in range(_TRIES):
+    located = private_api.located(context, every, hosts)
+    for attempt in range(_ATTEMPTS):
         anchor = context.parallelize(pairs, len(hosts)).partitionBy(len(hosts), same).persist()
-        for part in [every] if tried == 0 else [[number] for number in every]:
-            private_api.compute_beside(anchor, at_home, part)
+        for part in [every] if attempt == 0 else [[number] for number in every]:
+            private_api.compute_beside(anchor, located, part)
         # Spark updates the locations of cached partitions with each job.
-        private_api.compute_beside(anchor, at_home, [0])
+        private_api.compute_beside(anchor, located, [0])
         found = private_api.cached_hosts(anchor)
         if found in (hosts, []):
             return anchor
         log.debug("workers live on %s, their partitions of the anchor are on %s", hosts, found)
-        if tried < _TRIES - 1:
+        if attempt < _ATTEMPTS - 1:
             anchor.unpersist()
     log.warning("workers live on %s; with the shuffle they run on %s", hosts, found)
     return anchor

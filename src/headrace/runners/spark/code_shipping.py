@@ -123,8 +123,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._check_new(obj)
             return _reduce_struct(obj)
         if isinstance(obj, msgspec.Meta):
-            said = {name: getattr(obj, name) for name in META}
-            return _make_meta, ({name: of for name, of in said.items() if of is not None},)
+            limits = {name: getattr(obj, name) for name in META}
+            return _make_meta, ({name: of for name, of in limits.items() if of is not None},)
         if isinstance(obj, _CACHED) and is_users_module(obj.__module__):
             return _make_cached, (obj.__wrapped__, obj.cache_parameters())
         if type(obj) is functools.cached_property:
@@ -277,8 +277,8 @@ def _fill_struct(cls: Any, namespace: dict[str, Any]) -> None:
             setattr(cls, name, value)
 
 
-def _make_meta(said: dict[str, Any]) -> Any:
-    return msgspec.Meta(**said)
+def _make_meta(limits: dict[str, Any]) -> Any:
+    return msgspec.Meta(**limits)
 
 
 @contextlib.contextmanager

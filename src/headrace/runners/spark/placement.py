@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 
-def placed(homes: Sequence[str | None], free: Sequence[str]) -> list[str | None]:
+def placed(hosts: Sequence[str | None], free: Sequence[str]) -> list[str | None]:
     """Return where workers should live: as evenly as possible, with the fewest moves.
 
     A worker that moves loses its soft state. So only these move: workers without a host that is
@@ -14,15 +14,15 @@ def placed(homes: Sequence[str | None], free: Sequence[str]) -> list[str | None]
     stays when it is computed again.
 
     Args:
-        homes: the host of each worker; None if it has none.
+        hosts: the host of each worker; None if it has none.
         free: the hosts where workers may live. If there are none, all workers stay.
     """
-    found = list(homes)
+    found = list(hosts)
     if not free:
         return found
-    for number, host in enumerate(homes):
+    for number, host in enumerate(hosts):
         if host not in free:
-            found[number] = roomiest((home for home in found if home in free), free)
+            found[number] = roomiest((host for host in found if host in free), free)
     while True:
         lives = _lives(found, free)
         crowded = max(lives, key=lambda host: (lives[host], host))
@@ -32,13 +32,13 @@ def placed(homes: Sequence[str | None], free: Sequence[str]) -> list[str | None]
         found[max(number for number, host in enumerate(found) if host == crowded)] = empty
 
 
-def roomiest(homes: Iterable[str | None], free: Sequence[str]) -> str | None:
+def roomiest(hosts: Iterable[str | None], free: Sequence[str]) -> str | None:
     """Return the free host with the fewest workers; None if no host is free."""
-    lives = _lives(homes, free)
+    lives = _lives(hosts, free)
     return min(free, key=lambda host: (lives[host], host)) if free else None
 
 
-def _lives(homes: Iterable[str | None], free: Sequence[str]) -> Counter[str]:
+def _lives(hosts: Iterable[str | None], free: Sequence[str]) -> Counter[str]:
     lives = Counter(dict.fromkeys(free, 0))
-    lives.update(host for host in homes if host is not None and host in lives)
+    lives.update(host for host in hosts if host is not None and host in lives)
     return lives

@@ -102,7 +102,10 @@ def executors(sc: Any) -> list[str]:
         found.remove(next(address for address in found if address.rpartition(":")[0] == driver))
         return found
     except Exception as error:
-        log.warning("this Spark does not say where executors are (%s): workers have no home", error)
+        log.warning(
+            "this Spark does not say where executors are (%s): workers have no preferred host",
+            error,
+        )
         return []
 
 
@@ -148,7 +151,7 @@ def located(sc: Any, numbers: list[int], hosts: list[str]) -> Any:
         java_rdd = java_sc.makeRDD(seq(pairs), tag)
         return RDD(java_rdd.toJavaRDD(), sc, serializer)
     except Exception as error:
-        log.warning("this Spark cannot prefer hosts (%s): workers have no home host", error)
+        log.warning("this Spark cannot prefer hosts (%s): workers have no preferred host", error)
         return sc.parallelize(numbers, len(numbers))
 
 

@@ -38,13 +38,13 @@ from headrace.errors import (
 )
 from headrace.pipeline import Pipeline
 from headrace.protocol.plan import Exchange, StepPlan, TaskReport
-from headrace.runners.base import Runner, TryFailed
+from headrace.runners.base import EngineFailed, Runner
 from headrace.runners.ending import cancel, ended
 from headrace.runners.spark import task_entry
 from headrace.runners.spark.code_shipping import pickled
-from headrace.runners.spark.crews import Crews, WorkerSet
-from headrace.runners.spark.homes import PreferredHosts
+from headrace.runners.spark.preferred_hosts import PreferredHosts
 from headrace.runners.spark.spool import HostSpool, make_directory
+from headrace.runners.spark.worker_sets import WorkerSet, WorkerSets
 from headrace.session.session import find_context, stop
 from headrace.session.settings import is_local
 from headrace.storage.base import Store
@@ -86,8 +86,8 @@ class SparkRunner(Runner):
         self._owned = False
         self._sc = context or self._find_context()
         self._worker: Worker | None = None
-        self._homes = PreferredHosts(self._sc, clock)
-        self._crews: Crews | None = None
+        self._preferred_hosts = PreferredHosts(self._sc, clock)
+        self._worker_sets: WorkerSets | None = None
         self._spool: HostSpool | None = None
         self._spool_directory = ""
         self._properties: set[str] = set()
@@ -117,9 +117,9 @@ class SparkRunner(Runner):
         self._worker = Worker(pipeline, pipeline.name, store, SoftState())
         self._make_spool()
         code = self._send_code(pipeline)
-        self._crews = Crews(self._sc, self._homes, code, pipeline.layers)
+        self._worker_sets = WorkerSets(self._sc, self._preferred_hosts, code, pipeline.layers)
         self._probe(store, workers)
-        self._crew(workers)
+        self._worker_set(workers)
         free = min(workers, max(0, self.default_workers() - workers))
         self.make_ready(workers + (free if self._spares is None else self._spares))
         self._freeze()
@@ -139,41 +139,47 @@ class SparkRunner(Runner):
             self._frozen = False
             gc.unfreeze()
 
-    def _crew(self, workers: int) -> WorkerSet:
-        """Return the worker set for a plan, with all workers at home."""
-        assert self._crews is not None
-        with self._homes.lock:
-            self._homes.settle(workers)
-        crew = self._crews.of(workers)
-        self.places = self._homes.places(workers)
-        return crew
+    def _worker_set(self, workers: int) -> WorkerSet:
+        """Return the worker set for a plan, with all workers on their preferred hosts."""
+        assert self._worker_sets is not None
+        with self._preferred_hosts.lock:
+            self._preferred_hosts.settle(workers)
+        worker_set = self._worker_sets.of(workers)
+        self.places = self._preferred_hosts.places(workers)
+        return worker_set
 
     def make_ready(self, workers: int) -> None:
-        crews = self._crews
-        while crews is not None and not crews.make_ready(workers) and crews is not self._crews:
-            crews = self._crews  # another topology runs by now
+        worker_sets = self._worker_sets
+        while (
+            worker_sets is not None
+            and not worker_sets.make_ready(workers)
+            and worker_sets is not self._worker_sets
+        ):
+            worker_sets = self._worker_sets  # another topology runs by now
 
-    def warm_up(self, rehearse: Callable[[], None]) -> None:
-        rehearse()  # the driver itself reads and routes the input of small steps
-        if self._crews is not None:
-            for workers in self._crews.numbers():
-                self._crews.of(workers).rehearse(rehearse)
+    def warm_up(self, run_warm_up: Callable[[], None]) -> None:
+        run_warm_up()  # the driver itself reads and routes the input of small steps
+        if self._worker_sets is not None:
+            for workers in self._worker_sets.numbers():
+                self._worker_sets.of(workers).run_warm_up(run_warm_up)
 
     def avoid(self, hosts: Collection[str]) -> None:
-        with self._homes.lock:
-            self._homes.drain(hosts)
+        with self._preferred_hosts.lock:
+            self._preferred_hosts.drain(hosts)
 
     def prepare(self, pipeline: Pipeline) -> Callable[[], None]:
-        assert self._worker is not None and self._crews is not None
+        assert self._worker is not None and self._worker_sets is not None
         worker = Worker(pipeline, pipeline.name, self._worker.store, SoftState())
-        crews = Crews(self._sc, self._homes, self._send_code(pipeline), pipeline.layers)
-        for workers in self._crews.numbers():
-            crews.of(workers)
+        worker_sets = WorkerSets(
+            self._sc, self._preferred_hosts, self._send_code(pipeline), pipeline.layers
+        )
+        for workers in self._worker_sets.numbers():
+            worker_sets.of(workers)
 
         def switch() -> None:
-            assert self._crews is not None
-            gone = self._crews
-            self._worker, self._crews = worker, crews
+            assert self._worker_sets is not None
+            gone = self._worker_sets
+            self._worker, self._worker_sets = worker, worker_sets
             gone.close()
             gone.code.broadcast.destroy()
 
@@ -204,28 +210,28 @@ class SparkRunner(Runner):
             StorageNotShared: an executor does not see it.
         """
         tasks = max(workers, self.default_workers())
-        blind: list[str] = []
+        cannot_see: list[str] = []
         for _ in range(_PROBES):
-            blind, still_there = self._blind(store, tasks)
-            if not blind:
+            cannot_see, still_there = self._cannot_see(store, tasks)
+            if not cannot_see:
                 return
             if still_there:
                 break
             # A leading driver swept the file while executors were being started.
         raise StorageNotShared(
-            f"executors on {', '.join(blind)} do not see what the driver writes",
+            f"executors on {', '.join(cannot_see)} do not see what the driver writes",
             place=store.location,
             remedy="use a directory that all hosts mount",
         )
 
-    def _blind(self, store: Store, tasks: int) -> tuple[list[str], bool]:
+    def _cannot_see(self, store: Store, tasks: int) -> tuple[list[str], bool]:
         """Return the hosts that do not see a file of ours, and whether it was there throughout."""
         name, content = f"{PROBES}{uuid.uuid4().hex}", os.urandom(16)
         store.write(name, content)
         try:
-            assert self._crews is not None
+            assert self._worker_sets is not None
             check = functools.partial(
-                task_entry.probe, self._crews.code, store.location, name, content
+                task_entry.probe, self._worker_sets.code, store.location, name, content
             )
             seen = self._sc.parallelize(range(tasks), tasks).mapPartitions(check).collect()
             still_there = name in store.list(PROBES)
@@ -245,23 +251,23 @@ class SparkRunner(Runner):
         except HeadraceError:
             raise
         except Exception as error:
-            self._look_anew()
+            self._discard_known()
             why = self._why_ended(plan)
             if why is not None:
                 raise why from None
-            raise TryFailed(_short(error)) from error
+            raise EngineFailed(_short(error)) from error
         finally:
             self._running = None
             if self._spool is not None:
                 self._spool.clear()
 
     def _name_jobs(self) -> None:
-        """Put the jobs of this thread into the group that :meth:`end_try` cancels."""
+        """Put the jobs of this thread into the group that :meth:`end_attempt` cancels."""
         if self._named != threading.get_ident():
             self._named = threading.get_ident()
             self._sc.setJobGroup(self._group, "a step of Headrace", interruptOnCancel=True)
 
-    def end_try(self, error: HeadraceError, *, force: bool) -> None:
+    def end_attempt(self, error: HeadraceError, *, force: bool) -> None:
         plan, self._ending = self._running, error
         if plan is None or self._worker is None:
             return
@@ -271,15 +277,17 @@ class SparkRunner(Runner):
             self._sc.cancelJobGroup(self._group)
 
     def _why_ended(self, plan: StepPlan) -> HeadraceError | None:
-        """Return why an attempt was ended, if it was, by one of its tasks or by :meth:`end_try`."""
+        """Return why an attempt was ended, if it was, by one of its tasks or by
+        :meth:`end_attempt`.
+        """
         assert self._worker is not None
         return ended(plan, self._worker.store) or self._ending
 
-    def _look_anew(self) -> None:
+    def _discard_known(self) -> None:
         """Do not rely on anything that executors had, because some may be gone."""
-        if self._crews is not None:
-            self._crews.forget_shuffles()
-        self._homes.look_at_once()
+        if self._worker_sets is not None:
+            self._worker_sets.forget_shuffles()
+        self._preferred_hosts.look_at_once()
 
     def _set(self, name: str, data: bytes) -> None:
         self._sc.setLocalProperty(name, task_entry.pack(data))
@@ -296,21 +304,21 @@ class SparkRunner(Runner):
 
     def _run_by_jobs(self, plan: StepPlan) -> list[TaskReport]:
         """Run a one-stage job per layer. Parcels, or their locations, go through the driver."""
-        crew = self._crew(plan.layout.workers)
-        self._forget_payloads(crew.workers)
-        results = self._read(plan, crew)
+        worker_set = self._worker_set(plan.layout.workers)
+        self._forget_payloads(worker_set.workers)
+        results = self._read(plan, worker_set)
         reports = [found.report for found in results]
         if any(report.failure is not None for report in reports):
-            return [*reports, *_never_ran(plan, len(crew.layers))]
-        payloads = _payloads(results, crew.workers)
-        for collect in crew.layers:
+            return [*reports, *_never_ran(plan, len(worker_set.layers))]
+        payloads = _payloads(results, worker_set.workers)
+        for collect in worker_set.layers:
             for number, payload in enumerate(payloads):
                 self._set(f"{task_entry.PAYLOAD}.{number}", _encoder.encode(payload))
             results = [_RESULT.decode(data) for data in collect()]
             results.sort(key=lambda found: found.report.worker)
             reports += [found.report for found in results]
             if results[0].parcels:
-                payloads = _payloads(results, crew.workers)
+                payloads = _payloads(results, worker_set.workers)
         return reports
 
     def _forget_payloads(self, workers: int) -> None:
@@ -320,7 +328,7 @@ class SparkRunner(Runner):
             self._sc.setLocalProperty(name, None)
             self._properties.discard(name)
 
-    def _read(self, plan: StepPlan, crew: WorkerSet) -> list[TaskResult]:
+    def _read(self, plan: StepPlan, worker_set: WorkerSet) -> list[TaskResult]:
         assert self._worker is not None
         if plan.exchange == "driver":
             result = self._worker.read(plan, 0, "driver")
@@ -333,14 +341,14 @@ class SparkRunner(Runner):
                 remedy="use a local session, or exchange='auto'",
             )
         self._send_plan(plan, with_splits=True)
-        return [_RESULT.decode(data) for data in crew.read()]
+        return [_RESULT.decode(data) for data in worker_set.read()]
 
     def _run_by_shuffle(self, plan: StepPlan) -> list[TaskReport]:
         for name in self._properties - {task_entry.PLAN}:
             self._sc.setLocalProperty(name, None)
         self._properties = {task_entry.PLAN}
         self._send_plan(plan, with_splits=True)
-        found = self._crew(plan.layout.workers).shuffle()
+        found = self._worker_set(plan.layout.workers).shuffle()
         return [report for data in found for report in _REPORTS.decode(data)]
 
     # -- the end ------------------------------------------------------------------------------
@@ -349,20 +357,20 @@ class SparkRunner(Runner):
         tasks = self.default_workers()
         try:
             self._sc.parallelize(range(tasks), tasks).mapPartitions(task_entry.nothing).collect()
-            if self._crews is not None:
-                self._crews.keep_warm()
+            if self._worker_sets is not None:
+                self._worker_sets.keep_warm()
         except Exception as error:  # no attempt was running; one that fails is repeated
             log.warning("processes could not be kept warm: %s", _short(error))
-            self._look_anew()
+            self._discard_known()
 
     def close(self) -> None:
         self._unfreeze()  # first, because the rest raises if the JVM is gone
         for name in self._properties:
             self._sc.setLocalProperty(name, None)
-        crews, self._crews = self._crews, None
-        if crews is not None:
-            crews.close()
-            crews.code.broadcast.destroy()
+        worker_sets, self._worker_sets = self._worker_sets, None
+        if worker_sets is not None:
+            worker_sets.close()
+            worker_sets.code.broadcast.destroy()
         if self._spool is not None:
             shutil.rmtree(self._spool_directory, ignore_errors=True)
             self._spool = None
@@ -378,7 +386,7 @@ def _payloads(results: list[TaskResult], workers: int) -> list[list[bytes]]:
 def _never_ran(plan: StepPlan, layers: int) -> list[TaskReport]:
     """Return reports for tasks that did not start because the input could not be read."""
     return [
-        TaskReport(layer=layer, worker=worker, attempt="none")
+        TaskReport(layer=layer, worker=worker, task_attempt="none")
         for layer in range(1, layers + 1)
         for worker in range(plan.layout.workers)
     ]
@@ -387,5 +395,5 @@ def _never_ran(plan: StepPlan, layers: int) -> list[TaskReport]:
 def _short(error: BaseException) -> str:
     """Return the important lines of a Spark error. The JVM's stack trace is in Spark's own log."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("at ", "..."))]
-    return "\n".join(telling[:12])
+    messages = [line for line in lines if not line.startswith(("at ", "..."))]
+    return "\n".join(messages[:12])

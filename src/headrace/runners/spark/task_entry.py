@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from headrace.errors import Cancelled, NotFound, TaskTimeout
 from headrace.errors.user_code import has_no_terminal
 from headrace.protocol.plan import StepPlan, TaskReport
-from headrace.runners.ending import TaskWatch, leave_note, marked
+from headrace.runners.ending import TaskWatch, marked, write_note
 from headrace.runners.spark.spool import HostSpool
 from headrace.storage import open_store
 from headrace.storage.reading import Threads
@@ -43,7 +43,7 @@ _encoder = msgspec.msgpack.Encoder()
 _soft = SoftState(Threads(at_once=8))
 _workers: dict[tuple[str, str, str | None], Worker] = {}
 _watch = TaskWatch()
-_rehearsed: set[str] = set()  # code for which a warm-up was done
+_warmed_up: set[str] = set()  # code for which a warm-up was done
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -81,8 +81,8 @@ def _begin() -> None:
     first. Otherwise it would never be freed.
     """
     has_no_terminal()
-    if _soft.let_go:
-        _soft.let_go = False
+    if _soft.has_evicted:
+        _soft.has_evicted = False
         gc.unfreeze()
         gc.collect()
     gc.freeze()
@@ -128,7 +128,7 @@ def _plan(context: Any) -> StepPlan:
 def _watched(plan: StepPlan, context: Any) -> Iterator[None]:
     """End a task that takes too long or was cancelled, and leave a note of where it was."""
     store = open_store(plan.store)
-    note = functools.partial(leave_note, plan, store, str(context.taskAttemptId()))
+    note = functools.partial(write_note, plan, store, str(context.taskAttemptId()))
     try:
         with _watch.watching(plan, marked(plan, store), note):
             yield
@@ -160,9 +160,9 @@ def apply_one(code: Code, layer: int, numbers: Iterable[int]) -> Iterator[bytes]
     payload = msgspec.msgpack.decode(
         unpack(context.getLocalProperty(f"{PAYLOAD}.{number}")), type=list[bytes]
     )
-    attempt = str(context.taskAttemptId())
+    task_attempt = str(context.taskAttemptId())
     with _watched(plan, context):
-        result = _worker(code, plan).apply(plan, layer, number, attempt, payload)
+        result = _worker(code, plan).apply(plan, layer, number, task_attempt, payload)
     result.report.notes["pid"] = os.getpid()
     yield _encoder.encode(result)
 
@@ -199,10 +199,10 @@ def apply_shuffled(
             reports += _reports_decoder.decode(data[1:])
     context = TaskContext.get()
     plan = _plan(context)
-    attempt = str(context.taskAttemptId())
+    task_attempt = str(context.taskAttemptId())
     worker = _worker(code, plan)
     with _watched(plan, context):
-        result = worker.apply(plan, layer, number, attempt, payload)
+        result = worker.apply(plan, layer, number, task_attempt, payload)
     result.report.notes["pid"] = os.getpid()
     reports.append(result.report)
     if layer == worker.pipeline.layers:
@@ -222,11 +222,11 @@ def load(code: Code, numbers: Iterable[int]) -> Iterator[int]:
     yield os.getpid()
 
 
-def rehearse(code: Code, play: Callable[[], None], numbers: Iterable[int]) -> Iterator[int]:
+def run_warm_up(code: Code, run: Callable[[], None], numbers: Iterable[int]) -> Iterator[int]:
     """Load the code and do what a step does, in the process of a worker that is needed soon."""
-    if code.digest not in _rehearsed:
-        play()
-        _rehearsed.add(code.digest)
+    if code.digest not in _warmed_up:
+        run()
+        _warmed_up.add(code.digest)
     yield from load(code, numbers)
 
 

@@ -7,10 +7,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from headrace.computation.inspection import source_place
 from headrace.computation.installed import is_users_module
-from headrace.computation.shape import source_place
 from headrace.errors import PipelineError
-from headrace.errors.user_code import said
+from headrace.errors.user_code import error_text
 from headrace.pipeline import Pipeline
 
 Dump = Callable[[Any], bytes]
@@ -56,7 +56,7 @@ def refuse_what_cannot_be_sent(pipeline: Pipeline, dump: Dump, error: Exception)
             remedy=remedy,
         ) from None
     raise PipelineError(
-        f"pipeline {pipeline.name!r} cannot be sent to tasks: {said(error)}",
+        f"pipeline {pipeline.name!r} cannot be sent to tasks: {error_text(error)}",
         remedy="keep locks, clients, files and the like out of computations and sources; "
         + _REMEDY,
     ) from error

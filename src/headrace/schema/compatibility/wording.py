@@ -50,9 +50,9 @@ def default_in_words(field: dict[str, Any]) -> str:
 
 
 def _fields(fields: list[dict[str, Any]]) -> str:
-    told = [_field(field) for field in fields[:_MOST_FIELDS]]
-    more = len(fields) - len(told)
-    return ", ".join([*told, f"and {more} more"] if more else told)
+    parts = [_field(field) for field in fields[:_MOST_FIELDS]]
+    more = len(fields) - len(parts)
+    return ", ".join([*parts, f"and {more} more"] if more else parts)
 
 
 def _field(field: dict[str, Any]) -> str:
@@ -62,9 +62,9 @@ def _field(field: dict[str, Any]) -> str:
 
 
 def _limits(shape: dict[str, Any]) -> str:
-    told = [
+    parts = [
         f"{name}={limit!r}"
         for name, limit in shape.items()
         if name not in ("is", "of", "keys", "name")
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f" ({', '.join(parts)})" if parts else ""

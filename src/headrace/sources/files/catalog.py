@@ -149,7 +149,7 @@ def _owner_in(file: str) -> str:
     """
     parts = file.split("/")
     if len(parts) != 3 or f"{parts[0]}/" != FOLDER:
-        raise Damaged(f"{file[:80]!a} is no catalog of files")
+        raise Damaged(f"{file[:80]!a} is not a catalog of files")
     return parts[1]
 
 

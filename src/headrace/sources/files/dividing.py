@@ -88,7 +88,7 @@ class Divider:
         self._uncommitted: set[str] = (
             set()
         )  # files with parts that were read but are not in a checkpoint yet
-        self._told_of_nothing = False
+        self._logged_nothing = False
         self._dry: dict[str, _Dry] = {}
         self._held: set[str] = set()  # incomplete files that have been logged
 
@@ -302,14 +302,14 @@ class Divider:
                 remedy="bring the files back (is the directory mounted?), then start again",
             )
         if goes_on and self._folder.is_there():
-            if not self._told_of_nothing:
-                self._told_of_nothing = True
+            if not self._logged_nothing:
+                self._logged_nothing = True
                 log.warning("%s matches no file so far", self._pattern.shown)
             return
         raise BadInput(
             f"{self._pattern.shown} matches no file",
             place=self._pattern.shown,
-            remedy="mend the path; with watch=True, format= and a type that has the time's column "
+            remedy="fix the path; with watch=True, format= and a type that has the time's column "
             "the pipeline waits for files",
         )
 

@@ -45,7 +45,7 @@ class FolderColumns:
                 )
             if value is not None and not _is_text(value):
                 raise BadInput(
-                    f"column {column!r} is {value!a} by the folder's name, which is no UTF-8",
+                    f"column {column!r} is {value!a} by the folder's name, which is not UTF-8",
                     place=shown,
                     remedy="rename the folder",
                 )

@@ -43,7 +43,7 @@ _SETTLED_NS = 2_000_000_000
 _BLOCK_BYTES = 1 << 20
 _NAMES_AT_ONCE = 10_000
 #: Maximum number of circular links that are logged.
-_TOLD_LINKS = 20
+_MOST_LOGGED_LINKS = 20
 #: Error numbers that mean that nothing is there: not yet, or no longer.
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
@@ -101,7 +101,7 @@ class Folder(ABC):
     lists_facts: bool = True
     ids_stay: bool = True
     ids_return: bool = False
-    _has_told: bool = False  # whether a skipped folder has been logged
+    _has_logged: bool = False  # whether a skipped folder has been logged
 
     @abstractmethod
     def place(self) -> Place:
@@ -138,8 +138,8 @@ class Folder(ABC):
 
     def _pass_over(self, folder: str, pattern: Pattern) -> None:
         """Log once that folders of a directory are skipped; a pattern skips them on purpose."""
-        if pattern.is_folder and not self._has_told and not is_hidden(folder.rpartition("/")[2]):
-            self._has_told = True
+        if pattern.is_folder and not self._has_logged and not is_hidden(folder.rpartition("/")[2]):
+            self._has_logged = True
             log.warning(
                 "%s: folders such as %s are not looked into, as they are none of a partition (day=3); for "
                 "the files in folders of any depth add /**/* with the ending of their names",
@@ -168,7 +168,7 @@ def open_folder(base: str) -> Folder:
             "NameNode's web interface (9870, mostly)"
         )
     raise PipelineError(
-        f"{scheme}:// is no place of files that is known", place=base, remedy=remedy
+        f"{scheme}:// is not a place of files that is known", place=base, remedy=remedy
     )
 
 
@@ -326,7 +326,7 @@ class LocalFolder(Folder):
 
     def _warn_of_circle(self, path: str) -> None:
         """Log once for each link to itself, or to a folder above it, that it is skipped."""
-        if path not in self._circles and len(self._circles) < _TOLD_LINKS:
+        if path not in self._circles and len(self._circles) < _MOST_LOGGED_LINKS:
             self._circles.add(path)
             log.warning("%s is passed over: its link leads back to where it is", escaped(path))
 
@@ -417,7 +417,7 @@ class ObjectFolder(_RemoteFolder):
         for page in self._store.objects():
             some = [(of, pattern.matches(of.name)) for of in page if not _is_marker(of)]
             yield [(of.name, _object_facts(of)) for of, matches in some if matches]
-            if pattern.is_folder and not self._has_told:
+            if pattern.is_folder and not self._has_logged:
                 self._pass_over_folders((of.name for of, matches in some if not matches), pattern)
 
     def _pass_over_folders(self, names: Iterable[str], pattern: Pattern) -> None:

@@ -161,7 +161,7 @@ class Known:
         """Return which rows of a catalog are the newest entry of their file."""
         catalog = self.catalogs[number]
         hashes = catalog.rows["name"][at]
-        counts = self._asked(hashes) & ~catalog.is_left(at)
+        counts = self._is_open(hashes) & ~catalog.is_left(at)
         for newer in self.catalogs[number + 1 :]:
             counts &= newer.find(hashes) < 0
         return counts
@@ -174,7 +174,7 @@ class Known:
     def in_catalogs(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Return which names, by their hashes, have their newest entry in a catalog."""
         there = np.zeros(len(hashes), dtype=bool)
-        open_ = self._asked(hashes)
+        open_ = self._is_open(hashes)
         for catalog in reversed(self.catalogs):
             at = catalog.find(hashes)
             here = open_ & (at >= 0)
@@ -182,7 +182,7 @@ class Known:
             open_ &= ~here
         return there
 
-    def _asked(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    def _is_open(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Return for which names, by their hashes, the catalogs are to be asked."""
         if self._newer is None:
             self._newer = np.array([*self._names_by_hash(), *self.left], dtype=np.uint64)
@@ -195,7 +195,7 @@ class Known:
         same = np.zeros(len(hashes), dtype=bool)
         if not self.catalogs:
             return same
-        open_ = self._asked(hashes)
+        open_ = self._is_open(hashes)
         ids = np.fromiter((id_number(of.id) for of in facts), np.uint64, len(facts))
         sizes = np.fromiter((of.size for of in facts), np.int64, len(facts))
         times = np.fromiter((of.modified for of in facts), np.int64, len(facts))

@@ -44,7 +44,7 @@ class Remembered(NamedTuple):
     hash: int
 
 
-class Untold(Exception):
+class NotLookedAt(Exception):
     """More of the files must be looked at before the files can be matched."""
 
 
@@ -73,7 +73,7 @@ class Evidence(Protocol):
         None if no file has that name. The device may be unknown.
 
         Raises:
-            Untold: if that name was not looked at.
+            NotLookedAt: if that name was not looked at.
         """
 
     def waits_already(self, name: str, facts: Facts) -> bool:
@@ -137,7 +137,7 @@ def match(seen: Mapping[str, Facts], gone: Sequence[Remembered], evidence: Evide
         evidence: what else can be seen.
 
     Raises:
-        Untold: if more must be looked at.
+        NotLookedAt: if more must be looked at.
     """
     matching = _Matching(seen, evidence)
     names = matching.by_id(sorted(seen))

@@ -133,7 +133,7 @@ class Pattern:
         for part in self.parts[:-1] if self.levels == 1 else self.parts:
             if is_hidden(part):
                 raise PipelineError(
-                    f"{self.shown}: names that begin with '.' or '_' are no input",
+                    f"{self.shown}: names that begin with '.' or '_' are not input",
                     place=self.shown,
                     remedy="they are of files that are still being written; give the files other names",
                 )

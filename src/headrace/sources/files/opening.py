@@ -89,21 +89,21 @@ def typed_errors(shown: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno is None:  # raised by Arrow, for what it cannot unpack or decode
-            raise _not_as_its_format_says(shown, error) from error
+            raise _not_of_its_format(shown, error) from error
         raise SourceChanged(
             f"{shown} cannot be read: {error.strerror or error}",
             place=shown,
             remedy="bring the file back; input must stay until a checkpoint has what was read of it",
         ) from error
     except pa.ArrowInvalid as error:
-        raise _not_as_its_format_says(shown, error) from error
+        raise _not_of_its_format(shown, error) from error
 
 
-def _not_as_its_format_says(shown: str, error: Exception) -> BadInput:
+def _not_of_its_format(shown: str, error: Exception) -> BadInput:
     return BadInput(
         f"{shown} is not what its format says: {error}",
         place=shown,
-        remedy="mend or remove the file; nothing of this step was committed",
+        remedy="fix or remove the file; nothing of this step was committed",
     )
 
 

@@ -31,7 +31,7 @@ class PartitionOf:
             self._pattern = re.compile(str(partition))
         except re.error as error:
             raise PipelineError(
-                f"partition={partition!r} is no pattern: {error}",
+                f"partition={partition!r} is not a pattern: {error}",
                 place=place,
                 remedy='say "file", "directory", or a regular expression such as r"host=([^/]+)/"',
             ) from error

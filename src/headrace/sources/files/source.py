@@ -53,7 +53,7 @@ from headrace.storage.base import Store
 log = logging.getLogger("headrace")
 
 #: Maximum number of suffixes for which it is logged that such files are not read.
-_TOLD_ENDINGS = 20
+_MOST_LOGGED_ENDINGS = 20
 
 
 class Files(Source):
@@ -154,7 +154,7 @@ class Files(Source):
         self._format: FileFormat | None = None
         name = format or self._format_of_path()
         if name not in formats:
-            raise PipelineError(f"{name!r} is no file format", remedy="use jsonl, csv, parquet")
+            raise PipelineError(f"{name!r} is not a file format", remedy="use jsonl, csv, parquet")
         self._format = formats[name]
         if name != "csv":
             _refuse_options(name, of_csv)
@@ -186,7 +186,7 @@ class Files(Source):
         [format, *others] = {kind_of(name).format for name in names}
         if format is None or others:
             raise PipelineError(
-                f"the format of {self._pattern.shown!r} cannot be told from its name",
+                f"the format of {self._pattern.shown!r} cannot be inferred from its name",
                 remedy='say format="jsonl", "csv" or "parquet"',
             )
         return format
@@ -209,7 +209,7 @@ class Files(Source):
         shown = self._folder.shown(first)
         with (
             typed_errors(shown),
-            _telling_columns(shown),
+            _inferring_columns(shown),
             open_file(self._folder, first, "look") as file,
         ):
             return self._reader.infer(file.opened, only)
@@ -240,7 +240,7 @@ class Files(Source):
     def _pass_over(self, name: str) -> None:
         """Log once for each suffix that files with it are not read."""
         ending = os.path.splitext(name)[1]
-        if ending not in self._passed_over and len(self._passed_over) < _TOLD_ENDINGS:
+        if ending not in self._passed_over and len(self._passed_over) < _MOST_LOGGED_ENDINGS:
             self._passed_over.add(ending)
             log.warning(
                 "%s: files such as %s are not read: their names do not end as those of %s do",
@@ -333,14 +333,14 @@ class Files(Source):
 
 
 @contextmanager
-def _telling_columns(shown: str) -> Iterator[None]:
+def _inferring_columns(shown: str) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
         raise BadInput(
-            f"the columns of {shown} cannot be told from its beginning: {error}",
+            f"the columns of {shown} cannot be inferred from its beginning: {error}",
             place=shown,
-            remedy="mend the file, or declare the columns with type= or schema=",
+            remedy="fix the file, or declare the columns with type= or schema=",
         ) from error
 
 

@@ -31,7 +31,7 @@ from headrace.sources.files.copies import (
 )
 from headrace.sources.files.folders import Facts, Folder, Listed
 from headrace.sources.files.known import Known
-from headrace.sources.files.matching import Matches, Remembered, Untold, match
+from headrace.sources.files.matching import Matches, NotLookedAt, Remembered, match
 from headrace.sources.files.names import (
     NameEndings,
     Pattern,
@@ -170,11 +170,11 @@ class Tracker:
         everything = self._wants_everything(state)
         began = time.monotonic()
         try:
-            told = self._look(state, everything)
+            is_complete = self._look(state, everything)
         except SourceChanged:
             # A look is not atomic: it may miss a file that is renamed meanwhile under both names.
-            told = False
-        if not told:
+            is_complete = False
+        if not is_complete:
             everything = True
             self._look(state, everything)
         now = time.monotonic()
@@ -205,7 +205,7 @@ class Tracker:
         evidence = _Evidence(self._folder, self._format, state, seen)
         try:
             matches = match(seen.facts, gone, evidence)
-        except Untold:
+        except NotLookedAt:
             return False
         if not everything and not all(of.entry.whole for of in matches.lost):
             return False  # it may now be the name of a file that was not looked at
@@ -466,7 +466,7 @@ class _Evidence:
         if name is not None:
             return self._seen.facts.get(name) or self._folder.facts(unescaped(name))
         if not self._seen.everything:
-            raise Untold
+            raise NotLookedAt
         if not self._seen.is_listed(of.hash):
             return None
         return Facts(of.entry.id, of.entry.size, of.entry.modified, -1)  # as it was then
@@ -584,8 +584,8 @@ class _Evidence:
             if not is_all_read and not has_print(entry, one, is_text=True):
                 return SOON
             found = compared(name, file, entry, one, goes_on=self._state.goes_on)
-            is_told = found is None or (found.entry is not None and found.entry.whole)
-            return found if is_all_read or is_told else SOON
+            is_known = found is None or (found.entry is not None and found.entry.whole)
+            return found if is_all_read or is_known else SOON
 
     def _has_more_of_gone(self, file: OpenFile, beside: list[str], best: Copy) -> bool:
         """Return whether a file holds one that is gone, with more read of it than of the best."""

@@ -81,5 +81,5 @@ class XzStream:
             if at_end:
                 raise EOFError("it ends in the middle of the zeros behind a stream")
             raise lzma.LZMAError(
-                f"{zeros:,} zeros are behind a stream, which is no multiple of four"
+                f"{zeros:,} zeros are behind a stream, which is not a multiple of four"
             )

@@ -90,7 +90,7 @@ class Csv(Text):
     def infer(self, opened: OpenedFile, only: str | None = None) -> pa.Schema:
         found = self._columns_of(opened)
         if only is None:
-            self._inferred = {of.name for of in found if _may_say_less(of.type)}
+            self._inferred = {of.name for of in found if _may_drop_digits(of.type)}
         return found
 
     def _columns_of(self, opened: OpenedFile) -> pa.Schema:
@@ -115,7 +115,9 @@ class Csv(Text):
         texts = self._table(head, names, dict.fromkeys(names, pa.string()), every=True)
         fields = []
         for field, column, text in zip(found.schema, found.columns, texts.columns, strict=True):
-            lossy = _may_say_less(field.type) and first_code(text, column, self._plain) is not None
+            lossy = (
+                _may_drop_digits(field.type) and first_code(text, column, self._plain) is not None
+            )
             fields.append(field.with_type(pa.string()) if lossy else field)
         return pa.schema(fields)
 
@@ -177,7 +179,7 @@ class Csv(Text):
             raise BadInput(
                 f"{opened.name} opens a quote in the line of names, and closes it nowhere",
                 place=place,
-                remedy="mend the line, or say quote=None where quotes mean nothing",
+                remedy="fix the line, or say quote=None where quotes mean nothing",
             )
         names: list[str] = self._table(text + b"\n", None, {}).column_names
         return names
@@ -241,7 +243,7 @@ class Csv(Text):
                 made = decimals_of_texts(texts, kind) if decimal else texts.cast(kind)
                 table = table.set_column(at, name, made)
             except pa.ArrowInvalid as error:
-                raise pa.ArrowInvalid(f"column {name!r} is no {kind}: {error}") from None
+                raise pa.ArrowInvalid(f"column {name!r} is not of type {kind}: {error}") from None
         return table
 
     def _check_ends(self, data: bytes, rows: int) -> None:
@@ -266,7 +268,7 @@ class Csv(Text):
             pa.ArrowInvalid: for the first one that is not.
         """
         maybe_hexadecimal = any(x in data and b"0" + x in data for x in (b"x", b"X"))
-        inferred = {name for name in self._inferred & {*wanted} if _may_say_less(wanted[name])}
+        inferred = {name for name in self._inferred & {*wanted} if _may_drop_digits(wanted[name])}
         odd = [
             name
             for name in wanted
@@ -282,7 +284,7 @@ class Csv(Text):
             text = first_not_shown(texts.column(name), column, self._plain)
             if text is not None:
                 raise pa.ArrowInvalid(
-                    f"{text!r} in column {name!r} is no number of type {column.type}"
+                    f"{text!r} in column {name!r} is not a number of type {column.type}"
                 )
             if name in inferred:
                 text = first_code(texts.column(name), column, self._plain)
@@ -374,7 +376,7 @@ def _is_read_as_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind) or pa.types.is_float16(kind))
 
 
-def _may_say_less(kind: pa.DataType) -> bool:
+def _may_drop_digits(kind: pa.DataType) -> bool:
     """Return whether parsing texts as this type may lose information."""
     plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
     return any(holds(kind) for holds in plain)

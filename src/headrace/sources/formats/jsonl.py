@@ -171,7 +171,9 @@ class JsonLines(Text):
                 values = _converted(values, shadow.convert)
             columns[name] = _array(values, type_as_read(wanted[name]))
             if data is not plain and has_bare_numbers(columns[name]):
-                raise pa.ArrowInvalid(f"a number without quotes in {name!r} is no number in JSON")
+                raise pa.ArrowInvalid(
+                    f"a number without quotes in {name!r} is not a number in JSON"
+                )
         return pa.table(columns)
 
     def suspects(self, texts: list[bytes], wanted: Wanted) -> list[int]:
@@ -290,10 +292,10 @@ def _check_objects(data: bytes) -> None:
     if not _begin_with_braces(data, starts) and _NO_OBJECT.search(data.removeprefix(_MARK)):
         if data.removeprefix(_MARK).lstrip().startswith(b"["):
             raise pa.ArrowInvalid(
-                "it is no object: it is an array; JSON lines have an object on each line "
+                "it is not an object: it is an array; JSON lines have an object on each line "
                 "(jq -c '.[]' makes them)"
             )
-        raise pa.ArrowInvalid("it is no object")
+        raise pa.ArrowInvalid("it is not an object")
     check_depth(data, starts)
     if data.isascii():
         return

@@ -171,7 +171,7 @@ class FileRecords:
         wanted: Wanted = {}
         for part in self.values.parts:
             column = self._names[part.name]
-            kind = self._as_asked(part.form.outside, column, formats)
+            kind = self._as_requested(part.form.outside, column, formats)
             if wanted.setdefault(column, kind) != kind:
                 raise PipelineError(
                     f"two fields are read from column {column!r}, as different types",
@@ -186,10 +186,10 @@ class FileRecords:
                     remedy=f"the columns are: {', '.join(found.names)}",
                 )
             kind = found.field(self._time_column).type
-            wanted[self._time_column] = self._as_asked(kind, self._time_column, formats)
+            wanted[self._time_column] = self._as_requested(kind, self._time_column, formats)
         return wanted
 
-    def _as_asked(
+    def _as_requested(
         self, kind: pa.DataType, column: str, formats: Mapping[str, TimeFormat]
     ) -> pa.DataType:
         if not self._format.is_text or isinstance(self._format, JsonLines):

@@ -116,7 +116,7 @@ class Text(FileFormat):
             raise BadInput(
                 f"a line cannot be read: {why}",
                 place=place_of(row),
-                remedy="mend the line, or declare another type for the column; "
+                remedy="fix the line, or declare another type for the column; "
                 "nothing of this step was committed",
             ) from error
 

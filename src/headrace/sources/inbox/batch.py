@@ -28,14 +28,14 @@ _MAGIC = b"HRBATCH1"
 _FIELDS = struct.Struct("<8sQQQQq8s")
 _SEAL = struct.Struct("<Q")
 HEADER_BYTES = _FIELDS.size + _SEAL.size
-_FINAL, _LINKED, _MENDED = 1, 2, 4
+_FINAL, _LINKED, _FILLS_GAP = 1, 2, 4
 #: Size of the first read of a batch, which is all of most batches.
 _FIRST_BYTES = 1 << 20
 #: Maximum size of a batch's records in bytes, since a batch is read whole.
 MOST_BYTES = 2 << 30
 #: Number of bytes at the end of the nonce that are from the seal of the batch before.
 _LINK_BYTES = 4
-_MEND = "restore the file, or remove it and let its producer append this sequence again"
+_REMEDY = "restore the file, or remove it and let its producer append this sequence again"
 
 
 class BatchHeader(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class BatchHeader(msgspec.Struct, frozen=True):
         linked: whether the nonce ends with a part of the seal of the batch that the producer saw
             before it.
         seal: identifies exactly this batch.
-        mended: whether the batch fills a gap: later ones existed before it.
+        fills_gap: whether the batch fills a gap: later ones existed before it.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class BatchHeader(msgspec.Struct, frozen=True):
     nonce: bytes
     linked: bool
     seal: int
-    mended: bool = False
+    fills_gap: bool = False
 
     def follows(self, before: BatchHeader) -> bool | None:
         """Return whether the producer of this batch saw the given one before it.
@@ -71,7 +71,7 @@ class BatchHeader(msgspec.Struct, frozen=True):
         None if this is not known, because an older version wrote the batch or the given one came
         later.
         """
-        if not self.linked or before.mended:
+        if not self.linked or before.fills_gap:
             return None
         return self.nonce.endswith(_link(before))
 
@@ -90,7 +90,7 @@ def encode_records(table: pa.Table) -> bytes:
 
 def encode_batch(
     name: str, records: bytes, rows: int, *, promise_us: int, final: bool, before: BatchHeader | None,
-    random: bytes, mended: bool = False,
+    random: bytes, fills_gap: bool = False,
 ) -> tuple[bytes, BatchHeader]:  # fmt: skip
     """Return the bytes of a batch, and its header.
 
@@ -102,14 +102,16 @@ def encode_batch(
         final: whether this is its last batch.
         before: the header of the batch before it; None for the first.
         random: four bytes that differ for each write.
-        mended: whether later batches exist already.
+        fills_gap: whether later batches exist already.
     """
     checksum = xxhash.xxh3_64_intdigest(records)
-    flags = _LINKED | (_FINAL if final else 0) | (_MENDED if mended else 0)
+    flags = _LINKED | (_FINAL if final else 0) | (_FILLS_GAP if fills_gap else 0)
     nonce = random + _link(before)
     fields = _FIELDS.pack(_MAGIC, flags, rows, len(records), checksum, promise_us, nonce)
     seal = _seal_of(name, fields)
-    header = BatchHeader(rows, len(records), checksum, promise_us, final, nonce, True, seal, mended)
+    header = BatchHeader(
+        rows, len(records), checksum, promise_us, final, nonce, True, seal, fills_gap
+    )
     return fields + _SEAL.pack(seal) + records, header
 
 
@@ -142,12 +144,12 @@ def decode_header(name: str, data: bytes, place: str) -> BatchHeader:
         Damaged: if these are not the bytes that were written under this name.
     """
     if len(data) < HEADER_BYTES:
-        raise Damaged(f"a batch is torn: it has {len(data)} bytes", place=place, remedy=_MEND)
+        raise Damaged(f"a batch is torn: it has {len(data)} bytes", place=place, remedy=_REMEDY)
     fields, sealed = data[: _FIELDS.size], data[_FIELDS.size : HEADER_BYTES]
     magic, flags, rows, size, checksum, promise_us, nonce = _FIELDS.unpack(fields)
     seal = _seal_of(name, fields)
     if _SEAL.unpack(sealed)[0] != seal:
-        raise Damaged("a batch is not what was written there", place=place, remedy=_MEND)
+        raise Damaged("a batch is not what was written there", place=place, remedy=_REMEDY)
     if magic != _MAGIC:
         raise NewerFormat(
             f"a batch has format {magic!r}; this version reads {_MAGIC!r}",
@@ -156,10 +158,10 @@ def decode_header(name: str, data: bytes, place: str) -> BatchHeader:
         )
     if rows > MOST_COUNTED or size > MOST_BYTES or (rows and not size):
         what = f"a batch says that it has {rows:,} records in {size:,} bytes"
-        raise Damaged(what, place=place, remedy=_MEND)
+        raise Damaged(what, place=place, remedy=_REMEDY)
     final, linked = bool(flags & _FINAL), bool(flags & _LINKED)
-    mended = bool(flags & _MENDED)
-    return BatchHeader(rows, size, checksum, promise_us, final, nonce, linked, seal, mended)
+    fills_gap = bool(flags & _FILLS_GAP)
+    return BatchHeader(rows, size, checksum, promise_us, final, nonce, linked, seal, fills_gap)
 
 
 def decode_records(header: BatchHeader, data: bytes, place: str) -> pa.Table:
@@ -171,20 +173,22 @@ def decode_records(header: BatchHeader, data: bytes, place: str) -> pa.Table:
     records = memoryview(data)[HEADER_BYTES:]
     if len(records) != header.size:
         what = f"a batch is torn: it has {len(records)} bytes of records, not {header.size}"
-        raise Damaged(what, place=place, remedy=_MEND)
+        raise Damaged(what, place=place, remedy=_REMEDY)
     if xxhash.xxh3_64_intdigest(records) != header.checksum:
-        raise Damaged("the records of a batch are not what was written", place=place, remedy=_MEND)
+        raise Damaged(
+            "the records of a batch are not what was written", place=place, remedy=_REMEDY
+        )
     if not header.rows and not header.size:
         return pa.table({})
     try:
         table = read_stream(records, header.rows)
     except Unreadable as error:
         raise Damaged(
-            f"the records of a batch cannot be read: {error}", place=place, remedy=_MEND
+            f"the records of a batch cannot be read: {error}", place=place, remedy=_REMEDY
         ) from error
     if table.num_rows != header.rows:
         what = f"a batch has {table.num_rows:,} records, and says {header.rows:,}"
-        raise Damaged(what, place=place, remedy=_MEND)
+        raise Damaged(what, place=place, remedy=_REMEDY)
     return table
 
 

@@ -37,7 +37,7 @@ def position_of(position: Any) -> InboxPosition:
         raise _no_position(str(error)) from error
     for name in (*at.next, *at.ended):
         if not is_producer(name):
-            raise _no_position(f"{name[:80]!a} is no producer")
+            raise _no_position(f"{name[:80]!a} is not a producer")
     return at
 
 

@@ -254,15 +254,15 @@ class Producer:
                 f"batches {sequence - 1} and {sequence} were removed",
                 "append the batches before it first",
             )
-        self._mend(content, sequence, before)
+        self._fill_gap(content, sequence, before)
         return sequence
 
-    def _mend(self, content: _Content, sequence: int, before: BatchHeader | None) -> None:
+    def _fill_gap(self, content: _Content, sequence: int, before: BatchHeader | None) -> None:
         """Fill the gap of a batch that was removed by hand."""
         newest = self._next, self._last
         self._next, self._last = sequence, before
         try:
-            if not self._create(content, mended=True):
+            if not self._create(content, fills_gap=True):
                 self._is_there(content, sequence)  # another process has filled it
         finally:
             self._next, self._last = newest
@@ -293,23 +293,23 @@ class Producer:
             remedy="see that each process has a name of its own, and append again",
         )
 
-    def _create(self, content: _Content, *, mended: bool = False) -> bool:
+    def _create(self, content: _Content, *, fills_gap: bool = False) -> bool:
         """Create the next batch; return False if its number is, or was, that of another."""
         if self._last is None and self._exists(cleaned_mark(self.name)):
             return False  # the list lags: the first batch existed, and is gone
         name = batch_name(self.name, self._next)
-        untold: list[BatchHeader] = []
-        there = self._send(name, content, untold, mended)
-        if there is None and not untold:
+        unanswered: list[BatchHeader] = []
+        there = self._send(name, content, unanswered, fills_gap)
+        if there is None and not unanswered:
             return False
-        appended = there if self._is_kept() else self._overtaken(name, there, untold)
+        appended = there if self._is_kept() else self._overtaken(name, there, unanswered)
         if appended is None:
             return False
         self._next, self._last = self._next + 1, appended
         return True
 
     def _send(
-        self, name: str, content: _Content, untold: list[BatchHeader], mended: bool
+        self, name: str, content: _Content, unanswered: list[BatchHeader], fills_gap: bool
     ) -> BatchHeader | None:
         """Create a name; return the header there if it has this content, None if it has another's.
 
@@ -319,15 +319,15 @@ class Producer:
         Args:
             name: the name of the batch.
             content: its content.
-            untold: collects what was sent without an answer whether it was created.
-            mended: whether the batch fills a gap.
+            unanswered: collects what was sent without an answer whether it was created.
+            fills_gap: whether the batch fills a gap.
         """
         promise_us = max(content.promise_us, self._promised_us)
         failure: StorageError | None = None
         for _ in range(ATTEMPTS):
             data, header = encode_batch(
                 name, content.records, content.rows, promise_us=promise_us, final=content.final,
-                before=self._last, random=os.urandom(4), mended=mended,
+                before=self._last, random=os.urandom(4), fills_gap=fills_gap,
             )  # fmt: skip
             try:
                 self._store.create(name, data)
@@ -337,16 +337,16 @@ class Producer:
                 if (
                     found is None
                 ):  # cleaned away since; it may have been this batch, sent twice on the way
-                    untold.append(header)
-                return found if found in [*untold, header] else None
+                    unanswered.append(header)
+                return found if found in [*unanswered, header] else None
             except StorageError as error:
                 failure = error
-                untold.append(header)
+                unanswered.append(header)
             with contextlib.suppress(StorageError):
                 found = self._header(self._next)
                 if found is None:
                     break
-                return found if found in untold else None
+                return found if found in unanswered else None
         assert failure is not None
         raise failure
 
@@ -362,12 +362,12 @@ class Producer:
             raise self._conflict(
                 f"batch {self._next - 1} is not the one that batch {self._next} was to follow: "
                 "another process appends under this name, or the batch was replaced",
-                f"open the producer anew, and append batch {self._next} with sequence=",
+                f"reopen the producer, and append batch {self._next} with sequence=",
             )
         return before is not None
 
     def _overtaken(
-        self, name: str, there: BatchHeader | None, untold: list[BatchHeader]
+        self, name: str, there: BatchHeader | None, unanswered: list[BatchHeader]
     ) -> BatchHeader | None:
         """Return which batch that was sent was appended, or None, after other processes went on.
 
@@ -379,20 +379,20 @@ class Producer:
         Args:
             name: the name of the batch.
             there: what was created or found; None if it is another's.
-            untold: what may have been created before that.
+            unanswered: what may have been created before that.
 
         Raises:
             StorageError: if nothing shows any more what happened.
         """
         after = self._header(self._next + 1)
         if after is not None and after.linked:
-            sent = untold if there is None else [there, *untold]
+            sent = unanswered if there is None else [there, *unanswered]
             appended = next(filter(after.follows, sent), None)
-            is_ghost, is_known = there != appended, appended is not None or not untold
+            is_ghost, is_known = there != appended, appended is not None or not unanswered
         else:
             appended = None
             is_ghost = after is None and self._is_behind_a_gap(there)
-            is_known = is_ghost and not untold
+            is_known = is_ghost and not unanswered
         if there is not None and is_ghost:
             self._store.delete(name)
         if is_known:
@@ -402,7 +402,7 @@ class Producer:
             self._find_next()
         raise StorageError(
             f"batch {sequence} of producer {self.name!r} may have been appended: others went on meanwhile, "
-            "and what would tell was recorded and cleaned away",
+            "and the record of it was cleaned up",
             place=f"{self._store.location}: {name}",
             remedy=f"append it again with sequence={sequence}; and give each process a name of its own",
         )

@@ -17,7 +17,7 @@ from headrace.schema import ValueType, in_zone, value_type_of
 from headrace.schema.nested import FormPart
 from headrace.sources.columns import Columns
 
-_MEND = "mend the record; nothing was appended"
+_REMEDY = "fix the record; nothing was appended"
 
 
 class Records:
@@ -74,7 +74,7 @@ class Records:
 
     def _checked(self, table: pa.Table, values: ValueType, promised_us: int) -> pa.Table:
         columns = Columns(
-            values, self._event_time or "", zone=self._zone, unit=self._unit, remedy=_MEND,
+            values, self._event_time or "", zone=self._zone, unit=self._unit, remedy=_REMEDY,
             foreign=True,
         )  # fmt: skip
         checked = columns.convert(table, self._row)
@@ -117,7 +117,7 @@ class Records:
             return make(items, values)
         except (TypeError, AttributeError, pa.ArrowInvalid) as error:
             row, why = _first_bad(items, lambda part: make(part, values), str(error))
-            raise BadInput(why, place=self._row(row), remedy=_MEND) from error
+            raise BadInput(why, place=self._row(row), remedy=_REMEDY) from error
 
     def _from_objects(self, items: list[Any], values: ValueType) -> pa.Table:
         return pa.table(values.to_columns(items, self._zone), schema=values.schema)

@@ -49,8 +49,8 @@ Others = Literal["accept", "refuse"]
 _SPLIT_BYTES = 4 << 20
 #: Maximum number of batches in a step, however small they are.
 _MOST_BATCHES = 4_096
-_MEND = (
-    "remove the batch and let its producer append that sequence again, mended; "
+_REMEDY = (
+    "remove the batch and let its producer append that sequence again, fixed; "
     "nothing of this step was committed"
 )
 
@@ -113,7 +113,9 @@ class Inbox(Source):
         self._store = store_of(inbox)
         self._expected = [checked_producer(name) for name in producers or ()]
         if others not in (None, "accept", "refuse"):
-            raise PipelineError(f"others={others!r} is no choice", remedy='use "accept", "refuse"')
+            raise PipelineError(
+                f"others={others!r} is not a choice", remedy='use "accept", "refuse"'
+            )
         if producers is None and others == "refuse":
             raise PipelineError(
                 "an inbox that refuses all producers reads nothing", remedy="declare producers="
@@ -132,7 +134,7 @@ class Inbox(Source):
         ] = {}  # of batches that are not in a committed step yet
         self._seen: set[str] = set()  # producers whose place in the inbox was checked
         self._first: dict[str, int] = {}  # the first batch that was not deleted by cleaning
-        self._told: dict[str, Part] = {}
+        self._reported: dict[str, Part] = {}
         self._settled: dict[str, int] = {}  # the number up to which batches are durable
 
     def read_by(self) -> Any:
@@ -183,9 +185,9 @@ class Inbox(Source):
             for name in sorted(known - {*at.ended})  # the others are final in a committed step
         }
         final = not self._accepts and set(end.ended) >= known
-        if not taken and not final and parts == self._told:
+        if not taken and not final and parts == self._reported:
             return None
-        self._told = {
+        self._reported = {
             name: msgspec.structs.replace(part, promise_us=None)
             for name, part in parts.items()
             if not part.final
@@ -382,7 +384,7 @@ class _Reader:
     def __init__(self, type: Any, event_time: str, zone: str, unit: TimeUnit | None) -> None:
         self.values = value_type_of(type, place="an inbox's type")
         self._columns = Columns(
-            self.values, event_time, zone=zone, unit=unit, remedy=_MEND, foreign=True
+            self.values, event_time, zone=zone, unit=unit, remedy=_REMEDY, foreign=True
         )
 
     def times_of(self, values: Sequence[Any]) -> list[int] | None:

@@ -63,7 +63,7 @@ class IdState(BinnedState):
             IDS, self.key_types, [], [_TIME], None, self._own, hash_is_key=node.hash_is_key
         )
         self._filter = Generations(ids.horizon_us)
-        self._told: Mask = np.zeros(
+        self._filtered: Mask = np.zeros(
             len(layout), dtype=np.bool_
         )  # bins that the filter covers in full
         self._remembered_from = MIN_TIME
@@ -114,7 +114,7 @@ class IdState(BinnedState):
         if self._sources is None:
             return np.empty(0, dtype=np.int64)
         away = np.flatnonzero(~known & ~self._loaded[bins])
-        perhaps = ~self._told[bins[away]] | self._filter.test(hashes[away])
+        perhaps = ~self._filtered[bins[away]] | self._filter.test(hashes[away])
         return away[perhaps]
 
     def changed_parts(self) -> list[RunPart]:
@@ -129,7 +129,7 @@ class IdState(BinnedState):
         """One section, with a row for each id."""
         return [IDS]
 
-    def absorb(self, section: str, table: pa.Table) -> None:
+    def apply_changes(self, section: str, table: pa.Table) -> None:
         """Unite rows with those in memory. Of one id, the row with the higher time stays."""
         hashes = table.column(HASH).to_numpy()
         times = table.column(_TIME_COLUMN).to_numpy()
@@ -137,7 +137,7 @@ class IdState(BinnedState):
         _, known, last = self._find(hashes, ids)
         newer = (~known | (times > last)) & (times >= self._remembered_from)
         if newer.any():
-            self._rows.absorb(table if newer.all() else table.filter(pa.array(newer)))
+            self._rows.apply_changes(table if newer.all() else table.filter(pa.array(newer)))
 
     def catch_up(self, reader: RunReader) -> None:
         """Apply a committed step that another process computed, for loaded and unloaded bins alike.
@@ -148,7 +148,7 @@ class IdState(BinnedState):
             self._sources = self._sources.with_run(reader)
         table = reader.rows_in(self.node.name, IDS, self._own)
         if table is not None:
-            self.absorb(IDS, table)
+            self.apply_changes(IDS, table)
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
         """Return the rows in memory in some ranges of hashes, including those of unloaded bins."""
@@ -194,24 +194,26 @@ class IdState(BinnedState):
         leaves = bins[self.layout.bins_of(hashes)]
         slots = np.flatnonzero(leaves & self._remembered()).astype(np.int32)
         self._filter.add(hashes[slots], self._times(slots))
-        self._told |= bins & self._loaded  # the filter does not cover bins that were never loaded
+        self._filtered |= (
+            bins & self._loaded
+        )  # the filter does not cover bins that were never loaded
         self._rows.keep_only(~leaves)
         self._looked_through = min(self._looked_through, self._rows.used)
         return {domain: np.full(len(bins), MAX_TIME, dtype=np.int64) for domain in TimeDomain}
 
-    def lose(self, bins: Mask) -> dict[TimeDomain, I64]:
+    def evict(self, bins: Mask) -> dict[TimeDomain, I64]:
         """Forget the ids of some bins, including ids that were added to unloaded bins.
 
         The filter keeps their hashes. So it says "perhaps" more often than it has to.
         """
         self._rows.forget(self.layout.ranges_of_bins(np.flatnonzero(bins)))
         self._looked_through = min(self._looked_through, self._rows.used)
-        self._told &= ~bins
+        self._filtered &= ~bins
         return {domain: np.full(len(bins), MAX_TIME, dtype=np.int64) for domain in TimeDomain}
 
     def regroup(self, before: Layout) -> None:
         """Note that the filter covers a merged bin if it covers both of its children."""
-        self._told = Carry(before, self.layout).all(self._told)
+        self._filtered = Carry(before, self.layout).all(self._filtered)
 
     def expect(self, ranges: Ranges) -> None:
         """Note which hashes are the worker's from now on."""

@@ -389,8 +389,8 @@ class KeyedState(BinnedState):
     def __init__(self, node: Node, layout: Layout) -> None:
         super().__init__(node, layout)
         self.cursor = Cursor()
-        declared = node.shape.cells
-        attributes = node.shape.attributes
+        declared = node.declarations.cells
+        attributes = node.declarations.attributes
         self.cells = [
             CellType(i, name, item, node.name, attributes.get(name, ""))
             for i, (name, item) in enumerate(declared.items())
@@ -458,12 +458,12 @@ class KeyedState(BinnedState):
 
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
         """Evict the keys of some bins. Return the lowest pending time in each bin of the layout."""
-        lowest = self.lose(bins)
+        lowest = self.evict(bins)
         for queue in self._all_queues:
             queue.drop_stale()
         return lowest
 
-    def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
+    def evict(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
         """Evict the keys of some bins like :meth:`drop`, at the cost of the keys that leave.
 
         Queues forget these keys when they come to them, or when most of their entries are stale.
@@ -535,7 +535,7 @@ class KeyedState(BinnedState):
         """Return stored rows with values of older versions upgraded."""
         return self._stored.as_declared(table)
 
-    def absorb(self, section: str, table: pa.Table) -> None:
+    def apply_changes(self, section: str, table: pa.Table) -> None:
         """Apply rows to the state in memory: a loaded bin's content, or a missed step's changes."""
         by_name = {cell.name: cell for cell in self.cells}
         hashes = table.column(HASH).to_numpy()
@@ -545,7 +545,7 @@ class KeyedState(BinnedState):
         hash_list = hashes.tolist()
         changed: set[tuple[KeyCells, int]] = set()
         if self.expiry:
-            self._absorb_expiring(table, bins, keys, columns)
+            self._apply_expiring(table, bins, keys, columns)
         for hash_, bin_, key, name, sub, value in zip(hash_list, bins, keys, *columns, strict=True):
             cell = by_name.get(name)
             if cell is None or cell.expiring is not None:
@@ -562,7 +562,7 @@ class KeyedState(BinnedState):
         for cells, slot in changed:
             self._queue(slot).push_lowest(cells)
 
-    def _absorb_expiring(
+    def _apply_expiring(
         self, table: pa.Table, bins: list[int], keys: list[Any], columns: list[list[Any]]
     ) -> None:
         """Apply rows of states with a time to live to the state in memory."""
@@ -619,7 +619,7 @@ class KeyedState(BinnedState):
             cause: returns the event time of the record or timer that a handler was called for.
         """
         self._clocks.cause = cause
-        for name in self.node.shape.holding:
+        for name in self.node.declarations.holding:
             self.handles[name].earliest, self.handles[name].cause = time, cause
 
     def release(self, timer: str, tag: str) -> int | None:
@@ -646,12 +646,12 @@ class KeyedState(BinnedState):
             self._cached += 1
         return cells
 
-    def stand_on(self, cells: KeyCells) -> None:
+    def set_key(self, cells: KeyCells) -> None:
         """Move the handles to a key."""
         self.cursor.slots = cells.slots
         self.cursor.touched = {}
 
-    def leave(self, cells: KeyCells) -> None:
+    def flush_key(self, cells: KeyCells) -> None:
         """Note what was touched of the key at hand, to be written with the step.
 
         Raises:
@@ -664,9 +664,9 @@ class KeyedState(BinnedState):
             content = slots[slot]
             if cell.is_special:
                 if cell.expiring is None:
-                    self._leave_timer(cells, slot, touched)
+                    self._flush_timer(cells, slot, touched)
                 else:
-                    self._leave_expiring(cells, cell, touched)
+                    self._flush_expiring(cells, cell, touched)
                 continue
             try:
                 if cell.kind == "value":
@@ -690,7 +690,7 @@ class KeyedState(BinnedState):
             remedy=f"set values of the declared type of {cell.attribute!r}",
         )
 
-    def _leave_expiring(self, cells: KeyCells, cell: CellType, touched: Any) -> None:
+    def _flush_expiring(self, cells: KeyCells, cell: CellType, touched: Any) -> None:
         assert cell.expiring is not None and cell.ttl_domain is not None
         try:
             rows = cell.expiring.changed(cells.slots, cell.slot, touched)
@@ -728,7 +728,7 @@ class KeyedState(BinnedState):
         for queue in self._all_queues:
             queue.forget(cells)
 
-    def _leave_timer(self, cells: KeyCells, slot: int, touched: set[str]) -> None:
+    def _flush_timer(self, cells: KeyCells, slot: int, touched: set[str]) -> None:
         content = cells.slots[slot] or {}
         queue = self._queue(slot)
         for tag in touched if len(touched) == 1 else sorted(touched):
@@ -809,12 +809,12 @@ class KeyedState(BinnedState):
             delta, until = _newest(delta, until)
             self._has_expired = False
         batch = self._batch(delta, until)
-        due = self._due(delta) if not until else due_rows(batch, self.node.shape.dated_cells)
+        due = self._due(delta) if not until else due_rows(batch, self.node.declarations.dated_cells)
         return [RunPart(self.node.name, CELLS, batch, due)]
 
     def _due(self, rows: list[CellRow]) -> Any:
         """Return (row indices, times, is_wall) of the rows that set a timer."""
-        dated = self.node.shape.dated_cells
+        dated = self.node.declarations.dated_cells
         domains = {cell.slot: dated[cell.name] for cell in self.cells if cell.kind in _DATED}
         if not domains:
             return None
@@ -860,7 +860,7 @@ class KeyedState(BinnedState):
 
 def state_schema(node: Node) -> pa.Schema:
     """Return the columns of a computation's state in a run file."""
-    versioned = any(item.version > 1 for item in node.shape.cells.values())
+    versioned = any(item.version > 1 for item in node.declarations.cells.values())
     return pa.schema(
         [
             pa.field(HASH, pa.uint64(), nullable=False),
@@ -880,7 +880,7 @@ _EXPIRES = {EVENT_TIME: EXPIRES, WALL_TIME: EXPIRES_WALL}
 
 def _ttl_domains(node: Node) -> list[TimeDomain]:
     """Return the domains in which a computation has state with a time to live."""
-    states = node.shape.states.values()
+    states = node.declarations.states.values()
     found = {item.ttl_domain for item in states if getattr(item, "ttl_us", None) is not None}
     return [domain for domain in TimeDomain if domain in found]
 

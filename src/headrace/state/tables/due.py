@@ -35,13 +35,13 @@ class DueRows(SortedRuns):
 
     def lowest(self) -> int:
         """Return the lowest pending time, or ``MAX_TIME``. Removes the stale entries before it."""
-        runs = map(self._from_first_pending, self.stretches)
-        self.stretches = [run for run in runs if len(run[0])]
-        return min((int(times[0]) for times, _ in self.stretches), default=MAX_TIME)
+        runs = map(self._from_first_pending, self.runs)
+        self.runs = [run for run in runs if len(run[0])]
+        return min((int(times[0]) for times, _ in self.runs), default=MAX_TIME)
 
     def bound(self) -> int:
         """Return a lower bound of the pending times, at once; ``MAX_TIME`` if there are none."""
-        return min((int(times[0]) for times, _ in self.stretches), default=MAX_TIME)
+        return min((int(times[0]) for times, _ in self.runs), default=MAX_TIME)
 
     def _from_first_pending(self, run: tuple[Times, Slots]) -> tuple[Times, Slots]:
         times, slots = run

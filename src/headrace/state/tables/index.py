@@ -22,7 +22,7 @@ from headrace.keyspace.arrays import U64
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.keyspace.stretches import positions
+from headrace.keyspace.spans import positions
 
 F64 = npt.NDArray[np.float64]
 Slots = npt.NDArray[np.int32]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.keyspace.stretches import positions
+from headrace.keyspace.spans import positions
 from headrace.state.tables.index import Slots
 
 Values = npt.NDArray[Any]
@@ -24,29 +24,29 @@ class SortedRuns:
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
-        self.stretches: list[tuple[Values, Slots]] = []
+        self.runs: list[tuple[Values, Slots]] = []
 
     def __len__(self) -> int:
-        return sum(len(values) for values, _ in self.stretches)
+        return sum(len(values) for values, _ in self.runs)
 
     def push(self, values: Values, slots: Slots) -> None:
         """Add pairs, in any order."""
         if not len(values):
             return
-        while self.stretches and len(self.stretches[-1][0]) < 2 * len(values):
-            more_values, more_slots = self.stretches.pop()
+        while self.runs and len(self.runs[-1][0]) < 2 * len(values):
+            more_values, more_slots = self.runs.pop()
             values, slots = np.append(more_values, values), np.append(more_slots, slots)
         if (values[1:] < values[:-1]).any():
             order = np.argsort(values, kind="stable")
             values, slots = values[order], slots[order]
         else:
             values, slots = values.copy(), slots.copy()
-        self.stretches.append((values, slots))
+        self.runs.append((values, slots))
 
     def between(self, firsts: Values, lasts: Values) -> Slots:
         """Return the slots of all pairs with first <= value <= last for one of some ranges."""
         found = [np.empty(0, dtype=np.int32)]
-        for values, slots in self.stretches:
+        for values, slots in self.runs:
             lows = np.searchsorted(values, firsts, side="left")
             highs = np.searchsorted(values, lasts, side="right")
             found.append(slots[positions(lows, highs - lows)])
@@ -56,10 +56,10 @@ class SortedRuns:
         """Remove all pairs up to a value. Return their slots."""
         found = [np.empty(0, dtype=np.int32)]
         left: list[tuple[Values, Slots]] = []
-        for values, slots in self.stretches:
+        for values, slots in self.runs:
             end = int(np.searchsorted(values, self._dtype.type(until), side="right"))
             found.append(slots[:end])
             if end < len(values):
                 left.append((values[end:], slots[end:]))
-        self.stretches = left
+        self.runs = left
         return np.concatenate(found)

@@ -165,7 +165,7 @@ class Table:
         if self.domain is not None:
             self._due[slots] = MAX_TIME
         if not self._index.add(row_hashes, slots, self._row_hashes):
-            self._index_anew(self._slots.reach // 8)
+            self._rebuild_index(self._slots.reach // 8)
         return slots
 
     def _push_hashes(self, hashes: U64, slots: Slots) -> None:
@@ -181,7 +181,7 @@ class Table:
             hashes = self._hashes[slots]
         self._by_hash.push(hashes, slots)
 
-    def _index_anew(self, more: int) -> None:
+    def _rebuild_index(self, more: int) -> None:
         slots = self._slots.in_use()
         hashes = self._row_hashes[slots]
         self._index.rebuild(None if self.sub else self._ranges, hashes, slots, more)
@@ -418,7 +418,7 @@ class Table:
         stays = ranges.contain(self._hashes[slots]) & ~self._slots.free[slots]
         return distinct(slots[stays])  # a slot that was reused occurs more than once
 
-    def absorb(self, table: pa.Table) -> None:
+    def apply_changes(self, table: pa.Table) -> None:
         """Apply rows of a section. They do not count as changes of this step."""
         changed = len(self._dirty)
         names = [kind.name for kind in self.keys] + [SUB_PREFIX + kind.name for kind in self.sub]
@@ -497,7 +497,7 @@ class Table:
         self._due, self._live = due, np.ones(len(slots), dtype=np.bool_)
         self._slots.begin(len(slots))
         self._dead, self._loose = 0, []
-        self._index_anew(len(slots) // 8)
+        self._rebuild_index(len(slots) // 8)
         if self._by_hash is not None:
             self._by_hash = SortedRuns(np.uint64)
             self._by_hash.push(hashes, np.arange(len(slots), dtype=np.int32))
@@ -535,7 +535,7 @@ class Table:
         """
         self._ranges = ranges
         if not self.sub and not self._index.expect(ranges, self._row_hashes):
-            self._index_anew(self._slots.reach // 8)
+            self._rebuild_index(self._slots.reach // 8)
 
     def make_room(self, ranges: Ranges) -> None:
         """Prepare for all rows of some hashes, of which few exist yet, or none. Costs these few.
@@ -548,7 +548,7 @@ class Table:
         gone = np.zeros(len(self._live), dtype=np.bool_)
         gone[there] = True
         if not self._index.make_room(ranges, there, gone, self._row_hashes):
-            self._index_anew(self._slots.reach // 8)
+            self._rebuild_index(self._slots.reach // 8)
 
     def lowest_by_bin(self, bins_of: BinsOf, bins: int) -> Times:
         """Return the lowest pending time in each bin."""

@@ -328,13 +328,14 @@ class TableSet(BinnedState):
         self.ranges = node.group.own(layout.ranges_of(worker))
         self.clock = StepClock()
         self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
-        shape = node.shape
+        declarations = node.declarations
         self.states = {
             name: BoundTable(name, declared, self, node.name)
-            for name, declared in shape.states.items()
+            for name, declared in declarations.states.items()
         }
         self.timers = {
-            name: TimersHandle(name, declared, self) for name, declared in shape.timers.items()
+            name: TimersHandle(name, declared, self)
+            for name, declared in declarations.timers.items()
         }
         self.handles: dict[str, Any] = {**self.states, **self.timers}
         self.tables = {handle.table.section: handle.table for handle in self.handles.values()}
@@ -352,9 +353,9 @@ class TableSet(BinnedState):
         stored = self._stored.get(section)
         return table if stored is None else stored(table)
 
-    def absorb(self, section: str, table: pa.Table) -> None:
+    def apply_changes(self, section: str, table: pa.Table) -> None:
         """Apply rows to the state in memory: a loaded bin's content, or a missed step's changes."""
-        self.tables[section].absorb(table)
+        self.tables[section].apply_changes(table)
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
         """Return the rows in memory in some ranges of hashes."""
@@ -386,7 +387,7 @@ class TableSet(BinnedState):
             table.keep_only(~bins[self.layout.bins_of(table.used_hashes())])
         return lowest
 
-    def lose(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:
+    def evict(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, Times]:
         """Evict the rows of some bins like :meth:`drop`, at the cost of the rows that leave."""
         lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
         ranges = self.layout.ranges_of_bins(np.flatnonzero(bins))

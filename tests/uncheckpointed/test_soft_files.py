@@ -10,7 +10,7 @@ from headrace.errors import StateLost
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from headrace.storage.soft import HostFiles, WithSoftFiles
-from tests.light.test_light_steps import Seen, draw, expected, finish, hits, start
+from tests.uncheckpointed.test_steps import Seen, draw, expected, finish, hits, start
 
 
 def test_files_of_a_host_are_listed_by_folder_and_by_prefix(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_stop_at_a_step_is_kept_by_whoever_runs_the_pipeline_until_then() -> N
             run(begin(items(50), collected, count=Count()), faulty,
                 {5: halts(inner, "stop", 7)}, **KEPT)  # fmt: skip
         head = Ledger(inner).open()
-        agreed = head is not None and head.halt is not None and head.step < 7
+        agreed = head is not None and head.scheduled_stop is not None and head.step < 7
         run(begin(items(50), collected, count=Count()), inner, **KEPT)
         if agreed:
             ended += 1
@@ -141,7 +141,7 @@ def test_what_is_asked_for_at_once_takes_back_what_was_to_be_later(other: Any) -
         asks(store, "resume")(driver)
 
     run(begin(items(50), collected, count=Count()), store, {10: act}, **KEPT)
-    assert head_of(store).halt is None
+    assert head_of(store).scheduled_stop is None
     assert len(flat(collected, "count")) == 50
 
 
@@ -199,7 +199,7 @@ def test_who_stops_at_once_takes_back_a_stop_that_was_to_come(tmp_path: Path) ->
         job.pause()
         assert not job.stop("0.0s", at_step=job.current().step + 500)
         assert job.stop("60s")
-    assert head_of(store).halt is None
+    assert head_of(store).scheduled_stop is None
     assert job.ended == "stopped"
 
 

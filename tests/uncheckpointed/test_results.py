@@ -14,7 +14,8 @@ from headrace.driver.driver import Driver
 from headrace.ledger.ledger import Ledger
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
-from tests.light.test_light_steps import (
+from tests.support.durations import us
+from tests.uncheckpointed.test_steps import (
     Hit,
     Seen,
     Slow,
@@ -26,7 +27,6 @@ from tests.light.test_light_steps import (
     run_to,
     start,
 )
-from tests.support.durations import us
 
 
 class Sized(Tally):
@@ -160,7 +160,7 @@ def made_again(own: Sized) -> MemoryStore:
     own = Sized(75_000)
     driver = start(draw(slow, own), store, runner=runner, every=8, sweep_every=6)
     run_to(driver, 4)
-    runner.lose_host()
+    runner.drop_soft_state()
     run_to(driver, 9)
     gone(slow)
     return store
@@ -186,7 +186,7 @@ def test_a_sink_that_stands_still_while_steps_are_computed_again_finds_what_it_w
     many = hits(600)
     driver = start(draw(slow, own, many), store, runner=runner, every=4, workers=2, outbox_steps=90)
     run_to(driver, 6)
-    runner.lose_host()
+    runner.drop_soft_state()
     run_to(driver, 60)
     slow.gate.set()
     finish(driver)

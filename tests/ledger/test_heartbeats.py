@@ -20,13 +20,13 @@ from headrace.coordinator.messages import AwaitSinks, Commit, Poll, Run, Wait
 from headrace.driver.heartbeat import Heartbeat, LoopProgress
 from headrace.errors import StorageError
 from headrace.ledger.heartbeats import (
-    BEATS,
-    Beat,
-    Beats,
+    HEARTBEAT_FILE,
     FailureDetector,
+    HeartbeatRecord,
+    Heartbeats,
+    HeartbeatSettings,
     LeaderSeen,
-    Lease,
-    beat_name,
+    heartbeat_name,
     leader_among,
 )
 from headrace.storage import MemoryStore
@@ -35,8 +35,8 @@ from tests.support.faults import FaultStore
 PATIENCE_S = 3.0
 
 
-def beat(counter: int, **more: object) -> Beat:
-    made = Beat("a", counter, "leads", 1, "host:1", 0, 0, 500_000)
+def heartbeat(counter: int, **more: object) -> HeartbeatRecord:
+    made = HeartbeatRecord("a", counter, "leads", 1, "host:1", 0, 0, 500_000)
     return msgspec.structs.replace(made, **more)
 
 
@@ -58,7 +58,7 @@ class World:
         began = self.now
         self.now += waits[0]
         counter = bisect.bisect_right(self.shown, self.now) - 1
-        seen = LeaderSeen(7, beat(counter, now_us=time_of_day) if counter >= 0 else None)
+        seen = LeaderSeen(7, heartbeat(counter, now_us=time_of_day) if counter >= 0 else None)
         self.now += waits[1]
         return self.watch.saw(seen, began + self.offset_s, self.now + self.offset_s)
 
@@ -108,16 +108,16 @@ def test_who_shows_no_sign_any_more_is_taken_for_gone_after_the_patience(
 
 def test_a_watcher_that_was_paused_together_with_the_driver_gives_it_time_to_go_on() -> None:
     watch = FailureDetector(PATIENCE_S)
-    assert watch.saw(LeaderSeen(7, beat(0)), 0.0, 0.0) == "lives"
-    assert watch.saw(LeaderSeen(7, beat(0)), 1_000.0, 1_000.0) == "lives"
-    assert watch.saw(LeaderSeen(7, beat(1)), 1_000.4, 1_000.4) == "lives"
+    assert watch.saw(LeaderSeen(7, heartbeat(0)), 0.0, 0.0) == "lives"
+    assert watch.saw(LeaderSeen(7, heartbeat(0)), 1_000.0, 1_000.0) == "lives"
+    assert watch.saw(LeaderSeen(7, heartbeat(1)), 1_000.4, 1_000.4) == "lives"
     assert watch.silent_s == 0.0
 
 
 def test_a_look_that_takes_long_counts_as_no_silence() -> None:
     watch = FailureDetector(PATIENCE_S)
     for at in range(100):
-        assert watch.saw(LeaderSeen(7, beat(0)), at * 100.0, at * 100.0 + 100.0) == "lives"
+        assert watch.saw(LeaderSeen(7, heartbeat(0)), at * 100.0, at * 100.0 + 100.0) == "lives"
 
 
 def test_a_manifest_is_a_sign_of_life_also_where_no_beat_is_seen() -> None:
@@ -131,10 +131,10 @@ def test_a_beat_that_is_not_seen_for_a_moment_or_seen_late_is_no_sign() -> None:
     """A list may lag: what was seen before comes again, or goes and comes back."""
     watch = FailureDetector(PATIENCE_S)
     seen = [
-        LeaderSeen(7, beat(5)),
+        LeaderSeen(7, heartbeat(5)),
         LeaderSeen(7, None),
-        LeaderSeen(7, beat(4)),
-        LeaderSeen(6, beat(5)),
+        LeaderSeen(7, heartbeat(4)),
+        LeaderSeen(6, heartbeat(5)),
     ]
     verdicts = [watch.saw(seen[at % 4], at * 0.5, at * 0.5) for at in range(8)]
     assert verdicts == ["lives"] * 6 + ["gone"] * 2
@@ -142,7 +142,7 @@ def test_a_beat_that_is_not_seen_for_a_moment_or_seen_late_is_no_sign() -> None:
 
 def test_a_driver_that_beats_seldom_is_given_three_of_its_periods() -> None:
     watch = FailureDetector(PATIENCE_S)
-    slow = beat(0, period_us=4_000_000)
+    slow = heartbeat(0, period_us=4_000_000)
     verdicts = {
         at: watch.saw(LeaderSeen(7, slow), at, at) for at in (0.0, 3.0, 6.0, 9.0, 11.9, 12.0)
     }
@@ -152,14 +152,14 @@ def test_a_driver_that_beats_seldom_is_given_three_of_its_periods() -> None:
 @pytest.mark.parametrize("why", ["stopped", "drained"])
 def test_who_ended_on_purpose_while_it_was_watched_is_followed_by_nobody(why: str) -> None:
     watch = FailureDetector(PATIENCE_S)
-    assert watch.saw(LeaderSeen(7, beat(0)), 0.0, 0.0) == "lives"
-    assert watch.saw(LeaderSeen(8, beat(1, role="ended", why=why)), 0.1, 0.1) == "ended"
+    assert watch.saw(LeaderSeen(7, heartbeat(0)), 0.0, 0.0) == "lives"
+    assert watch.saw(LeaderSeen(8, heartbeat(1, role="ended", why=why)), 0.1, 0.1) == "ended"
 
 
 def test_who_had_ended_before_anybody_watched_is_followed_at_once() -> None:
     assert (
         FailureDetector(PATIENCE_S).saw(
-            LeaderSeen(7, beat(3, role="ended", why="stopped")), 0.0, 0.0
+            LeaderSeen(7, heartbeat(3, role="ended", why="stopped")), 0.0, 0.0
         )
         == "gone"
     )
@@ -167,20 +167,20 @@ def test_who_had_ended_before_anybody_watched_is_followed_at_once() -> None:
 
 def test_who_has_failed_is_followed_at_once() -> None:
     watch = FailureDetector(PATIENCE_S)
-    assert watch.saw(LeaderSeen(7, beat(0)), 0.0, 0.0) == "lives"
-    assert watch.saw(LeaderSeen(8, beat(1, role="ended", why="failed")), 0.1, 0.1) == "gone"
+    assert watch.saw(LeaderSeen(7, heartbeat(0)), 0.0, 0.0) == "lives"
+    assert watch.saw(LeaderSeen(8, heartbeat(1, role="ended", why="failed")), 0.1, 0.1) == "gone"
 
 
 def test_who_has_handed_over_is_followed_by_others_only_if_the_next_one_shows_no_sign() -> None:
     watch = FailureDetector(PATIENCE_S)
-    ended = beat(1, role="ended", why="handed over to host:2, step 8")
+    ended = heartbeat(1, role="ended", why="handed over to host:2, step 8")
     verdicts = [watch.saw(LeaderSeen(8, ended), at * 0.5, at * 0.5) for at in range(8)]
     assert verdicts == ["lives"] * 6 + ["gone"] * 2
 
 
 def test_beats_of_earlier_epochs_are_nobodys_who_leads() -> None:
-    zombie, standby = beat(9), beat(4, token="b", role="waits", epoch=0)
-    newer = beat(0, token="c", epoch=3)
+    zombie, standby = heartbeat(9), heartbeat(4, token="b", role="waits", epoch=0)
+    newer = heartbeat(0, token="c", epoch=3)
     assert leader_among([zombie, standby], 2) is None
     assert leader_among([zombie, newer, standby], 2) == newer
     assert leader_among([zombie, standby], 1) == zombie
@@ -191,18 +191,18 @@ def test_beats_of_earlier_epochs_are_nobodys_who_leads() -> None:
 
 def test_only_the_newest_beat_of_each_process_is_left_and_damage_is_passed_over() -> None:
     store = MemoryStore()
-    beats, others = Beats(store), Beats(store)
+    heartbeats, others = Heartbeats(store), Heartbeats(store)
     for counter in range(3):
-        beats.show(beat(counter))
-        others.show(beat(counter, token="b", role="waits"))
-    assert [(one.token, one.counter) for one in beats.all()] == [("a", 2), ("b", 2)]
+        heartbeats.show(heartbeat(counter))
+        others.show(heartbeat(counter, token="b", role="waits"))
+    assert [(one.token, one.counter) for one in heartbeats.all()] == [("a", 2), ("b", 2)]
     assert len(store.list("drivers/")) == 2
-    store.create(beat_name("a", 3), b"torn")
-    store.create(beat_name("c", 0), BEATS.encode(beat(0))[:-4])
-    assert [(one.token, one.counter) for one in beats.all()] == [("a", 2), ("b", 2)]
-    beats.clear("b")
-    assert [one.token for one in beats.all()] == ["b"]
-    beats.take_back("b")
+    store.create(heartbeat_name("a", 3), b"torn")
+    store.create(heartbeat_name("c", 0), HEARTBEAT_FILE.encode(heartbeat(0))[:-4])
+    assert [(one.token, one.counter) for one in heartbeats.all()] == [("a", 2), ("b", 2)]
+    heartbeats.clear("b")
+    assert [one.token for one in heartbeats.all()] == ["b"]
+    heartbeats.take_back("b")
     assert not store.list("drivers/")
 
 
@@ -210,11 +210,11 @@ def test_only_the_newest_beat_of_each_process_is_left_and_damage_is_passed_over(
 def test_whatever_the_storage_replies_the_next_beats_leave_only_the_newest(act: str) -> None:
     for at in range(1, 7):
         inner = MemoryStore()
-        beats = Beats(FaultStore(inner, at, act))
+        heartbeats = Heartbeats(FaultStore(inner, at, act))
         for counter in range(5):
             with contextlib.suppress(StorageError):
-                beats.show(beat(counter))
-        assert inner.list("drivers/") == [beat_name("a", 4)], f"{act} at {at}"
+                heartbeats.show(heartbeat(counter))
+        assert inner.list("drivers/") == [heartbeat_name("a", 4)], f"{act} at {at}"
 
 
 class Hands:
@@ -230,42 +230,42 @@ class Hands:
 @pytest.mark.parametrize("long", [Run, AwaitSinks, Wait])
 def test_a_long_step_is_no_death_and_a_loop_that_is_stuck_elsewhere_is(long: Any) -> None:
     clock = Hands()
-    pulse = LoopProgress(clock)
-    pulse.claimed(1)
-    pulse.begins(long)
+    loop_progress = LoopProgress(clock)
+    loop_progress.claimed(1)
+    loop_progress.begins(long)
     clock.now = 1e6
-    assert pulse.goes_on(60.0)
-    pulse.begins(Commit)
-    assert pulse.goes_on(60.0)
+    assert loop_progress.goes_on(60.0)
+    loop_progress.begins(Commit)
+    assert loop_progress.goes_on(60.0)
     clock.now += 60.0
-    assert not pulse.goes_on(60.0)
-    pulse.begins(Poll)
-    assert pulse.goes_on(60.0), "it goes on by itself when the loop does"
+    assert not loop_progress.goes_on(60.0)
+    loop_progress.begins(Poll)
+    assert loop_progress.goes_on(60.0), "it goes on by itself when the loop does"
 
 
 def shown(heart: Heartbeat, store: MemoryStore) -> list[tuple[str, int, str]]:
-    return [(one.role, one.epoch, one.why) for one in Beats(store).all()]
+    return [(one.role, one.epoch, one.why) for one in Heartbeats(store).all()]
 
 
 def in_a_reign(act: Callable[[Heartbeat, LoopProgress], None]) -> list[tuple[str, int, str]]:
     """Let a heart do something, and return what is seen when it has stopped."""
-    store, pulse = MemoryStore(), LoopProgress()
-    heart = Heartbeat(Beats(store), pulse, Lease(), lambda: 0)
+    store, loop_progress = MemoryStore(), LoopProgress()
+    heart = Heartbeat(Heartbeats(store), loop_progress, HeartbeatSettings(), lambda: 0)
     with heart:
-        act(heart, pulse)
+        act(heart, loop_progress)
     return shown(heart, store)
 
 
 def test_a_process_says_why_its_reign_is_over_and_one_without_a_reign_leaves_nothing() -> None:
-    def leads(heart: Heartbeat, pulse: LoopProgress) -> None:
-        pulse.claimed(4)
+    def leads(heart: Heartbeat, loop_progress: LoopProgress) -> None:
+        loop_progress.claimed(4)
         heart.ends("drained")
 
-    def is_fenced(heart: Heartbeat, pulse: LoopProgress) -> None:
-        pulse.claimed(4)
-        pulse.lost()
+    def is_fenced(heart: Heartbeat, loop_progress: LoopProgress) -> None:
+        loop_progress.claimed(4)
+        loop_progress.lost()
 
     assert in_a_reign(leads) == [("ended", 4, "drained")]
     assert in_a_reign(is_fenced) == []
-    assert in_a_reign(lambda heart, pulse: heart.rests_as("waits")) == []
-    assert in_a_reign(lambda heart, pulse: heart.ends("stopped")) == []
+    assert in_a_reign(lambda heart, loop_progress: heart.show_role("waits")) == []
+    assert in_a_reign(lambda heart, loop_progress: heart.ends("stopped")) == []

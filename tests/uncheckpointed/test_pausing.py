@@ -13,7 +13,7 @@ from headrace.ledger.commands import Answer, Command, CommandLog
 from headrace.ledger.head import Head
 from headrace.ledger.migrations import Goal
 from headrace.storage import MemoryStore
-from tests.light.test_light_steps import Seen, draw, expected, finish, run_to, start
+from tests.uncheckpointed.test_steps import Seen, draw, expected, finish, run_to, start
 
 AT = 9
 Paused = Callable[..., tuple[Driver, "Asking"]]

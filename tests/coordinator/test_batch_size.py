@@ -142,7 +142,7 @@ def limits_while(
             if isinstance(instruction, Poll):
                 asked.append(instruction.limits["items"].rows)
             if isinstance(instruction, Run) and len(asked) > len(took_us):
-                driver.ask_to_stop(drain=False)
+                driver.request_stop(drain=False)
         return todo
 
     driver.coordinator.handle = handle  # type: ignore[method-assign]

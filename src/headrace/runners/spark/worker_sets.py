@@ -9,14 +9,14 @@ from typing import Any
 
 from headrace.runners.spark import private_api, task_entry
 from headrace.runners.spark.anchor import make_anchor, same
-from headrace.runners.spark.homes import PreferredHosts
+from headrace.runners.spark.preferred_hosts import PreferredHosts
 
 #: Number of worker sets that are kept: the one that runs, and the next or the last one.
-_CREWS = 2
+_MOST_WORKER_SETS = 2
 
 
 #: Number of times that a job runs in a warm-up. This speeds up the JVM, too.
-_REHEARSALS = 8
+_WARM_UPS = 8
 
 
 class WorkerSet:
@@ -24,7 +24,7 @@ class WorkerSet:
 
     Args:
         context: the SparkContext.
-        homes: the homes of workers.
+        preferred_hosts: the preferred hosts of workers.
         code: the pipeline's code.
         layers: its number of layers.
         workers: the number of workers.
@@ -36,18 +36,23 @@ class WorkerSet:
     """
 
     def __init__(
-        self, context: Any, homes: PreferredHosts, code: task_entry.Code, layers: int, workers: int
+        self,
+        context: Any,
+        preferred_hosts: PreferredHosts,
+        code: task_entry.Code,
+        layers: int,
+        workers: int,
     ) -> None:
         self._sc = context
-        self._homes = homes
+        self._preferred_hosts = preferred_hosts
         self.code = code
         self._depth = layers
         self.workers = workers
         self._shuffle: tuple[Any, Any] | None = None
         self._anchor: Any = None
-        with homes.lock:
-            homes.of(workers)
-            self._version = homes.version
+        with preferred_hosts.lock:
+            preferred_hosts.of(workers)
+            self._version = preferred_hosts.version
             self.layers = [
                 self._job(functools.partial(task_entry.apply_one, code, layer))
                 for layer in range(1, layers + 1)
@@ -56,9 +61,9 @@ class WorkerSet:
             self.keep_warm = self._job(task_entry.nothing)
 
     @property
-    def is_at_home(self) -> bool:
+    def is_in_place(self) -> bool:
         """Whether its jobs run where the workers live now."""
-        return self._version == self._homes.version
+        return self._version == self._preferred_hosts.version
 
     def _job(self, task: Any, first: int = 0) -> Callable[[], list[Any]]:
         """Return a function that runs a task for each worker, as a one-stage job.
@@ -66,17 +71,19 @@ class WorkerSet:
         Each worker has a pool of Python processes.
         """
 
-        def one(home: Any) -> Any:
-            rdd = home.mapPartitions(task)
+        def one(rdd_of_worker: Any) -> Any:
+            rdd = rdd_of_worker.mapPartitions(task)
             rdd._jrdd  # noqa: B018  (the environment is taken over when the JVM's RDD is made)
             return rdd
 
-        with self._homes.lock:
+        with self._preferred_hosts.lock:
             parts = [
                 private_api.set_environment(
-                    functools.partial(one, home), self._sc, {"HEADRACE_WORKER": str(number)}
+                    functools.partial(one, rdd_of_worker),
+                    self._sc,
+                    {"HEADRACE_WORKER": str(number)},
                 )
-                for number, home in enumerate(self._homes.of(self.workers))
+                for number, rdd_of_worker in enumerate(self._preferred_hosts.of(self.workers))
                 if number >= first
             ]
         found: Callable[[], list[Any]] = private_api.lean_collector(self._sc.union(parts))
@@ -87,14 +94,14 @@ class WorkerSet:
         if first < self.workers:
             self._job(functools.partial(task_entry.load, self.code), first)()
 
-    def rehearse(self, rehearse: Callable[[], None]) -> None:
+    def run_warm_up(self, run_warm_up: Callable[[], None]) -> None:
         """Start the Python processes of all workers, load the code, and warm them up.
 
         Args:
-            rehearse: does in a process what steps do.
+            run_warm_up: does in a process what steps do.
         """
-        collect = self._job(functools.partial(task_entry.rehearse, self.code, rehearse))
-        for _ in range(_REHEARSALS):
+        collect = self._job(functools.partial(task_entry.run_warm_up, self.code, run_warm_up))
+        for _ in range(_WARM_UPS):
             collect()
 
     def shuffle(self) -> list[bytes]:
@@ -120,15 +127,15 @@ class WorkerSet:
         is lost, so are its partitions, and Spark would compute them again anywhere.
         """
         self._shuffle = None
-        self._let_go()
+        self._drop_anchor()
 
     def _shuffle_rdd(self) -> Any:
         count = self.workers
         if self._anchor is None:
-            hosts = self._homes.hosts(count)
+            hosts = self._preferred_hosts.hosts(count)
             self._anchor = None if hosts is None else make_anchor(self._sc, hosts)
-        with self._homes.lock:  # input is read at home, too, not on a drained host
-            every = self._sc.union(self._homes.of(count))
+        with self._preferred_hosts.lock:  # input is read there, too, not on a drained host
+            every = self._sc.union(self._preferred_hosts.of(count))
         stage = every.mapPartitions(functools.partial(task_entry.read_one, self.code))
         for layer in range(1, self._depth + 1):
             parcels = stage.partitionBy(count, same)
@@ -139,54 +146,54 @@ class WorkerSet:
             )
         return stage
 
-    def _let_go(self) -> None:
+    def _drop_anchor(self) -> None:
         if self._anchor is not None:
             self._anchor.unpersist()
             self._anchor = None
 
     def close(self) -> None:
         """Release what the executors hold for it."""
-        self._let_go()
+        self._drop_anchor()
 
 
-class Crews:
+class WorkerSets:
     """The worker sets that are ready to run one version of a pipeline's code, by number of workers.
 
     Another topology has worker sets of its own. May be used from any thread.
 
     Args:
         context: the SparkContext.
-        homes: the homes of workers.
+        preferred_hosts: the preferred hosts of workers.
         code: the pipeline's code.
         layers: its number of layers.
     """
 
     def __init__(
-        self, context: Any, homes: PreferredHosts, code: task_entry.Code, layers: int
+        self, context: Any, preferred_hosts: PreferredHosts, code: task_entry.Code, layers: int
     ) -> None:
         self.code = code
         self._sc = context
-        self._homes = homes
+        self._preferred_hosts = preferred_hosts
         self._layers = layers
         self._lock = threading.Lock()
         self._ready: dict[int, WorkerSet] = {}
         self._closed = False
 
     def of(self, workers: int) -> WorkerSet:
-        """Return a worker set of this size, with all workers at home.
+        """Return a worker set of this size, with all workers on their preferred hosts.
 
         One other worker set stays ready.
         """
         with self._lock:
-            crew = self._ready.pop(workers, None)
-            if crew is not None and not crew.is_at_home:
-                crew.close()
-                crew = None
-            crew = crew or self._made(workers)
-            self._ready[workers] = crew  # the newest comes last
-            while len(self._ready) > _CREWS:
+            worker_set = self._ready.pop(workers, None)
+            if worker_set is not None and not worker_set.is_in_place:
+                worker_set.close()
+                worker_set = None
+            worker_set = worker_set or self._made(workers)
+            self._ready[workers] = worker_set  # the newest comes last
+            while len(self._ready) > _MOST_WORKER_SETS:
                 self._ready.pop(next(iter(self._ready))).close()
-            return crew
+            return worker_set
 
     def make_ready(self, workers: int) -> bool:
         """Get a worker set ready, with its processes, while another one works.
@@ -199,18 +206,18 @@ class Crews:
             if self._closed or workers in self._ready:
                 return not self._closed
             there = max(self._ready, default=0)
-        crew = self._made(workers)
+        worker_set = self._made(workers)
         try:
-            crew.warm_up(there)
+            worker_set.warm_up(there)
         except Exception:
             with self._lock:  # closing takes the code away, so loading it fails
                 if not self._closed:
                     raise
         with self._lock:
             if self._closed or workers in self._ready:
-                crew.close()
+                worker_set.close()
             else:
-                self._ready[workers] = crew
+                self._ready[workers] = worker_set
             return not self._closed
 
     def numbers(self) -> list[int]:
@@ -222,22 +229,22 @@ class Crews:
         """Give each worker of all sets something to do, because Spark ends idle processes."""
         with self._lock:
             ready = list(self._ready.values())
-        for crew in ready:
-            crew.keep_warm()
+        for worker_set in ready:
+            worker_set.keep_warm()
 
     def forget_shuffles(self) -> None:
         """Rebuild what goes through Spark's shuffle for the next step."""
         with self._lock:
-            for crew in self._ready.values():
-                crew.forget_shuffle()
+            for worker_set in self._ready.values():
+                worker_set.forget_shuffle()
 
     def close(self) -> None:
         """Release all worker sets, including those that are not ready yet."""
         with self._lock:
             self._closed = True
-            for crew in self._ready.values():
-                crew.close()
+            for worker_set in self._ready.values():
+                worker_set.close()
             self._ready = {}
 
     def _made(self, workers: int) -> WorkerSet:
-        return WorkerSet(self._sc, self._homes, self.code, self._layers, workers)
+        return WorkerSet(self._sc, self._preferred_hosts, self.code, self._layers, workers)

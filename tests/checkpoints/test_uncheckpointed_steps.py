@@ -33,17 +33,17 @@ def states(store: MemoryStore) -> dict[int, Any]:
 def test_checkpoints_between_light_steps_are_what_they_would_be(
     spec: Spec, every: int, workers: int
 ) -> None:
-    plain, light, copied = MemoryStore(), MemoryStore(), MemoryStore()
+    plain, uncheckpointed, copied = MemoryStore(), MemoryStore(), MemoryStore()
     run_inline(draw(spec, Collected()), store=plain, workers=workers, rows=7, **UPKEEP)
     upkeep = {**UPKEEP, "checkpoint_steps": every}
-    run_inline(draw(spec, Collected()), store=light, workers=workers, rows=7, **upkeep)
-    expected, found = states(plain), states(light)
+    run_inline(draw(spec, Collected()), store=uncheckpointed, workers=workers, rows=7, **upkeep)
+    expected, found = states(plain), states(uncheckpointed)
     last = max(expected)  # (behind it comes a step that only brings state to storage)
     assert max(found) <= last + 1
     assert all(found[done] == expected[min(done, last)] for done in found)
-    assert list(Checkpoints(light).verify()) == []
-    newest = Checkpoints(light).open()
-    Checkpoints(light).copy(None, copied)
+    assert list(Checkpoints(uncheckpointed).verify()) == []
+    newest = Checkpoints(uncheckpointed).open()
+    Checkpoints(uncheckpointed).copy(None, copied)
     assert everything(Checkpoints(copied).open()) == everything(newest)
     assert list(Checkpoints(copied).verify()) == []
 
@@ -59,7 +59,7 @@ def test_a_light_step_is_not_opened_and_says_what_can_be(spec: Spec) -> None:
     assert head is not None
     assert found.open().step == found.versions()[-1]
     for step in set(range(head.step + 1)) - set(found.versions()):
-        assert ledger.read(step)[0].light
+        assert ledger.read(step)[0].uncheckpointed
         with pytest.raises(NotFound, match="open a checkpoint, such as step"):
             found.open(step)
         with pytest.raises(NotFound, match="open a checkpoint, such as step"):
@@ -84,9 +84,11 @@ def test_the_newest_checkpoint_is_opened_however_far_a_driver_has_gone_on_meanwh
     upkeep = {"base_every": 4, "slices": 2, "retain_steps": 1, "checkpoint_steps": 3}
     run_inline(draw(SPEC, Collected()), store=store, rows=3, workers=2, **upkeep)
     after = store.history[-1]
-    light = [files for files in store.history[:-4] if Ledger(store_of(files)).open().is_behind]
-    assert light
-    for before in light:
+    uncheckpointed = [
+        files for files in store.history[:-4] if Ledger(store_of(files)).open().is_behind
+    ]
+    assert uncheckpointed
+    for before in uncheckpointed:
         at = 0
         while True:
             at += 1

@@ -1,9 +1,9 @@
 """The hosts on which the workers of a Spark session run.
 
-A worker's *home* is an RDD of one element, the worker's number. On a cluster it prefers a host. In
-every session it has Python processes of its own, so the worker finds its soft state again.
+For each worker there is an RDD of one element, the worker's number. On a cluster it prefers a host.
+In every session it has Python processes of its own, so the worker finds its soft state again.
 
-When workers are added, the others keep their homes and their soft state. When hosts come or go or
+When workers are added, the others keep their hosts and their soft state. When hosts come or go or
 are drained, as few workers as possible move.
 """
 
@@ -26,7 +26,8 @@ LOOK_EVERY_S = 5.0
 
 
 class PreferredHosts:
-    """The homes of workers. They are kept for the largest number of workers that was asked for.
+    """The preferred hosts of workers. They are kept for the largest number of workers that was
+    requested.
 
     A host has come or gone when two looks in a row agree on it. So an executor that is restarted at
     once moves no worker. But its contents are lost, which ``version`` shows.
@@ -37,8 +38,8 @@ class PreferredHosts:
         look: returns the addresses of the executors.
 
     Attributes:
-        version: changes when a home or an executor changes.
-        lock: hold it while you ask for homes, or build RDDs with them. RDDs are built with an
+        version: changes when a preferred host or an executor changes.
+        lock: hold it while you get these RDDs, or build others from them. RDDs are built with an
             environment that all threads share.
     """
 
@@ -51,7 +52,7 @@ class PreferredHosts:
         self._sc = context
         self._clock = clock
         self._executors_of = look
-        self._homes: list[Any] = []
+        self._rdds: list[Any] = []
         self._hosts: list[str | None] = []
         self._drained: frozenset[str] = frozenset()
         self._settled = 0  # the number of workers for which all is settled
@@ -60,15 +61,15 @@ class PreferredHosts:
         self._look_again_s = clock() + LOOK_EVERY_S
 
     def of(self, workers: int) -> list[Any]:
-        """Return the homes of this many workers. New ones go to hosts with the fewest workers."""
+        """Return the RDDs of this many workers. New ones go to hosts with the fewest workers."""
         missing = workers - len(self._hosts)
         if missing > 0:
-            self._look(believe=True)
+            self._look(at_face_value=True)
             hosts = list(self._hosts)  # existing workers stay, however crowded their host is
             for _ in range(missing):
                 hosts.append(roomiest(hosts, self._free))
-            self._live(hosts)
-        return self._homes[:workers]
+            self._place(hosts)
+        return self._rdds[:workers]
 
     def hosts(self, workers: int) -> list[str] | None:
         """Return the hosts of this many workers. None if one of them has no host."""
@@ -94,7 +95,7 @@ class PreferredHosts:
         self._settled = workers
         hosts = placed(self._hosts[:workers], self._free)
         if hosts != self._hosts[:workers]:
-            self._live(hosts)  # others get a place when they are needed
+            self._place(hosts)  # others get a place when they are needed
 
     def look_at_once(self) -> None:
         """Make the next :meth:`settle` look for executors, since something is wrong with one."""
@@ -110,36 +111,36 @@ class PreferredHosts:
     def _free(self) -> list[str]:
         return [host for host in self._there if host not in self._drained]
 
-    def _look(self, *, believe: bool = False) -> None:
+    def _look(self, *, at_face_value: bool = False) -> None:
         """Look which executors exist.
 
         Args:
-            believe: whether one look is enough. Otherwise a host counts as come or gone when this
-                look agrees with the one before.
+            at_face_value: whether one look is enough. Otherwise a host counts as come or gone when
+                this look agrees with the one before.
         """
         before, self._executors = self._executors, self._executors_of(self._sc)
         self.version += self._executors != before
         now, last, known = _hosts_of(self._executors), _hosts_of(before), set(self._there)
-        there = now if believe else (now & last) | (known & (now | last))
+        there = now if at_face_value else (now & last) | (known & (now | last))
         if there != known:
             self._there, self._settled = sorted(there), 0
         self._look_again_s = self._clock() + LOOK_EVERY_S
 
-    def _live(self, hosts: list[str | None]) -> None:
+    def _place(self, hosts: list[str | None]) -> None:
         """Place workers on these hosts, and forget any others."""
         moved = [at for at, (a, b) in enumerate(zip(self._hosts, hosts, strict=False)) if a != b]
         for number in moved:
             log.info("worker %d moves from %s to %s", number, self._hosts[number], hosts[number])
-        homes = [
-            self._homes[number]
-            if number < len(self._homes) and number not in moved
-            else self._home(number, host)
+        rdds = [
+            self._rdds[number]
+            if number < len(self._rdds) and number not in moved
+            else self._rdd(number, host)
             for number, host in enumerate(hosts)
         ]
-        self._hosts, self._homes = hosts, homes
+        self._hosts, self._rdds = hosts, rdds
         self.version += bool(moved)
 
-    def _home(self, number: int, host: str | None) -> Any:
+    def _rdd(self, number: int, host: str | None) -> Any:
         if host is None:
             return self._sc.parallelize([number], 1)
         return private_api.located(self._sc, [number], [host])

@@ -97,14 +97,14 @@ def left_unreceived(folder: Path) -> None:
 
 def found(folder: Path) -> dict[str, Any]:
     """Return what is stored, as plain data."""
-    stretch = Ledger(LocalStore(folder / "storage")).open_stretch()
-    assert stretch.head is not None
+    opened = Ledger(LocalStore(folder / "storage")).open_uncheckpointed()
+    assert opened.head is not None
     return {
-        "step": stretch.head.step,
-        "checkpoint": stretch.head.checkpoint,
-        "light": [manifest.step for manifest in stretch.light],
-        "unreleased": {str(step): len(files) for step, files in stretch.head.unreleased.items()},
-        "unstaged": sum(manifest.unstaged for manifest in stretch.light),
+        "step": opened.head.step,
+        "checkpoint": opened.head.checkpoint,
+        "light": [manifest.step for manifest in opened.uncheckpointed],
+        "unreleased": {str(step): len(files) for step, files in opened.head.unreleased.items()},
+        "unstaged": sum(manifest.unstaged for manifest in opened.uncheckpointed),
     }
 
 

@@ -52,7 +52,7 @@ def crash_after_any_operation(
             assert flat(collected, sink) == flat(whole, sink), f"crash after {at}"
         found = Ledger(inner).open()
         assert found is not None
-        assert found.catch_up is None
+        assert found.backfill is None
     assert struck > counter.operations // 6
     return whole
 

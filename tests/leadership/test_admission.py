@@ -21,17 +21,23 @@ from headrace.driver.leader_watcher import LeaderWatcher
 from headrace.driver.leadership import Leadership
 from headrace.errors import PipelineError, StorageInUse, WrongPipeline
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import BEATS, Beat, Beats, Lease, Process
+from headrace.ledger.heartbeats import (
+    HEARTBEAT_FILE,
+    HeartbeatRecord,
+    Heartbeats,
+    HeartbeatSettings,
+    Process,
+)
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore
 from tests.change.worlds import Count, begin, items
-from tests.reign.test_jobs import check_exactly_once, drawing, job
+from tests.leadership.test_jobs import check_exactly_once, drawing, job
 from tests.support.fail_over import Scene
 from tests.support.leading_driver import FENCED, IN_USE
 from tests.support.pipelines import Collected
 from tests.support.waiting import until
 
-LEASE = Lease(period_s=0.5, patience_s=3.0)
+LEASE = HeartbeatSettings(period_s=0.5, patience_s=3.0)
 
 
 # -- jobs of one process ----------------------------------------------------------------------
@@ -58,16 +64,16 @@ def test_a_second_job_of_the_same_process_is_refused_and_the_first_goes_on(tmp_p
 def test_a_job_is_refused_before_its_runner_is_started(tmp_path: Path) -> None:
     """Starting Spark takes its time, and tells the user of other things."""
     with job(tmp_path, Collected()) as first:
-        until(lambda: first.head is not None and Beats(LocalStore(tmp_path)).all())
+        until(lambda: first.head is not None and Heartbeats(LocalStore(tmp_path)).all())
         with pytest.raises(StorageInUse):
             hr.run(drawing(Collected()), storage=tmp_path, runner="no runner")  # type: ignore[arg-type]
 
 
 def test_a_job_goes_on_at_once_after_one_that_has_ended(tmp_path: Path) -> None:
     """Nobody waits, however long heartbeats would be waited for."""
-    collected, patient = Collected(), hr.Lease(period_s=0.05, patience_s=1_000)
+    collected, patient = Collected(), hr.HeartbeatSettings(period_s=0.05, patience_s=1_000)
     for _ in range(2):
-        with job(tmp_path, collected, lease=patient) as each:
+        with job(tmp_path, collected, heartbeat=patient) as each:
             until(lambda each=each: each.head is not None and each.head.step > 3)
     check_exactly_once(collected, tmp_path)
 
@@ -144,17 +150,32 @@ class Ticking:
 
     def __call__(self) -> float:
         self.now += LEASE.period_s
-        for beat in Beats(self.store).all():
-            show(self.store, beat.token, counter=beat.counter + 1, epoch=beat.epoch, role=beat.role,
-                 why=beat.why)  # fmt: skip
+        for heartbeat in Heartbeats(self.store).all():
+            show(
+                self.store,
+                heartbeat.token,
+                counter=heartbeat.counter + 1,
+                epoch=heartbeat.epoch,
+                role=heartbeat.role,
+                why=heartbeat.why,
+            )
         return self.now
 
 
 def show(store: MemoryStore, token: str, counter: int = 1, **more: object) -> None:
     """Write a heartbeat as a driver on another host would."""
-    beat = Beat(token, counter, "leads", 1, "elsewhere:7", 10**15, 10**15 + counter, 500_000,
-                process=Process("another machine", 7, "5"))  # fmt: skip
-    Beats(store).show(msgspec.structs.replace(beat, **more))
+    heartbeat = HeartbeatRecord(
+        token,
+        counter,
+        "leads",
+        1,
+        "elsewhere:7",
+        10**15,
+        10**15 + counter,
+        500_000,
+        process=Process("another machine", 7, "5"),
+    )
+    Heartbeats(store).show(msgspec.structs.replace(heartbeat, **more))
 
 
 class Watched:
@@ -166,7 +187,7 @@ class Watched:
         self.led.open()
         steps(self.led, 3)
         new = driver(self.store)
-        watcher = LeaderWatcher(new, Beats(self.store), LEASE, lambda: self.now)
+        watcher = LeaderWatcher(new, Heartbeats(self.store), LEASE, lambda: self.now)
         self.admission = Admission(new, watcher, lambda _: runs, 0.25)
 
     def look_after(self, seconds: float) -> Head | Fresh | None:
@@ -240,7 +261,7 @@ def test_a_driver_whose_process_runs_lives_however_silent_it_is() -> None:
 def test_where_nothing_has_run_nobody_is_waited_for() -> None:
     store = MemoryStore()
     new = driver(store)
-    watcher = LeaderWatcher(new, Beats(store), LEASE, lambda: 0.0)
+    watcher = LeaderWatcher(new, Heartbeats(store), LEASE, lambda: 0.0)
     assert Admission(new, watcher, lambda _: None, 0.25).look() == "new"
 
 
@@ -299,9 +320,11 @@ def test_a_heartbeat_of_an_older_version_names_no_process_and_can_be_read() -> N
         now_us: int
         period_us: int
 
-    old = BEATS.encode(OldBeat("a", 1, "leads", 1, "host:1", 0, 0, 500_000))  # type: ignore[arg-type]
-    assert BEATS.decode(old, "x").process == Process()
-    new = BEATS.encode(Beat("a", 1, "leads", 1, "host:1", 0, 0, 500_000, process=this_process()))
+    old = HEARTBEAT_FILE.encode(OldBeat("a", 1, "leads", 1, "host:1", 0, 0, 500_000))  # type: ignore[arg-type]
+    assert HEARTBEAT_FILE.decode(old, "x").process == Process()
+    new = HEARTBEAT_FILE.encode(
+        HeartbeatRecord("a", 1, "leads", 1, "host:1", 0, 0, 500_000, process=this_process())
+    )
     line = new.split(b"\n")[1]
     assert msgspec.json.decode(line, type=OldBeat).where == "host:1", "older versions can read it"
 

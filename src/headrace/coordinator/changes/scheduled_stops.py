@@ -10,7 +10,7 @@ NOT_RUNNING = "the pipeline was not running"
 _NOTHING = ScheduledStop("none", 0)
 
 
-def halt_after(command: Command, *, running: bool, step: int) -> ScheduledStop:
+def scheduled_stop_of(command: Command, *, running: bool, step: int) -> ScheduledStop:
     """Return what is scheduled once a command is applied.
 
     A command without a step takes effect at once, and cancels what was scheduled.

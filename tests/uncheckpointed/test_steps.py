@@ -176,10 +176,14 @@ def test_a_stop_leaves_a_checkpoint() -> None:
     store = MemoryStore()
     driver = start(draw(Seen()), store)
     run_to(driver, 7)
-    driver.ask_to_stop(drain=False)
+    driver.request_stop(drain=False)
     finish(driver)
     head = Ledger(store).open()
-    assert head is not None and head.checkpoint >= 8 and not Ledger(store).open_stretch().light
+    assert (
+        head is not None
+        and head.checkpoint >= 8
+        and not Ledger(store).open_uncheckpointed().uncheckpointed
+    )
 
 
 def test_time_alone_can_call_for_a_checkpoint_also_when_nothing_comes() -> None:
@@ -234,7 +238,7 @@ def test_crashes_and_lost_hosts_leave_no_trace(
         while driver.coordinator.head is None or driver.coordinator.head.step < step:
             if driver.turn() is not None:
                 break
-        runner.lose_host()
+        runner.drop_soft_state()
     finish(start(draw(seen, own()), store))
     found = {key: [int(str(value).split()[0]) for value in of] for key, of in seen.by_key.items()}
     assert found == expected()
@@ -317,8 +321,8 @@ def test_a_pause_leaves_a_checkpoint_and_nothing_is_computed_while_it_lasts() ->
     more = larger.compute("more", Tally(), keys={larger.streams()["tally.out"]: "value"})
     larger.sink("also", more["out"], hr.sinks.Calls(lambda delivery: None, idempotent=True))
     change = Change(larger.copy(), {}, [])
-    driver.ask_to_change(change)
-    while driver.coordinator.head is None or "more" not in driver.coordinator.shape.nodes:
+    driver.request_change(change)
+    while driver.coordinator.head is None or "more" not in driver.coordinator.pipeline_facts.nodes:
         assert driver.turn() is None
     log.put(Command("resume", nonce="c"), 2)
     driver.look_for_commands()
@@ -417,7 +421,7 @@ def test_a_lost_host_costs_the_steps_since_the_last_checkpoint_and_no_more() -> 
     store, runner = MemoryStore(), InlineRunner()
     driver = start(draw(Seen()), store, runner=runner)
     run_to(driver, 8)
-    runner.lose_host()
+    runner.drop_soft_state()
     plans: list[int] = []
     run = runner.run
     runner.run = lambda plan: plans.append(plan.step) or run(plan)  # type: ignore[method-assign]
@@ -442,7 +446,7 @@ def test_the_clock_and_the_lots_of_a_step_are_the_same_when_it_is_computed_again
     store, seen, runner, clock = MemoryStore(), Seen(), InlineRunner(), Ticking()
     driver = start(draw(seen, Dated()), store, runner=runner, clock=clock)
     run_to(driver, 3)
-    runner.lose_host()
+    runner.drop_soft_state()
     run_to(driver, 4)
     finish(start(draw(seen, Dated()), store, clock=clock))
     assert sum(map(len, seen.by_key.values())) == RECORDS
@@ -492,7 +496,7 @@ def test_another_drawing_is_refused_until_the_steps_were_computed_again() -> Non
     run_to(driver, 6)
     change = Change(larger.copy(), {}, [])
     change.plan = driver.plan_change(change)
-    driver.ask_to_change(change)
+    driver.request_change(change)
     finish(driver)
     assert seen.by_key == expected()
     head = Ledger(store).open()

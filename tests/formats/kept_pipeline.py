@@ -1,7 +1,8 @@
 """The pipeline whose storage is kept for ever, in every format that was released. It is never changed.
 
 It has state, timers, posts and streams of every kind. What else is written has drawings of its own: state
-of older shapes (``reshaped``), light steps and inboxes (``light``), and what is added to the format.
+of older shapes (``reshaped``), light steps and inboxes (``uncheckpointed``), and what is added to
+the format.
 """
 
 from __future__ import annotations
@@ -212,10 +213,10 @@ def gone_on_with(t: Any) -> dict[str, Any]:
     """Go on from the crash to the end of all input; return what was found on the way."""
     t.run()
     then = found(t)
-    drawing = draw()
-    stream = drawing.nodes["keeps"]["out"]
-    drawing.compute("again", Again(), keys={stream: "key"})
-    t.change(drawing, begin={"again": "beginning"})
+    kept_pipeline = draw()
+    stream = kept_pipeline.nodes["keeps"]["out"]
+    kept_pipeline.compute("again", Again(), keys={stream: "key"})
+    t.change(kept_pipeline, begin={"again": "beginning"})
     t.push_many("items", items(10, 18))
     t.run()
     t.end()

@@ -23,7 +23,7 @@ from headrace.driver.heartbeat import Heartbeat
 from headrace.driver.leadership import Leadership
 from headrace.errors import ChangeRefused, Fenced, PipelineError, SchemaChanged, WrongPipeline
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import Beats
+from headrace.ledger.heartbeats import Heartbeats
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
@@ -32,7 +32,7 @@ from tests.support.pipelines import Collected
 from tests.support.waiting import until
 
 SETTINGS = hr.Settings(limit=hr.Limit(5, 1 << 20))
-QUICK = hr.Lease(period_s=0.05, patience_s=1.0)
+QUICK = hr.HeartbeatSettings(period_s=0.05, patience_s=1.0)
 
 
 def endless() -> Iterator[Item]:
@@ -55,11 +55,11 @@ def job(
     folder: Path, collected: Collected, count: hr.Computation | None = None, **how: Any
 ) -> hr.Job:
     return hr.run(drawing(collected, count), storage=folder, settings=SETTINGS,
-                  **{"runner": "inline", "lease": QUICK, **how})  # fmt: skip
+                  **{"runner": "inline", "heartbeat": QUICK, **how})  # fmt: skip
 
 
 def roles(folder: Path) -> list[str]:
-    return sorted(beat.role for beat in Beats(LocalStore(folder)).all())
+    return sorted(heartbeat.role for heartbeat in Heartbeats(LocalStore(folder)).all())
 
 
 def check_exactly_once(collected: Collected, folder: Path) -> None:
@@ -121,7 +121,7 @@ def test_who_is_not_answered_in_time_gives_up_and_the_old_job_goes_on(tmp_path: 
         with (
             pytest.raises(ChangeRefused, match="did not hand over in time"),
             job(tmp_path, collected, handover=True, handover_timeout="0.2s",
-                lease=hr.Lease(period_s=0.05, patience_s=50)) as new,
+                heartbeat=hr.HeartbeatSettings(period_s=0.05, patience_s=50)) as new,
         ):  # fmt: skip
             new.wait()
         held[0] = False
@@ -139,7 +139,9 @@ def test_who_wants_to_take_over_where_nobody_leads_just_begins(tmp_path: Path) -
         until(lambda: first.leads and first.current().positions.get("items", 0) > 20)
         assert first.take_over is not None
         assert first.take_over.why == "gone"
-    with job(tmp_path, collected, handover=True, lease=hr.Lease(patience_s=1_000)) as second:
+    with job(
+        tmp_path, collected, handover=True, heartbeat=hr.HeartbeatSettings(patience_s=1_000)
+    ) as second:
         until(lambda: second.take_over)
         assert second.current().epoch == 2, "the one before has said that it has ended"
     check_exactly_once(collected, tmp_path)
@@ -149,7 +151,7 @@ def test_a_driver_that_fails_is_followed_at_once_and_one_that_is_fenced_stands_b
     tmp_path: Path,
 ) -> None:
     """Where nobody was killed, nobody waits for a patience to run out."""
-    collected, patient = Collected(), hr.Lease(period_s=0.05, patience_s=1_000)
+    collected, patient = Collected(), hr.HeartbeatSettings(period_s=0.05, patience_s=1_000)
 
     class Breaks(Exception):
         """What a listener of the second job raises."""
@@ -163,7 +165,7 @@ def test_a_driver_that_fails_is_followed_at_once_and_one_that_is_fenced_stands_b
         until(lambda: first.leads and first.current().step > 3)
         with (
             pytest.raises(Breaks),
-            job(tmp_path, collected, listeners=[fail], lease=patient, take_over=True) as two,
+            job(tmp_path, collected, listeners=[fail], heartbeat=patient, take_over=True) as two,
         ):
             until(lambda: two.leads)
             until(lambda: not first.leads and roles(tmp_path) == ["leads", "waits"])
@@ -339,7 +341,7 @@ def test_a_storage_of_another_pipeline_is_refused_and_nothing_is_left_there(tmp_
     for how in ({"standby": True}, {"handover": True}, {}):
         with (
             pytest.raises(WrongPipeline),
-            hr.run(other, storage=tmp_path, runner="inline", lease=QUICK, **how) as job_,  # type: ignore[arg-type]
+            hr.run(other, storage=tmp_path, runner="inline", heartbeat=QUICK, **how) as job_,  # type: ignore[arg-type]
         ):
             job_.wait()
     assert roles(tmp_path) == ["ended"]
@@ -361,7 +363,7 @@ def test_the_status_tells_who_leads_and_who_waits(tmp_path: Path) -> None:
         assert leads.leads
         at = leads.current().step + 1_000_000
         Control(LocalStore(tmp_path)).ask("stop", at_step=at)
-        until(lambda: leads.current().halt)
+        until(lambda: leads.current().scheduled_stop)
         assert f"stop after step {at}" in status()
     assert " ended (stopped)" in status()
 
@@ -372,7 +374,7 @@ def test_a_storage_that_takes_no_beats_ends_nothing(
     def fails(self: Heartbeat) -> None:
         raise hr.errors.StorageError("the disk hiccupped")
 
-    monkeypatch.setattr(Heartbeat, "_beat", fails)
+    monkeypatch.setattr(Heartbeat, "_write", fails)
     collected = Collected()
     with job(tmp_path, collected) as runs:
         until(lambda: runs.head is not None and "could not show others" in caplog.text)
@@ -397,7 +399,7 @@ def test_a_rehearsal_does_all_that_steps_do_and_touches_no_storage(
                 of(self, *given)
 
             monkeypatch.setattr(kind, name, noted)
-    warm_up.rehearse()
+    warm_up.run_warm_up()
     assert set(done) == {"process_record", "process_timer", "process_batch", "process_timers"}
     assert not list(tmp_path.iterdir())
 
@@ -468,7 +470,7 @@ def test_a_change_that_was_overtaken_is_refused_and_the_standby_leads_again_as_i
             claims(store)
 
     with hr.run(with_silent(held), storage=store, runner="inline", settings=SETTINGS, standby=True,
-                lease=QUICK, listeners=[note]) as job:  # fmt: skip
+                heartbeat=QUICK, listeners=[note]) as job:  # fmt: skip
         until(lambda: asked)
         with pytest.raises(ChangeRefused, match="another driver has taken over"):
             asked[0].wait("60s")
@@ -482,7 +484,7 @@ def test_a_change_that_was_overtaken_is_refused_and_the_standby_leads_again_as_i
         head = job.current()
         assert held.closed == (what == "remove")
         if what == "add":
-            until(lambda: job.current().catch_up is None)
+            until(lambda: job.current().backfill is None)
             head = job.current()
             assert head.counts["late"].records == head.counts["silent"].records
 

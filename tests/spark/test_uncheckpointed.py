@@ -104,6 +104,6 @@ def test_lost_processes_and_hosts_between_checkpoints_leave_no_trace(
         expected.setdefault(row.key, []).append(len(expected.get(row.key, [])) + 1)
     assert found == expected and delivered == sorted(set(delivered))
     manifests = Ledger(store).newest(100)
-    light = [one for one in manifests if one.intent is not None]
-    assert len(light) >= STEPS // 2 and not any(one.runs for one in light)
-    assert manifests[-1].light is False
+    uncheckpointed = [one for one in manifests if one.intent is not None]
+    assert len(uncheckpointed) >= STEPS // 2 and not any(one.runs for one in uncheckpointed)
+    assert manifests[-1].uncheckpointed is False
