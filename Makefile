@@ -56,7 +56,7 @@ soak: $(VENV)/.installed java
 	mkdir -p benchmarks/results
 	. scripts/java-home.sh && HEADRACE_SOAK_JSON=benchmarks/results/soak.json $(BIN)/pytest -q -s -m soak tests
 	. scripts/java-home.sh && $(BIN)/python -m benchmarks.recover --keys 10000000 --history 100 10000 --json benchmarks/results/recover.json
-	$(BIN)/python -m tests.simulation.campaign --seeds 100000 --json benchmarks/results/simulation.json
+	$(BIN)/python -m tests.faults.simulation.campaign --seeds 100000 --json benchmarks/results/simulation.json
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group docs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from tests.simulation.campaign import WANTED
+from tests.faults.simulation.campaign import WANTED
 from tests.support.results import PASSED
 
 from benchmarks.tables import RESULTS, Result, load, page, table
@@ -131,23 +131,27 @@ def recovery(found: dict[str, Any]) -> str:
 #: For each campaign: what was tried, the command, the file of results, the name in that file, and
 #: the function that makes the text.
 CAMPAIGNS = [
-    ("The whole system, simulated under seeds", "python -m tests.simulation.campaign", "simulation", "",
+    ("The whole system, simulated under seeds", "python -m tests.faults.simulation.campaign",
+     "simulation", "",
      simulation),
     ("A crash, an error or a lost reply at each operation of the storage",
-     "pytest -m soak tests/crashpoints", "soak", "crash_points_*", crash_points),
-    ("Power lost at each operation of the file system", "pytest -m soak tests/power", "soak",
+     "pytest -m soak tests/faults/crashpoints", "soak", "crash_points_*", crash_points),
+    ("Power lost at each operation of the file system", "pytest -m soak tests/faults/power", "soak",
      "power_loss *", power_loss),
-    ("A full file system (tmpfs)", "pytest -m soak tests/storage/test_full_and_read_only.py", "soak",
+    ("A full file system (tmpfs)", "pytest -m soak tests/faults/storage/test_full_and_read_only.py", "soak",
      "disk_full", disk_full),
-    ("Processes killed at their system calls", "pytest -m soak tests/kills", "soak", "strace_kills",
+    ("Processes killed at their system calls", "pytest -m soak tests/faults/kills", "soak", "strace_kills",
      strace_kills),
-    ("Kills and zombies on Spark", "pytest -m soak tests/spark/test_campaign.py", "soak", "spark_kills",
+    ("Kills and zombies on Spark", "pytest -m soak tests/spark/test_kill_campaign.py", "soak",
+     "spark_kills",
      spark_kills),
-    ("Python workers killed at work, on Spark", "pytest -m soak tests/spark/test_campaign.py -k at_work",
+    ("Python workers killed at work, on Spark",
+     "pytest -m soak tests/spark/test_kill_campaign.py -k at_work",
      "soak", "python_worker_kills", spark_kills),
-    ("Every byte of a small checkpoint flipped", "pytest -m soak tests/checkpoints/test_damage.py", "soak",
+    ("Every byte of a small checkpoint flipped",
+     "pytest -m soak tests/faults/damage/test_damaged_checkpoints.py", "soak",
      "damage", damage),
-    ("Bugs planted on purpose", "pytest -m soak tests/planted", "soak", "planted", planted),
+    ("Bugs planted on purpose", "pytest -m soak tests/faults/planted", "soak", "planted", planted),
     ("Recovery after a long history", "python -m benchmarks.recover --keys 10000000 --history 100 10000",
      "recover", "", recovery),
 ]  # fmt: skip

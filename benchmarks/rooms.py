@@ -14,14 +14,14 @@ from benchmarks.harness import figure, parser, report
 
 #: The part of each campaign that runs in the suite.
 ROOMS = {
-    "simulation": "tests/simulation",
-    "crash points": "tests/crashpoints",
-    "power loss": "tests/power",
-    "full disks": "tests/storage/test_full_and_read_only.py",
-    "kills at system calls": "tests/kills",
-    "kills and zombies on Spark": "tests/spark/test_campaign.py",
-    "damage": "tests/checkpoints/test_damage.py",
-    "planted bugs": "tests/planted",
+    "simulation": "tests/faults/simulation",
+    "crash points": "tests/faults/crashpoints",
+    "power loss": "tests/faults/power",
+    "full disks": "tests/faults/storage/test_full_and_read_only.py",
+    "kills at system calls": "tests/faults/kills",
+    "kills and zombies on Spark": "tests/spark/test_kill_campaign.py",
+    "damage": "tests/faults/damage/test_damaged_checkpoints.py",
+    "planted bugs": "tests/faults/planted",
 }
 GOAL_S = 480
 

@@ -1,7 +1,7 @@
 """How often each kind of fault occurs in a simulated run.
 
 ``python -m benchmarks.simulated_faults --json benchmarks/results/simulated_faults.json``. The
-campaign (:mod:`tests.simulation.campaign`) counts all faults of a seed, and the seeds in which each
+campaign (:mod:`tests.faults.simulation.campaign`) counts all faults of a seed, and the seeds in which each
 kind occurred. This program counts the faults of each kind, in the first seeds of a campaign on this
 tree.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from tests.simulation.campaign import outcomes
+from tests.faults.simulation.campaign import outcomes
 
 from benchmarks.harness import figure, parser, report, source_tree
 from benchmarks.tables import RESULTS, load
@@ -46,7 +46,7 @@ def main() -> None:
         figure("failing_faults_a_seed", (kinds.total() - harmless) / chosen.seeds, "faults"),
         *(figure(name.replace(" ", "_"), count / chosen.seeds, "a seed") for name, count in kinds.items()),
     ]  # fmt: skip
-    trees = {"first": first, "tests_tree": source_tree("tests/simulation")}
+    trees = {"first": first, "tests_tree": source_tree("tests/faults/simulation")}
     report("Faults of the simulation", rows, figures, chosen, **trees)
 
 

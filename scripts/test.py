@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 
-WITH_SPARK = ["tests/docs", "tests/examples", "tests/spark"]
-BESIDE = ["tests/checkpoints", "tests/coordinator", "tests/change", "tests/kills", "tests/leadership"]
+WITH_SPARK = ["tests/docs", "tests/docs/examples", "tests/spark"]
+BESIDE = ["tests/unit/checkpoints", "tests/machine/coordinator", "tests/machine/changes",
+"tests/faults/kills", "tests/machine/leadership"]
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ import pytest
 from headrace.runners.spark.runner import SparkRunner
 from headrace.sources import Files
 from headrace.storage import LocalStore
-from tests.sources.test_bad_records import Row, run
+from tests.unit.sources.test_bad_records import Row, run
 
 pytestmark = pytest.mark.spark
 

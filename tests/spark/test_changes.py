@@ -20,8 +20,8 @@ from headrace.runners.spark import code_shipping
 from headrace.runners.spark.runner import SparkRunner
 from headrace.runners.spark.worker_sets import WorkerSet
 from headrace.storage import LocalStore
-from tests.change.worlds import Count, CountBetter, ask, begin, flat, items, run, values
 from tests.spark.conftest import session
+from tests.support.changing import Count, CountBetter, ask, begin, flat, items, run, values
 from tests.support.pipelines import Collected
 
 pytestmark = pytest.mark.spark
@@ -169,8 +169,8 @@ def test_workers_that_get_ready_while_the_code_changes_get_ready_with_the_new_co
 def test_a_computation_that_begins_at_the_beginning_comes_to_the_same_on_spark(
     spark: Any, tmp_path: Path, exchange: str
 ) -> None:
-    from tests.change.test_beginning import begin_late
-    from tests.change.worlds import Count
+    from tests.machine.changes.test_added_from_the_beginning import begin_late
+    from tests.support.changing import Count
 
     collected = Collected()
     driver = run(
@@ -188,7 +188,7 @@ def test_a_computation_that_begins_at_the_beginning_comes_to_the_same_on_spark(
 def test_a_computation_that_begins_with_a_retained_stream_comes_to_the_same_on_spark(
     spark: Any, tmp_path: Path, exchange: str
 ) -> None:
-    from tests.change.test_retained import begin_late, retaining
+    from tests.machine.changes.test_added_from_retained_streams import begin_late, retaining
 
     collected = Collected()
     run(
@@ -203,7 +203,7 @@ def test_a_computation_that_begins_with_a_retained_stream_comes_to_the_same_on_s
 def test_a_running_job_is_changed_through_the_api_and_the_command_line(
     spark: Any, folder: Path, tmp_path: Path
 ) -> None:
-    from tests.change.test_commands import headrace
+    from tests.machine.changes.test_commands import headrace
 
     collected = Collected()
     module = write(folder, "v1")

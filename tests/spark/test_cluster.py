@@ -20,8 +20,8 @@ from headrace.runners.spark.anchor import make_anchor
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from headrace.storage.base import Store
-from tests.oracle.model import Model
-from tests.spark.test_local import DEEP
+from tests.property.oracle.model import Model
+from tests.spark.test_local_mode import DEEP
 from tests.support.cluster import HOSTS, AtHome
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.processes import wait_for

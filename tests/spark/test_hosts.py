@@ -20,8 +20,8 @@ from headrace.runners.spark import private_api
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
-from tests.spark.test_local import DEEP
-from tests.spark.test_moving import check, moved
+from tests.spark.test_local_mode import DEEP
+from tests.spark.test_migrations import check, moved
 from tests.support.cluster import HOSTS, AtHome, StandaloneCluster, cluster_settings
 from tests.support.processes import kill_all, wait_for
 

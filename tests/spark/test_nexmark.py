@@ -18,9 +18,9 @@ from headrace.nexmark.spark_source import register
 from headrace.nexmark.timeline import Kind, Timeline
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
-from tests.nexmark.oracle import QUERIES as SQL
-from tests.nexmark.oracle import Oracle, all_events, difference, last_of
-from tests.nexmark.runs import PREPARED, check_against
+from tests.support.nexmark_runs import PREPARED, check_against
+from tests.unit.nexmark.oracle import QUERIES as SQL
+from tests.unit.nexmark.oracle import Oracle, all_events, difference, last_of
 
 pytestmark = pytest.mark.spark
 

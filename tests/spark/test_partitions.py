@@ -17,9 +17,9 @@ from headrace.ledger.head import Head
 from headrace.runners.spark.runner import SparkRunner
 from headrace.sources.inbox import Producer
 from headrace.storage import LocalStore
-from tests.sources.test_partitions import Acts, Said, Several, Windows, passes, says
 from tests.support.durations import us
 from tests.support.pipelines import Collected
+from tests.unit.sources.test_partitions import Acts, Said, Several, Windows, passes, says
 
 pytestmark = pytest.mark.spark
 

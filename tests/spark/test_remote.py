@@ -9,7 +9,7 @@ import pytest
 import headrace as hr
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import open_store
-from tests.oracle.model import Model, NodeSpec, Spec
+from tests.property.oracle.model import Model, NodeSpec, Spec
 from tests.spark.conftest import session
 from tests.support.pipelines import Collected, draw, run_inline, run_until_read
 from tests.support.s3server import S3Server

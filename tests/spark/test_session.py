@@ -16,7 +16,7 @@ from headrace.runners.spark.runner import SparkRunner
 from headrace.runners.spark.worker_sets import WorkerSets
 from headrace.session.settings import SESSION_SETTINGS, check_settings
 from headrace.storage import LocalStore
-from tests.spark.test_local import DEEP
+from tests.spark.test_local_mode import DEEP
 from tests.support.pipelines import Collected, draw
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.spark_source import register
 from headrace.ledger.pins import Pins
 from headrace.storage import LocalStore
-from tests.checkpoints.worlds import driven, items
+from tests.support.checkpointed import driven, items
 
 pytestmark = pytest.mark.spark
 

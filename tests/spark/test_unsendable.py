@@ -10,8 +10,8 @@ import pytest
 import headrace as hr
 from headrace.errors import PipelineError
 from headrace.runners.spark.runner import SparkRunner
-from tests.runners.test_unsendable import HoldsAClient, Item, Lazily
 from tests.support.pipelines import Collected
+from tests.unit.runners.test_unsendable import HoldsAClient, Item, Lazily
 
 pytestmark = pytest.mark.spark
 

@@ -1,4 +1,4 @@
-"""A process that appends batches to an inbox. Used by tests/sources/test_inbox_processes.py.
+"""A process that appends batches to an inbox. Used by tests/faults/kills/test_inbox_processes.py.
 
 usage: inbox_producer.py INBOX NAME BATCHES [--stall-at SEQUENCE]
 """

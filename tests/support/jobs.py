@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import headrace as hr
-from tests.step.test_soft_state import Count, Item, drawn
+from tests.machine.steps.test_soft_state import Count, Item, drawn
 
 ITEMS = [Item("abcdefgh"[i % 8], i, i * 1_000_000) for i in range(60)]
 

@@ -13,7 +13,7 @@ from headrace.driver.driver import Clock, Driver, Settings
 from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
-from tests.oracle.model import NodeSpec, Spec
+from tests.property.oracle.model import NodeSpec, Spec
 from tests.support.durations import us
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.oracle.model import NodeSpec, Spec
+from tests.property.oracle.model import NodeSpec, Spec
 
 
 @st.composite

@@ -1,4 +1,5 @@
-"""A driver process that may stop itself (SIGSTOP) inside a commit. Used by tests/ledger/test_stalled.py.
+"""A driver process that may stop itself (SIGSTOP) inside a commit. Used by
+tests/faults/kills/test_stopped_inside_a_commit.py.
 
 usage: stalled_driver.py STORAGE STEPS [--stall-at STEP] [--before-link | --after-link] [--unprotected]
 """

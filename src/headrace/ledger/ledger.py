@@ -16,7 +16,7 @@ rules:
 
 So the predecessor's name serves as the boundary. No second object has to be kept in step with it,
 and a store needs nothing but create-if-absent and read-after-write of a name.
-``tests/ledger/test_interleavings.py`` drives the real ledger through hundreds of interleavings. It
+``tests/faults/interleavings/test_ledger.py`` drives the real ledger through hundreds of interleavings. It
 also shows that without rule 2 a stalled writer gets the answer "committed".
 
 **Intent.** Before a weak sink sees a step's results, the step's *intent* is created if absent (see

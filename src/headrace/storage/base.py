@@ -1,7 +1,7 @@
 """The Store interface: what durable storage must be able to do, and nothing more.
 
 A name is created at most once and never changed. The commit protocol builds on nothing else. Every
-backend passes the same contract tests (``tests/storage/test_contract.py``).
+backend passes the same contract tests (``tests/unit/storage/test_contract.py``).
 """
 
 from __future__ import annotations
