@@ -1,5 +1,6 @@
 # make demo   the main job, on real data      make test    what CI runs
 # make check  formatter, linter, types        make soak    long campaigns
+# make test-fast   most units, the coordinator, some properties: minutes, no Spark
 # make bench  every benchmark, in short       make demo-rescale   state moves, under load
 # make evaluation  the papers' tables and figures, made again
 # make docs   the documentation site, in `site`    make docs-serve   shows it at localhost:8000
@@ -10,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help demo demo-rescale test check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
+.PHONY: help demo demo-rescale test test-fast check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -39,6 +40,9 @@ demo: $(VENV)/.installed java
 demo-rescale: $(VENV)/.installed java
 	. scripts/java-home.sh && $(BIN)/python examples/rescale/demo.py
 
+test-fast: $(VENV)/.installed
+	$(BIN)/python scripts/test.py --fast
+
 test: $(VENV)/.installed java check
 	. scripts/java-home.sh && $(BIN)/python scripts/test.py
 
@@ -55,6 +59,7 @@ format: $(VENV)/.installed
 soak: $(VENV)/.installed java
 	mkdir -p benchmarks/results
 	. scripts/java-home.sh && HEADRACE_SOAK_JSON=benchmarks/results/soak.json $(BIN)/pytest -q -s -m soak tests
+	. scripts/java-home.sh && $(BIN)/pytest -q --hypothesis-profile=thorough -m "not soak and not spark" tests
 	. scripts/java-home.sh && $(BIN)/python -m benchmarks.recover --keys 10000000 --history 100 10000 --json benchmarks/results/recover.json
 	$(BIN)/python -m tests.faults.simulation.campaign --seeds 100000 --json benchmarks/results/simulation.json
 

@@ -1,7 +1,10 @@
 """The suite, in two processes on two cores; what the second says comes when both are done.
 
-The first has all tests that start Spark, since some of these look for processes of it that they can kill;
-and rooms that make both take about as long.
+python scripts/test.py [--fast]
+
+Of the whole suite, the first process has all tests that start Spark, since some of these look for processes
+of it that they can kill; and folders that make both take about as long. With ``--fast``, most units, the
+coordinator and some properties are run, with few examples, without Spark and without any other process.
 
 (No shell does it: what it starts in the background is deaf to SIGINT, and so are the programs under test.
 Where this was started so itself, those that it starts hear again.)
@@ -9,28 +12,46 @@ Where this was started so itself, those that it starts hear again.)
 
 from __future__ import annotations
 
+import argparse
 import signal
 import subprocess
 import sys
 import tempfile
 
-WITH_SPARK = ["tests/docs", "tests/docs/examples", "tests/spark"]
-BESIDE = ["tests/unit/checkpoints", "tests/machine/coordinator", "tests/machine/changes",
-"tests/faults/kills", "tests/machine/leadership"]
+WITH_SPARK = ["tests/docs", "tests/spark"]
+BESIDE = [
+    "tests/unit/checkpoints", "tests/machine/changes", "tests/machine/coordinator",
+    "tests/machine/leadership", "tests/faults/kills",
+]  # fmt: skip
+FAST = ["tests/machine/coordinator", "tests/machine/driven", "tests/property/steps"], ["tests/unit"]
+#: Units that run whole pipelines: too long for a fast run.
+NOT_FAST = ["tests/unit/checkpoints", "tests/unit/cli", "tests/unit/nexmark", "tests/unit/ops"]
 
 
 def main() -> int:
-    """Run both; return the worse of their exit codes."""
+    """Run both halves; return the worse of their exit codes."""
+    options = argparse.ArgumentParser(description="Run the tests in two processes.")
+    options.add_argument("--fast", action="store_true", help="only what takes little time")
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    pytest = [sys.executable, "-m", "pytest", "-q", "-m", "not soak"]
+    pytest = [sys.executable, "-m", "pytest", "-q"]
+    if options.parse_args().fast:
+        fast = [*pytest, "-m", "not soak and not spark", "--hypothesis-profile=fast", "-r", "fE"]
+        fast += [f"--ignore={folder}" for folder in NOT_FAST]
+        return both([*fast, *FAST[0]], [*fast, *FAST[1]])
+    first = [*WITH_SPARK, *BESIDE]
+    whole = [*pytest, "-m", "not soak"]
+    return both([*whole, *first], [*whole, "tests", *(f"--ignore={folder}" for folder in first)])
+
+
+def both(first: list[str], second: list[str]) -> int:
+    """Run two commands side by side; print what the second says when both are done."""
     with tempfile.TemporaryFile() as said:
-        others = [*pytest, "tests", *(f"--ignore={room}" for room in [*WITH_SPARK, *BESIDE])]
-        rest = subprocess.Popen(others, stdout=said, stderr=subprocess.STDOUT)
-        first = subprocess.run([*pytest, *WITH_SPARK, *BESIDE], check=False)
+        rest = subprocess.Popen(second, stdout=said, stderr=subprocess.STDOUT)
+        done = subprocess.run(first, check=False)
         code = rest.wait()
         said.seek(0)
         print(said.read().decode(), flush=True)
-    return max(first.returncode, code)
+    return max(done.returncode, code)
 
 
 if __name__ == "__main__":

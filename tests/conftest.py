@@ -1,31 +1,36 @@
-"""Settings of all tests: Hypothesis without deadlines (machines are noisy), failures reproducible."""
+"""Settings of all tests, and the servers that they share."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 
 from headrace.coordinator.machine import Coordinator
+from tests.support import examples, fast, s3server
 from tests.support import hdfs as hdfs_server
-from tests.support import s3server
 
-settings.register_profile(
-    "headrace", deadline=None, print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
-settings.register_profile(  # for those who want to know whether anything is found, not what exactly
-    "unshrunk", settings.get_profile("headrace"), phases=[Phase.explicit, Phase.generate]
-)
-settings.load_profile("headrace")
+examples.register_profiles()
 Coordinator.validates = True
 # The virtual machines of tests live for seconds or minutes. What optimises them for hours takes half of the
 # processor time of a test on a cluster, and slows whatever runs beside it.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 logging.getLogger("py4j").setLevel(logging.ERROR)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    examples.limit(items)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_process_in_a_fast_run() -> Iterator[None]:
+    """Skip whatever would start another process in a fast run."""
+    is_fast = examples.profile() == "fast"
+    with fast.no_other_process() if is_fast else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session")
