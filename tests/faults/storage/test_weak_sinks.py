@@ -24,6 +24,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from tests.support.faults import ACTS, FaultStore, SimulatedCrash
 from tests.support.pipelines import Elsewhere
+from tests.support.records import Item
 
 COUNT = 18
 CASES = [
@@ -32,12 +33,6 @@ CASES = [
     ("stragglers", "crash before"),
     ("stragglers", "crash after"),
 ]
-
-
-class Item(msgspec.Struct):
-    key: str
-    n: int
-    at: int
 
 
 class Row(msgspec.Struct):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import headrace as hr
@@ -16,6 +15,7 @@ from headrace.errors import BadInput, HeadraceError, StorageFull, UserCodeError
 from headrace.errors.user_code import CALLERS, FromOutside, is_from_outside
 from headrace.runners.inline import InlineRunner
 from tests.support.pipelines import Elsewhere
+from tests.support.records import Item
 
 
 class Unsayable(Exception):
@@ -39,12 +39,6 @@ RAISED: list[tuple[Callable[[], BaseException], str]] = [
     (lambda: StorageFull("no room", place="/elsewhere"), "StorageFull: no room"),
     (lambda: StopIteration(5), "StopIteration: 5"),
 ]
-
-
-class Item(msgspec.Struct):
-    key: str
-    n: int
-    at: int
 
 
 ITEMS = [Item("a", n, n) for n in range(1, 5)]

@@ -22,12 +22,7 @@ from headrace.errors import PipelineError, UserCodeError
 from headrace.storage import MemoryStore
 from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline, run_until_read
-
-
-class Item(msgspec.Struct):
-    key: str
-    n: int
-    at: int
+from tests.support.records import Item
 
 
 def run(computation: hr.ColumnarComputation, items: list[Item], *, key: str = "key",

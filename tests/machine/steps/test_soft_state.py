@@ -21,12 +21,7 @@ from headrace.storage import LocalStore, MemoryStore, Store
 from headrace.tasks.state_cache import SoftState
 from headrace.tasks.worker import Worker
 from tests.support.pipelines import Collected, run_inline, run_until_read
-
-
-class Item(msgspec.Struct):
-    key: str
-    n: int
-    at: int
+from tests.support.records import Item
 
 
 class Box(msgspec.Struct):

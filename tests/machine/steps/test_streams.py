@@ -20,12 +20,7 @@ from headrace.storage import MemoryStore
 from headrace.tasks.writing import OUTPUT
 from tests.support.durations import us
 from tests.support.pipelines import Collected, Elsewhere, run_inline
-
-
-class Item(msgspec.Struct):
-    key: str
-    n: int
-    at: int
+from tests.support.records import Item
 
 
 class Echo(hr.Computation):

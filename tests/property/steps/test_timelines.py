@@ -17,13 +17,8 @@ from tests.property.oracle.timelines import act, in_order, outcome, raises
 from tests.property.steps.test_equivalence import FAULTS, Crashing, digests
 from tests.support.durations import us
 from tests.support.pipelines import Collected, run_inline
+from tests.support.records import Item
 from tests.support.specs import WAYS
-
-
-class Item(msgspec.Struct):
-    key: str
-    n: int
-    at: int
 
 
 class Said(msgspec.Struct):

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 import headrace as hr
 from headrace.errors import DriveError
 from headrace.storage import MemoryStore
 from headrace.testing import drive
+from tests.support.records import Item
 
 SECOND = 1_000_000
-
-
-class Item(msgspec.Struct):
-    key: str
-    n: int
-    at: int
 
 
 class Sum(hr.Computation):
