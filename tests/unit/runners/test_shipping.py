@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import io
 import json
 import pickle
@@ -11,11 +12,13 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import cloudpickle
 import msgspec
 import pytest
 
 from headrace.computation.installed import is_installed
 from headrace.errors import PipelineError
+from headrace.runners.spark import code_shipping
 from headrace.runners.spark.code_shipping import _Pickler, dumped, user_modules_by_value
 
 USERS = """
@@ -166,3 +169,23 @@ def test_packages_of_another_environment_are_installed_and_a_project_is_not(tmp_
     assert is_installed(json.__file__)
     assert is_installed(msgspec.__file__)
     assert not is_installed(str(tmp_path / "src/project/module.py"))
+
+
+def test_modules_that_come_and_go_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, file in [("headrace_one", "a"), ("headrace_two", "b"), ("headrace_one", "c")]:
+        folder = tmp_path / file
+        folder.mkdir()
+        (folder / f"{name}.py").write_text("def of(): ...\n")
+        monkeypatch.syspath_prepend(str(folder))
+        sys.modules.pop("headrace_one", None)
+        module = importlib.import_module(name)
+        with user_modules_by_value():
+            assert name in cloudpickle.list_registry_pickle_by_value()
+            assert code_shipping._user_modules()[-1] is module
+    del sys.modules["headrace_two"], sys.modules["headrace_one"]
+    with user_modules_by_value():
+        assert not {"headrace_one", "headrace_two"} & set(
+            cloudpickle.list_registry_pickle_by_value()
+        )

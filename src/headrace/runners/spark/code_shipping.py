@@ -297,12 +297,35 @@ def user_modules_by_value() -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _user_modules() -> list[ModuleType]:
-    found = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name == "__main__" or name.partition(".")[0] == "headrace" or file is None:
-            continue
-        if getattr(module, "__name__", None) == name and not is_installed(file):
-            found.append(module)
-    return found
+class _UserModules:
+    """Finds the user's modules, and looks again only if others are loaded than the last time."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, ModuleType] = {}
+        self._found: list[ModuleType] = []
+
+    def __call__(self) -> list[ModuleType]:
+        loaded = dict(sys.modules)
+        if not _are_the_same(loaded, self._loaded):
+            self._loaded = loaded
+            self._found = [
+                module for name, module in loaded.items() if _is_user_module(name, module)
+            ]
+        return self._found
+
+
+def _are_the_same(some: dict[str, ModuleType], others: dict[str, ModuleType]) -> bool:
+    # (by identity: what stands for a module may have an equality of its own)
+    return list(some) == list(others) and list(map(id, some.values())) == list(
+        map(id, others.values())
+    )
+
+
+def _is_user_module(name: str, module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    if name == "__main__" or name.partition(".")[0] == "headrace" or file is None:
+        return False
+    return getattr(module, "__name__", None) == name and not is_installed(file)
+
+
+_user_modules = _UserModules()
