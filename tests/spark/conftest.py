@@ -29,6 +29,11 @@ def session(master: str, **more: str) -> Any:
     return spark
 
 
+def exchanges(*usual: str, in_soak: list[str]) -> list[Any]:
+    """Return the ways of records between layers that a long test tries, each as a parameter."""
+    return [*usual, *(pytest.param(name, marks=pytest.mark.soak) for name in in_soak)]
+
+
 @pytest.fixture(scope="module")
 def local_spark() -> Iterator[Any]:
     """A local session with four task slots; a failed task is tried again."""

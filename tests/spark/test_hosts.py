@@ -19,7 +19,7 @@ from headrace.ledger.migrations import Goal
 from headrace.runners.spark import private_api
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
-from tests.spark.conftest import session
+from tests.spark.conftest import exchanges, session
 from tests.spark.test_local_mode import DEEP
 from tests.spark.test_migrations import check, moved
 from tests.support.cluster import HOSTS, AtHome, StandaloneCluster, cluster_settings
@@ -115,7 +115,7 @@ THERE_AND_BACK = {
 }
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", exchanges("shuffle", in_soak=["driver"]))
 def test_an_executor_that_is_killed_in_the_middle_of_a_migration_leaves_no_trace(
     grown: Grown, tmp_path: Path, exchange: str
 ) -> None:
@@ -131,7 +131,7 @@ def test_an_executor_that_is_killed_in_the_middle_of_a_migration_leaves_no_trace
     assert {layout.workers for layout in asking.layouts} == {2, 4}
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", exchanges("shuffle", in_soak=["driver"]))
 def test_a_host_that_dies_in_the_middle_of_a_migration_is_left_and_used_again_when_it_is_back(
     grown: Grown, tmp_path: Path, exchange: str
 ) -> None:
@@ -153,7 +153,7 @@ def test_a_host_that_dies_in_the_middle_of_a_migration_is_left_and_used_again_wh
     assert set(preferred_hosts[max(preferred_hosts)]) == set(HOSTS), "they have come back"
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", exchanges("driver", in_soak=["shuffle"]))
 def test_a_host_that_comes_up_is_used_at_once_and_a_drained_one_is_left(
     grown: Grown, tmp_path: Path, exchange: str
 ) -> None:

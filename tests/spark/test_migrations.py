@@ -16,6 +16,7 @@ from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.migrations import Goal
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
+from tests.spark.conftest import exchanges
 from tests.spark.test_local_mode import DEEP
 from tests.support import processes
 from tests.support.pipelines import Collected, draw, run_inline
@@ -83,7 +84,7 @@ def in_order(collected: Collected) -> dict[str, list[Any]]:
     return {name: [rows for rows in steps if rows] for name, steps in collected.rows().items()}
 
 
-@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+@pytest.mark.parametrize("exchange", exchanges("host", "shuffle", in_soak=["driver"]))
 def test_workers_become_more_and_fewer_while_a_session_runs(
     local_spark: Any, tmp_path: Path, exchange: str
 ) -> None:
@@ -118,7 +119,7 @@ def test_a_group_goes_to_a_worker_of_its_own_and_the_other_stays(
     assert Layout.from_wire(head.layout).owners.tolist() == [0] * 64 + [2] * 64
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", exchanges("shuffle", in_soak=["driver"]))
 def test_on_two_hosts_state_goes_from_one_to_the_other_and_back(
     cluster: Any, tmp_path: Path, exchange: str
 ) -> None:

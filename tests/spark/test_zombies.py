@@ -19,6 +19,7 @@ import pytest
 
 from headrace.ledger.ledger import Ledger, files_of
 from headrace.storage import LocalStore
+from tests.spark.conftest import exchanges
 from tests.support import processes
 from tests.support.outputs import all_steps
 from tests.support.zombie_driver import A_STEP, MARKED, RECORDS
@@ -156,7 +157,7 @@ def wake(task: psutil.Process, wrote: Callable[[], bool]) -> None:
     processes.wait_for(wrote)
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", exchanges("shuffle", in_soak=["driver"]))
 def test_a_host_that_was_frozen_and_given_up_wins_nothing_when_it_wakes(
     standalone: str, calm: Scene, scene: Scene, exchange: str
 ) -> None:

@@ -72,8 +72,15 @@ def test_the_command_of_a_page_prints_what_the_page_shows(name: str, tmp_path: P
     assert ran(tmp_path, command) == printed
 
 
+#: Both time domains of timers, and a sink of files. The soak runs the others on Spark, too.
+ON_SPARK = {"fraud", "billing"}
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in ON_SPARK else [pytest.mark.soak]) for name in NAMES],
+)
 def test_the_command_prints_the_same_on_spark(name: str, tmp_path: Path) -> None:
     command, printed = shown(name)
     assert ran(tmp_path, command.replace(" --runner inline", "")) == printed
