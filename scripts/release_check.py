@@ -161,9 +161,9 @@ def five_minutes(readme: str) -> tuple[str, str, list[list[str]]]:
     blocks = re.findall(r"```\n(headrace .*?)```", section, re.DOTALL)
     parts = len(code), len(data), len(blocks)
     require(
-        parts == (1, 1, 1), f"README has {parts} blocks of code, data and commands; 1 each is meant"
+        parts == (1, 1, 2), f"README has {parts} blocks of code, data and commands, not 1, 1 and 2"
     )
-    return code[0], data[0], [line.split() for line in blocks[0].splitlines()]
+    return code[0], data[0], [line.split() for line in "".join(blocks).splitlines()]
 
 
 def run(command: Sequence[str | Path], folder: Path) -> str:

@@ -43,8 +43,8 @@ def main() -> None:
     head = job.head
     assert head is not None
     counts = head.counts["airports"]
-    print(f"{counts.records:,} departures in {head.step + 1} steps, "
-          f"{counts.late} late, {head.counts['departures.ids'].duplicates:,} sent twice, "
+    print(f"{counts.records + counts.late:,} departures in {head.step + 1} steps: "
+          f"{counts.records:,} on time, {counts.late} late, {head.counts['departures.ids'].duplicates:,} sent twice, "
           f"{time.monotonic() - begun:.0f} s; state in {chosen.data / 'state'}")  # fmt: skip
     print(report.text(out))
     picture = chosen.data / "flights.png"

@@ -74,6 +74,8 @@ def test_the_visits_pipeline_runs_and_resumes(tmp_path: Path, document: str) -> 
         ("/home", "2024-05-01T12:01:00Z", 2),
         ("/home", "2024-05-01T12:04:00Z", 1),
     ]
+    for shown in blocks(document, "text")[:1]:
+        assert sorted(shown.splitlines()) == sorted(first.stdout.splitlines())
     again = headrace(tmp_path, *run)
     assert (again.returncode, again.stdout) == (0, ""), again.stderr
     status = headrace(tmp_path, "status", "--storage", "state/visits")

@@ -79,7 +79,7 @@ def _line(of: dict[str, Any]) -> str:
 @checkpoint.command()
 @storage_option
 @click.option("--step", type=click.IntRange(0), shell_complete=completion.steps,
-              help="Only this one; by default all.")  # fmt: skip
+              help="Only this one.  [default: all]")  # fmt: skip
 @output_option
 def verify(storage: str, step: int | None, output: str) -> None:
     """Read every byte of the checkpoints, and check it. Changes nothing, fences no driver.
@@ -106,12 +106,12 @@ def verify(storage: str, step: int | None, output: str) -> None:
     "target",
     required=True,
     shell_complete=completion.folders,
-    help="An empty place: a directory that is not there yet.",
+    help="A new directory, or another empty place.",
 )
 @click.option("--step", type=click.IntRange(0), shell_complete=completion.steps,
-              help="Which one; by default the newest.")  # fmt: skip
+              help="The step to copy.  [default: the newest]")  # fmt: skip
 @click.option("--pin-for", type=Duration(), default="1h", show_default=True,
-              help="Ask a running pipeline to keep the step meanwhile, so long at most.")  # fmt: skip
+              help="How long at most a running pipeline keeps the step meanwhile.")  # fmt: skip
 @output_option
 def copy(storage: str, target: str, step: int | None, pin_for: int, output: str) -> None:
     """Copy a checkpoint and verify it. The copy is a pipeline of its own. Fences no driver.

@@ -39,9 +39,9 @@ _wait = click.option(
 @click.argument("names", nargs=-1, required=True, metavar="NAME...",
                 shell_complete=completion.computations)  # fmt: skip
 @storage_option
-@click.option("--sink", "sinks", multiple=True, help="A sink to be removed with it; repeatable.")
-@click.option("--forget", is_flag=True, help="Give its state up, too.")
-@click.option("--dry-run", is_flag=True, help="Only say what it would come to.")
+@click.option("--sink", "sinks", multiple=True, help="A sink to remove with it. Repeatable.")
+@click.option("--forget", is_flag=True, help="Delete its state, too.")
+@click.option("--dry-run", is_flag=True, help="Only print the plan.")
 @_wait
 @output_option
 def remove(
@@ -93,7 +93,7 @@ def _stop_command(kind: Kind, help: str) -> click.Command:
     @click.command(kind, help=help)
     @storage_option
     @click.option("--at-step", type=click.IntRange(1), metavar="N",
-                  help="Not before exactly step N is committed.  [default: the running step]")  # fmt: skip
+                  help="Take effect right after step N.  [default: the running step]")  # fmt: skip
     @_wait
     @output_option
     def command(
@@ -104,7 +104,7 @@ def _stop_command(kind: Kind, help: str) -> click.Command:
     if kind == "stop":
         now_option = click.option(
             "--now", is_flag=True,
-            help="Do not wait for the running step: end its tasks, and throw it away.",
+            help="Cancel the running step instead of waiting for it.",
         )  # fmt: skip
         return now_option(command)
     return command

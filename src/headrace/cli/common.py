@@ -70,7 +70,7 @@ at_step_option = click.option(
     "--at-step",
     type=click.IntRange(0),
     shell_complete=completion.steps,
-    help="As of this step; by default the newest.",
+    help="The step to look at.  [default: the newest]",
 )
 
 

@@ -66,7 +66,7 @@ def _line(name: str, of: dict[str, Any]) -> str:
 @click.command("drain-hosts")
 @_hosts_argument
 @storage_option
-@click.option("--dry-run", is_flag=True, help="Only say what it would come to.")
+@click.option("--dry-run", is_flag=True, help="Only print the plan.")
 @_wait_option
 @output_option
 def drain_hosts(

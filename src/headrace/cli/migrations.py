@@ -57,11 +57,11 @@ _strategy_option = click.option(
     "--strategy", default="batched", show_default=True, callback=strategy_of, help=STRATEGIES
 )  # fmt: skip
 _prepare_option = click.option(
-    "--prepare/--no-prepare", default=False, help="Copy what a round moves ahead."
+    "--prepare/--no-prepare", default=False, help="Load what a round moves before it moves."
 )
 _objective_option = click.option(
     "--objective", type=Duration(), default="0s",
-    help="Keep steps within it, such as 250ms: that is how large rounds are then.",
+    help="Make rounds so small that steps take no longer than this, such as 250ms.",
 )  # fmt: skip
 _bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...")
 
@@ -74,12 +74,12 @@ def _requests(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
     common = [
         *options,
         storage_option,
-        click.option("--dry-run", is_flag=True, help="Only say what it would come to."),
+        click.option("--dry-run", is_flag=True, help="Only print the plan."),
         click.option("--if-busy", type=click.Choice(["queue", "refuse"]), default="queue",
-                     show_default=True, help="While another migration is under way."),
+                     show_default=True, help="What to do while another migration is under way."),
         click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0,
                      show_default=True, help="Seconds to wait for the answer; 0 only asks."),
-        click.option("--follow", is_flag=True, help="Show how far it is, until it has ended."),
+        click.option("--follow", is_flag=True, help="Show its progress until it ends."),
         output_option,
     ]  # fmt: skip
 
@@ -139,7 +139,7 @@ def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
 @_requests(
     click.option("--by", type=click.Choice(sorted(PRICES_BY)), help="Work or state.  [default: work, "
                  "or state while too little was measured of work]"),
-    click.option("--group", shell_complete=completion.groups, help="Only in this group."),
+    click.option("--group", shell_complete=completion.groups, help="Only this group."),
     *MOVES,
 )  # fmt: skip
 def rebalance(by: str | None, group: str | None, **how: Any) -> None:

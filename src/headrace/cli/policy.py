@@ -32,7 +32,9 @@ def _options(_: Any, __: Any, pairs: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-policy_option = click.option("--policy", "name", type=click.Choice(NAMES), help="What to go by.")
+policy_option = click.option(
+    "--policy", "name", type=click.Choice(NAMES), help="The policy to ask."
+)
 set_option = click.option(
     "--set", "options", multiple=True, callback=_options, metavar="NAME=VALUE",
     help="An option of the policy, such as most=8. Repeatable.",
@@ -63,8 +65,8 @@ def show(storage: str, output: str) -> None:
 @storage_option
 @click.option("--every", type=click.FloatRange(min=0.05), default=10.0, show_default=True,
               help="Seconds between two looks.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Look once and end.")
-@click.option("--dry-run", is_flag=True, help="Only say what it wants.")
+@click.option("--once", is_flag=True, help="Print the decision once, and exit.")
+@click.option("--dry-run", is_flag=True, help="Only print the decision.")
 @click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
               help="Seconds to wait for the answer.")  # fmt: skip
 @output_option

@@ -40,10 +40,10 @@ _OPTIONS = [
     click.option(
         "--workers",
         type=click.IntRange(1),
-        help="How many workers.  [default: those that there are; task slots at first]",
+        help="Number of workers.  [default: unchanged; one per task slot in the first run]",
     ),
     click.option(
-        "--bins", type=int, help="How many bins.  [default: those that there are; 256 at first]"
+        "--bins", type=int, help="Number of bins.  [default: unchanged; 256 in the first run]"
     ),
     click.option(
         "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
@@ -58,47 +58,47 @@ _OPTIONS = [
     click.option(
         "--checkpoint-every",
         metavar="STEPS|TIME",
-        help="State goes to storage so often; a time is like 5s.  [default: 1]",
+        help="How often to write a checkpoint: a number of steps, or a time such as 5s.  [default: 1]",
     ),
     click.option(
         "--rows",
         type=click.IntRange(1),
         default=100_000,
         show_default=True,
-        help="Records a step takes from each injector, at most.",
+        help="The most records that a step takes from an injector.",
     ),
     click.option(
         "--task-timeout",
         metavar="TIME",
-        help="The tasks of a step may take so long, such as 10m.  [default: 30m]",
+        help="Time limit for the tasks of a step, such as 10m.  [default: 30m]",
     ),
     click.option(
         "--sink-timeout",
         metavar="TIME",
-        help="A sink may take so long for a delivery.  [default: 10m]",
+        help="Time limit for a delivery to a sink, such as 10m.  [default: 10m]",
     ),
     click.option(
         "--recompute-shown",
         is_flag=True,
-        help="Compute under a new id a step that other code has begun to show to weak sinks.",
+        help="Compute a step that other code has begun to deliver to weak sinks again, under a new id.",
     ),
     *SESSION,
     hide_option,
     policy_option,
     set_option,
     click.option("--policy-dry-run", is_flag=True, help="Only report what the policy decides."),
-    click.option("--keep-running", is_flag=True, help="Go on when all input has ended."),
+    click.option("--keep-running", is_flag=True, help="Continue to run when all input has ended."),
     click.option(
         "--available-now",
         is_flag=True,
-        help="Read what is there now, and end; the next run goes on. Windows stay open.",
+        help="Read what is available now, then exit. Windows stay open; the next run continues.",
     ),
     click.option(
         "--reopen",
         multiple=True,
         metavar="NAME",
         shell_complete=completion.injectors,
-        help="Read injector NAME on, should its input have ended; repeatable.",
+        help="Continue to read injector NAME, even if its input had ended. Repeatable.",
     ),
     click.option(
         "--remove-injector",
@@ -106,7 +106,7 @@ _OPTIONS = [
         multiple=True,
         metavar="NAME",
         shell_complete=completion.injectors,
-        help="Go on without injector NAME, which the code does not have any more; repeatable.",
+        help="Continue without injector NAME, which the code no longer has. Repeatable.",
     ),
     click.option(
         "--patience",
@@ -138,9 +138,9 @@ def run(standby: bool, take_over: bool, **options: Any) -> None:
 
 @click.command()
 @with_options(_OPTIONS)
-@click.option("--standby", is_flag=True, help="Stand by again if another driver takes over later.")
+@click.option("--standby", is_flag=True, help="Stand by again when another driver takes over.")
 @click.option("--wait", "seconds", type=click.FloatRange(min=0), default=60.0, show_default=True,
-              help="Seconds to wait for the leader; it goes on if that is not enough.")  # fmt: skip
+              help="Seconds to wait for the leader to hand over.")  # fmt: skip
 def handover(standby: bool, seconds: float, **options: Any) -> None:
     """Take over a running pipeline: get TARGET ready, let the leader end after its step, and go on.
 

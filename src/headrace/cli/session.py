@@ -19,9 +19,9 @@ SESSION = [
     click.option("--master", help="Where Spark runs, such as local[4] or spark://HOST:PORT.  "
                  "[default: what the environment says; local[*]]"),
     click.option("--conf", multiple=True, metavar="KEY=VALUE",
-                 help="A setting of Spark; repeatable."),
+                 help="A Spark setting. Repeatable."),
     click.option("--packages", multiple=True, metavar="GROUP:ARTIFACT:VERSION",
-                 help="A package of Maven Central for Spark; repeatable, or with commas."),
+                 help="A package from Maven Central that Spark loads. Repeatable, or separated by commas."),
     click.option("--log-level", type=click.Choice(LOG_LEVELS), default="warning",
                  show_default=True, help="How much Headrace and Spark log."),
 ]  # fmt: skip

@@ -30,7 +30,7 @@ _section_option = click.option(
 )
 _pin_option = click.option(
     "--pin-for", type=Duration(), default="0s",
-    help="Ask a running pipeline to keep the step for so long, while it is read.",
+    help="How long a running pipeline keeps the step for this reader.",
 )  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def get(
 @at_step_option
 @click.option("--bin", "bins", multiple=True, metavar="PREFIX",
               help='Only this bin, such as "0110/4"; repeatable.')  # fmt: skip
-@click.option("--limit", type=click.IntRange(1), help="So many rows at most.")
+@click.option("--limit", type=click.IntRange(1), help="The most rows to print.")
 @_pin_option
 @rows_option
 @hide_option

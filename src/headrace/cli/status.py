@@ -35,7 +35,7 @@ from headrace.storage import open_store
 
 #: Explanations of the states of the input.
 _INPUT = {
-    "ended": " (all event timers have fired; a run with more input is to say --reopen)",
+    "ended": " (all event timers have fired; to read more input, run with --reopen NAME)",
     "caught up": " (all that was there was read when the newest run ended)",
     "open": "",
 }
@@ -60,8 +60,8 @@ def status(storage: str, output: str) -> None:
 @click.command()
 @storage_option
 @click.option("--steps", type=click.IntRange(1), default=100, show_default=True,
-              help="How many of the newest steps to look at.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Print one view and end.")
+              help="Number of newest steps to look at.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Print one view, and exit.")
 @click.option("--every", type=click.FloatRange(min=0.05), default=1.0, show_default=True,
               help="Seconds between two looks.")  # fmt: skip
 @output_option

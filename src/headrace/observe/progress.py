@@ -58,8 +58,9 @@ class RunTotals:
         """Return the closing line: how the run ended, and its totals."""
         new = "" if self.records or ended == "failed" else ", nothing new"
         all_of = self.counts
+        steps = "1 step" if self.steps == 1 else f"{self.steps:,} steps"
         return (
-            f"{ended}{new}: {self.records:,} records in {self.steps:,} steps, {seconds:.1f} s  "
+            f"{ended}{new}: {self.records:,} records in {steps}, {seconds:.1f} s  "
             f"late {all_of.late:,} (dropped {self.dropped:,})  skipped {all_of.skipped:,}  "
             f"duplicates {all_of.duplicates:,}  expired {all_of.expired:,}"
         )

@@ -126,7 +126,7 @@ def test_each_run_ends_with_a_line_of_what_it_came_to(tmp_path: Path, option: st
     options = [option] if option else []
     ended, read = ("caught up", "all that there was") if option else ("drained", "all of its input")
     *_, closing = [line for line in told(tmp_path, *options) if line.startswith("counted  ")]
-    assert closing.startswith(f"counted  {ended}: 6 records in 1 steps, ")
+    assert closing.startswith(f"counted  {ended}: 6 records in 1 step, ")
     assert closing.endswith("s  late 0 (dropped 0)  skipped 0  duplicates 0  expired 0")
     first, *_, closing = [line for line in told(tmp_path, *options) if line.startswith("counted  ")]
     assert first.startswith(f"counted  {read}"), "it is said before anything is started"
@@ -144,4 +144,4 @@ def test_a_run_that_is_interrupted_ends_with_such_a_line_too(tmp_path: Path) -> 
         running.send_signal(signal.SIGTERM)
         *_, closing = lines
     assert running.returncode == 130
-    assert closing.startswith("counted  stopped: 6 records in 1 steps, ")
+    assert closing.startswith("counted  stopped: 6 records in 1 step, ")
