@@ -33,7 +33,7 @@ def run(
     """Count with 2^``bits`` bins; return the seconds of each step."""
     way = argparse.Namespace(
         emit="none", rows=chosen.rows, exchange="auto", workers=2, bins=1 << bits, warm=chosen.warm
-    )  # fmt: skip
+    )
     folder.mkdir()
     seconds, _, _ = headrace(context, data, folder, way)
     shutil.rmtree(folder)
@@ -103,8 +103,14 @@ def main() -> None:
     ]
     for bits, shown in times.items():
         theirs = MEGAPHONE_P99_MS.get(bits)
-        rows.append([f"2^{bits}", f"{rates[bits]:,.0f}", *(f"{ms:.0f}" for ms in shown),
-                     f"{theirs:g}" if theirs else ""])  # fmt: skip
+        rows.append(
+            [
+                f"2^{bits}",
+                f"{rates[bits]:,.0f}",
+                *(f"{ms:.0f}" for ms in shown),
+                f"{theirs:g}" if theirs else "",
+            ]
+        )
     report("The price of bins", rows, figures_of(rates, times), chosen)
 
 

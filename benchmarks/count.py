@@ -68,9 +68,14 @@ def headrace(
         limit=hr.Limit(chosen.rows, 1 << 40), exchange=chosen.exchange, cached_bytes=12 << 30
     )
     driver = Driver(
-        pipeline, LocalStore(storage), SparkRunner(context), workers=chosen.workers,
-        bins=chosen.bins, settings=settings, drain=True,
-    )  # fmt: skip
+        pipeline,
+        LocalStore(storage),
+        SparkRunner(context),
+        workers=chosen.workers,
+        bins=chosen.bins,
+        settings=settings,
+        drain=True,
+    )
     found, phases = steps_of(driver, warm=chosen.warm)
     return found, phases, storage
 
@@ -204,8 +209,10 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     rate = figures[0]["value"]
-    rows = [["keys", "records a step", "emits", "records/s", "step p50 ms", "step p95 ms"],
-            row_of([f"{chosen.keys:,}", f"{chosen.rows:,}", chosen.emit], rate, seconds)]  # fmt: skip
+    rows = [
+        ["keys", "records a step", "emits", "records/s", "step p50 ms", "step p95 ms"],
+        row_of([f"{chosen.keys:,}", f"{chosen.rows:,}", chosen.emit], rate, seconds),
+    ]
     for peer, (theirs, batches) in beside.items():
         rows.append(row_of(["", "", PEERS[peer]], theirs, batches))
         figures.append(figure(f"records_per_second_{peer}", theirs, "records/s"))

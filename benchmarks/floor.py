@@ -140,9 +140,13 @@ def steps(
     pipeline = hr.Pipeline("floor")
     pipeline.compute("count", computation, keys={pipeline.inject("keys", Keys(domain)): "key"})
     driver = Driver(
-        pipeline, LocalStore(folder), SparkRunner(context), workers=2, bins=256,
+        pipeline,
+        LocalStore(folder),
+        SparkRunner(context),
+        workers=2,
+        bins=256,
         settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), exchange=exchange),
-    )  # fmt: skip
+    )
     try:
         return steps_of(driver, warm=warm + 1, measured=measured)
     finally:
@@ -177,8 +181,15 @@ def main() -> None:
         measured[f"step_p50_ms_{exchange}"] = median_ms(found)
         all_phases[exchange] = {name: seconds * 1e3 for name, seconds in phases.items()}
         ratios[exchange] = median_ms(found) / base
-        rows.append([exchange, f"{base:.1f}", f"{median_ms(found):.1f}",
-                     f"{percentile(found, 0.95) * 1e3:.1f}", f"{ratios[exchange]:.2f}"])  # fmt: skip
+        rows.append(
+            [
+                exchange,
+                f"{base:.1f}",
+                f"{median_ms(found):.1f}",
+                f"{percentile(found, 0.95) * 1e3:.1f}",
+                f"{ratios[exchange]:.2f}",
+            ]
+        )
         inside = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in phases.items())
         lines.append(
             f"phases of a {exchange} step (ms; those of tasks summed over tasks): {inside}"

@@ -122,8 +122,13 @@ def facts(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def report(title: str, rows: list[list[str]], figures: list[dict[str, Any]],
-           arguments: argparse.Namespace, **more: Any) -> None:  # fmt: skip
+def report(
+    title: str,
+    rows: list[list[str]],
+    figures: list[dict[str, Any]],
+    arguments: argparse.Namespace,
+    **more: Any,
+) -> None:
     """Print a table (its first row is the head) and the figures; write JSON, with more facts."""
     show(title, rows, figures)
     write(rows, figures, arguments, **more)
@@ -146,8 +151,9 @@ def show(title: str, rows: list[list[str]], figures: list[dict[str, Any]]) -> No
         print(f"{item['name']} = {item['value']} {item['unit']}{goal}")
 
 
-def write(rows: list[list[str]], figures: list[dict[str, Any]],
-          arguments: argparse.Namespace, **more: Any) -> None:  # fmt: skip
+def write(
+    rows: list[list[str]], figures: list[dict[str, Any]], arguments: argparse.Namespace, **more: Any
+) -> None:
     """Write a table and the figures as JSON, with more facts, if a file was given."""
     if arguments.json:
         content = {**facts(arguments), **more, "table": rows, "figures": figures}

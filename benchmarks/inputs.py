@@ -53,9 +53,11 @@ def _write_files(folder: Path, name: str, blocks: Iterable[Any], first: int) -> 
     for number, keys in enumerate(blocks):
         times = pa.array(np.arange(first, first + len(keys))).cast(pa.timestamp("us", tz="UTC"))
         pq.write_table(
-            pa.table({"key": keys, "at": times}), folder / f"{name}-{number:05d}.parquet",
-            row_group_size=-(-len(keys) // 2), compression="zstd",
-        )  # fmt: skip
+            pa.table({"key": keys, "at": times}),
+            folder / f"{name}-{number:05d}.parquet",
+            row_group_size=-(-len(keys) // 2),
+            compression="zstd",
+        )
         first += len(keys)
 
 

@@ -193,9 +193,14 @@ def drawn(source: Paced, depth: int, mode: Mode, sink: hr.sinks.Sink) -> hr.Pipe
 
 
 def measure(
-    context: Any, rate: int, depth: int, seconds: float, warm: float, mode: Mode = STRONG,
+    context: Any,
+    rate: int,
+    depth: int,
+    seconds: float,
+    warm: float,
+    mode: Mode = STRONG,
     workers: int = 2,
-) -> tuple[Any, Seen]:  # fmt: skip
+) -> tuple[Any, Seen]:
     """Return the latencies of records in seconds, and what else was observed.
 
     They are those of all records due after ``warm`` seconds. The run goes on until what was due
@@ -208,9 +213,13 @@ def measure(
     pipeline = drawn(source, depth, mode, sink)
     stages = [f"hop{number}" for number in range(depth)]
     driver = Driver(
-        pipeline, LocalStore(folder), SparkRunner(context), workers=workers, bins=256,
+        pipeline,
+        LocalStore(folder),
+        SparkRunner(context),
+        workers=workers,
+        bins=256,
         settings=hr.Settings(exchange="auto"),
-    )  # fmt: skip
+    )
     ends: dict[int, int] = {}
     seen = Seen()
     first, last = round(rate * warm), round(rate * (warm + seconds))
@@ -288,10 +297,14 @@ def at_most(name: str, value: float, unit: str, goal: float | None) -> dict[str,
 def over_floor(latencies: Any, floor: float, suffix: str) -> list[dict[str, Any]]:
     """Return the latencies of one computation over the floor, p95 first."""
     return [
-        at_most(f"strong_p{p}_over_floor{suffix}", float(np.percentile(latencies, p)) * 1e3 / floor,
-                "x", OVER_FLOOR[p])
+        at_most(
+            f"strong_p{p}_over_floor{suffix}",
+            float(np.percentile(latencies, p)) * 1e3 / floor,
+            "x",
+            OVER_FLOOR[p],
+        )
         for p in sorted(OVER_FLOOR, reverse=True)
-    ]  # fmt: skip
+    ]
 
 
 def mode_figures(rate: int, runs: dict[Mode, tuple[Any, Seen]]) -> list[dict[str, Any]]:
@@ -399,9 +412,17 @@ def tell(found: Found, floors: Floors, chosen: argparse.Namespace) -> None:
     own: list[dict[str, Any]] = []
     for (rate, depth, mode), (latencies, seen) in found.items():
         shown = np.percentile(latencies, PERCENTILES) * 1e3
-        rows.append([f"{rate:,}", str(depth), "weak" if mode.weak else "strong",
-                     "yes" if mode.ids else "no", seen.exchange, str(len(seen.steps)),
-                     *(f"{ms:.1f}" for ms in shown)])  # fmt: skip
+        rows.append(
+            [
+                f"{rate:,}",
+                str(depth),
+                "weak" if mode.weak else "strong",
+                "yes" if mode.ids else "no",
+                seen.exchange,
+                str(len(seen.steps)),
+                *(f"{ms:.1f}" for ms in shown),
+            ]
+        )
         if mode == STRONG:
             own += latency_figures(mode, rate, depth, latencies)
         if depth == 1 and mode == STRONG:

@@ -49,9 +49,13 @@ def pairs(
     computation = Count() if per_record else BatchCount()
     pipeline.compute("count", computation, keys={pipeline.inject("keys", Keys(100_000)): "key"})
     driver = Driver(
-        pipeline, LocalStore(folder), runner, workers=2, bins=bins,
+        pipeline,
+        LocalStore(folder),
+        runner,
+        workers=2,
+        bins=bins,
         settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), exchange="driver"),
-    )  # fmt: skip
+    )
     driver._steering.meter = EveryOther()
     clock = time.thread_time if isinstance(runner, InlineRunner) else time.perf_counter
     commits: list[float] = []
@@ -100,10 +104,13 @@ def main() -> None:
         figures.append(figure(f"measured_step_more_ms_{1 << bits}", more * 1e3, "ms"))
         figures.append(
             figure(
-                f"at_four_a_second_{1 << bits}", more * 4 * 100, "% of the time", "<= 0.5",
+                f"at_four_a_second_{1 << bits}",
+                more * 4 * 100,
+                "% of the time",
+                "<= 0.5",
                 more * 4 <= 0.005,
             )
-        )  # fmt: skip
+        )
     if spark is not None:
         spark.stop()
     report("A step that is measured beside one that is not", rows, figures, chosen)

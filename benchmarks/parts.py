@@ -70,8 +70,11 @@ class Parts(Generic[Found]):
         return [name for name in asked if self._chosen.anew or name not in self._found]
 
     def measure(
-        self, names: Iterable[str], work: Callable[[str], Found], told: Callable[[dict[str, Found]], Told]
-    ) -> int:  # fmt: skip
+        self,
+        names: Iterable[str],
+        work: Callable[[str], Found],
+        told: Callable[[dict[str, Found]], Told],
+    ) -> int:
         """Measure parts one after another; write all results after each.
 
         Args:

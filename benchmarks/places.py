@@ -58,10 +58,12 @@ class Place:
         folder = Path(tempfile.mkdtemp(prefix="headrace-"))
         try:
             return run(
-                workload, load, runner=SparkRunner(self._spark.sparkContext),
+                workload,
+                load,
+                runner=SparkRunner(self._spark.sparkContext),
                 storage=store or self._store_of(folder),
                 settings=hr.Settings(**self._settings | settings),
-            )  # fmt: skip
+            )
         except Exception:
             self.close()  # whatever happened, the next run starts fresh
             raise
@@ -106,8 +108,9 @@ def two_hosts(*, call_ms: float = 10.0, megabytes: float = 100.0) -> Iterator[Pl
             place = Place(
                 lambda: session(master, **cluster_settings(slots=1), **path),
                 lambda at: ThrottledStore(f"{call_ms:g}:{megabytes:g}:{at / uuid.uuid4().hex[:8]}"),
-                exchange="driver", cached_bytes=_CACHED,
-            )  # fmt: skip
+                exchange="driver",
+                cached_bytes=_CACHED,
+            )
             try:
                 yield place
             finally:

@@ -48,9 +48,13 @@ def child(storage: str, keys: int, hot: int, rows: int) -> None:
     stream = pipeline.inject("keys", Filled(keys, rows, hot))
     pipeline.compute("count", BatchCount(), keys={stream: "key"})
     driver = Driver(
-        pipeline, LocalStore(storage), SparkRunner(spark.sparkContext), workers=2, bins=1_024,
+        pipeline,
+        LocalStore(storage),
+        SparkRunner(spark.sparkContext),
+        workers=2,
+        bins=1_024,
         settings=hr.Settings(cached_bytes=8 << 30),
-    )  # fmt: skip
+    )
     driver.listeners.append(
         lambda s: print("STEP", s.step, s.head.positions["keys"], time.time(), flush=True)
     )
@@ -74,8 +78,12 @@ def run_until(what: list[Any], until: Until) -> float:
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.recover", "--child", *map(str, what)],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     give_up = threading.Timer(LONGEST_S, os.killpg, (process.pid, signal.SIGKILL))
     give_up.start()
     up = first = 0.0
@@ -134,10 +142,13 @@ def figures_of(found: dict[int, dict[int, float]], bare: float) -> list[dict[str
     short, long = min(found[most]), max(found[most])
     figures = [figure("seconds_to_first_step", found[most][long], "s")]
     figures += [
-        growth("long_over_short_history" + ("" if keys == most else f"_{keys}"),
-               found[keys][long], found[keys][short])
+        growth(
+            "long_over_short_history" + ("" if keys == most else f"_{keys}"),
+            found[keys][long],
+            found[keys][short],
+        )
         for keys in sorted(found, reverse=True)
-    ]  # fmt: skip
+    ]
     if most > fewest:
         figures.append(growth("many_over_few_keys", found[most][long], found[fewest][long]))
     figures.append(figure("seconds_to_first_bare_job", bare, "s"))
@@ -175,8 +186,12 @@ def main() -> None:
         for history, seconds in times.items()
     ]
     rows.append(["", "the first bare job", f"{bare:.2f}"])
-    report("From the start of a killed driver to its first new step", rows,
-           figures_of(found, bare), chosen)  # fmt: skip
+    report(
+        "From the start of a killed driver to its first new step",
+        rows,
+        figures_of(found, bare),
+        chosen,
+    )
     return None
 
 

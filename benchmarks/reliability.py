@@ -131,30 +131,71 @@ def recovery(found: dict[str, Any]) -> str:
 #: For each campaign: what was tried, the command, the file of results, the name in that file, and
 #: the function that makes the text.
 CAMPAIGNS = [
-    ("The whole system, simulated under seeds", "python -m tests.faults.simulation.campaign",
-     "simulation", "",
-     simulation),
-    ("A crash, an error or a lost reply at each operation of the storage",
-     "pytest -m soak tests/faults/crashpoints", "soak", "crash_points_*", crash_points),
-    ("Power lost at each operation of the file system", "pytest -m soak tests/faults/power", "soak",
-     "power_loss *", power_loss),
-    ("A full file system (tmpfs)", "pytest -m soak tests/faults/storage/test_full_and_read_only.py", "soak",
-     "disk_full", disk_full),
-    ("Processes killed at their system calls", "pytest -m soak tests/faults/kills", "soak", "strace_kills",
-     strace_kills),
-    ("Kills and zombies on Spark", "pytest -m soak tests/spark/test_kill_campaign.py", "soak",
-     "spark_kills",
-     spark_kills),
-    ("Python workers killed at work, on Spark",
-     "pytest -m soak tests/spark/test_kill_campaign.py -k at_work",
-     "soak", "python_worker_kills", spark_kills),
-    ("Every byte of a small checkpoint flipped",
-     "pytest -m soak tests/faults/damage/test_damaged_checkpoints.py", "soak",
-     "damage", damage),
+    (
+        "The whole system, simulated under seeds",
+        "python -m tests.faults.simulation.campaign",
+        "simulation",
+        "",
+        simulation,
+    ),
+    (
+        "A crash, an error or a lost reply at each operation of the storage",
+        "pytest -m soak tests/faults/crashpoints",
+        "soak",
+        "crash_points_*",
+        crash_points,
+    ),
+    (
+        "Power lost at each operation of the file system",
+        "pytest -m soak tests/faults/power",
+        "soak",
+        "power_loss *",
+        power_loss,
+    ),
+    (
+        "A full file system (tmpfs)",
+        "pytest -m soak tests/faults/storage/test_full_and_read_only.py",
+        "soak",
+        "disk_full",
+        disk_full,
+    ),
+    (
+        "Processes killed at their system calls",
+        "pytest -m soak tests/faults/kills",
+        "soak",
+        "strace_kills",
+        strace_kills,
+    ),
+    (
+        "Kills and zombies on Spark",
+        "pytest -m soak tests/spark/test_kill_campaign.py",
+        "soak",
+        "spark_kills",
+        spark_kills,
+    ),
+    (
+        "Python workers killed at work, on Spark",
+        "pytest -m soak tests/spark/test_kill_campaign.py -k at_work",
+        "soak",
+        "python_worker_kills",
+        spark_kills,
+    ),
+    (
+        "Every byte of a small checkpoint flipped",
+        "pytest -m soak tests/faults/damage/test_damaged_checkpoints.py",
+        "soak",
+        "damage",
+        damage,
+    ),
     ("Bugs planted on purpose", "pytest -m soak tests/faults/planted", "soak", "planted", planted),
-    ("Recovery after a long history", "python -m benchmarks.recover --keys 10000000 --history 100 10000",
-     "recover", "", recovery),
-]  # fmt: skip
+    (
+        "Recovery after a long history",
+        "python -m benchmarks.recover --keys 10000000 --history 100 10000",
+        "recover",
+        "",
+        recovery,
+    ),
+]
 
 
 def figures_of(file: str, name: str) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -204,10 +245,13 @@ def finds() -> str:
     if not found:
         return f"{NOT_RUN}."
     rows = [
-        [name, f"{one['seeds']:,}" if one["problem"] else f"not in {one['seeds']:,}",
-         f"`{one['problem'][:100]}`" if one["problem"] else ""]
+        [
+            name,
+            f"{one['seeds']:,}" if one["problem"] else f"not in {one['seeds']:,}",
+            f"`{one['problem'][:100]}`" if one["problem"] else "",
+        ]
         for name, one in found["found"].items()
-    ]  # fmt: skip
+    ]
     tree = short(found["source_tree"])
     return table([["bug", "seeds", "what was wrong"], *rows]) + f"\n\nSource tree {tree}."
 
@@ -283,6 +327,12 @@ def flights_killed() -> str:
 def reliability() -> str:
     """Return the page."""
     return page("reliability").format(
-        table=campaigns(), situations=situations(), planted=planted_bugs(), flat=flat(),
-        kills=flights_killed(), finds=finds(), faults=faults(), in_suite=in_suite(),
-    )  # fmt: skip
+        table=campaigns(),
+        situations=situations(),
+        planted=planted_bugs(),
+        flat=flat(),
+        kills=flights_killed(),
+        finds=finds(),
+        faults=faults(),
+        in_suite=in_suite(),
+    )

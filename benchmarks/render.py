@@ -55,8 +55,16 @@ def goals(result: Result) -> str:
     for number, item in enumerate(result["figures"]):
         if item["goal"] or number == 0:
             value = f"{shown(item['value'])} {item['unit']}"
-            rows.append([f"`{result['command']}`", item["name"], value, item["goal"],
-                         MET[item["met"]], tree(result)])  # fmt: skip
+            rows.append(
+                [
+                    f"`{result['command']}`",
+                    item["name"],
+                    value,
+                    item["goal"],
+                    MET[item["met"]],
+                    tree(result),
+                ]
+            )
     return table(rows)
 
 
@@ -143,16 +151,31 @@ def count_rows(result: Result) -> list[list[Any]]:
     own = result["figures"][0]
     figures = values(result)
     times = [f"{figures[f'step_{which}_ms']:.0f}" for which in ("p50", "p95")]
-    rows = [[count_command(result), f"{own['value']:,.0f}", *times, own["goal"], MET[own["met"]],
-             tree(result)]]  # fmt: skip
+    rows = [
+        [
+            count_command(result),
+            f"{own['value']:,.0f}",
+            *times,
+            own["goal"],
+            MET[own["met"]],
+            tree(result),
+        ]
+    ]
     for name, ratio in figures.items():
         if name.startswith("ratio_"):
             peer = name.removeprefix("ratio_")
             rate = figures[f"records_per_second_{peer}"]
             rows.append(
-                [f"… beside it {PEERS[peer]}", f"{rate:,.0f}", "", "",
-                 f"ours is {ratio:.1f} times that", "", ""]
-            )  # fmt: skip
+                [
+                    f"… beside it {PEERS[peer]}",
+                    f"{rate:,.0f}",
+                    "",
+                    "",
+                    f"ours is {ratio:.1f} times that",
+                    "",
+                    "",
+                ]
+            )
     return rows
 
 
@@ -173,9 +196,17 @@ def memory(results: Iterable[Result]) -> str:
         figures = values(result)
         if "state_gib" in figures:
             state, columns = figures["state_gib"], figures["column_gib"]
-            rows.append([count_command(result), f"{figures['keys']:,.0f}", f"{state:.2f}",
-                         f"{columns:.2f}", f"{state / columns:.1f}", f"{figures['disk_gib']:.2f}",
-                         tree(result)])  # fmt: skip
+            rows.append(
+                [
+                    count_command(result),
+                    f"{figures['keys']:,.0f}",
+                    f"{state:.2f}",
+                    f"{columns:.2f}",
+                    f"{state / columns:.1f}",
+                    f"{figures['disk_gib']:.2f}",
+                    tree(result),
+                ]
+            )
     return table(rows) if len(rows) > 1 else missing("count", "count_1e8", "--keys 100000000 ")
 
 
@@ -250,16 +281,25 @@ def bins(result: Result) -> list[str]:
         if match := re.fullmatch(r"records_per_second_(\d+)_bins", name):
             bits = int(match[1]).bit_length() - 1
             times = [figures[f"step_p{p}_ms_{match[1]}_bins"] for p in (50, 90, 99, 100)]
-            rows.append([f"2^{bits}", f"{rate:,.0f}", *(f"{ms:.0f}" for ms in times),
-                         f"{MEGAPHONE_P99_MS.get(bits, '')}"])  # fmt: skip
+            rows.append(
+                [
+                    f"2^{bits}",
+                    f"{rate:,.0f}",
+                    *(f"{ms:.0f}" for ms in times),
+                    f"{MEGAPHONE_P99_MS.get(bits, '')}",
+                ]
+            )
     return [table(rows)]
 
 
 def migrate(result: Result) -> list[str]:
     """Return the table of the ways to move state, each compared with its own steady times."""
     figures = values(result)
-    heads = {"max_over_steady_max": "max over the steady one",
-             "p999_over_steady_p999": "p99.9 over the steady one", "seconds": "s"}  # fmt: skip
+    heads = {
+        "max_over_steady_max": "max over the steady one",
+        "p999_over_steady_p999": "p99.9 over the steady one",
+        "seconds": "s",
+    }
     ways: dict[str, dict[str, float]] = defaultdict(dict)
     for name, value in figures.items():
         if match := re.fullmatch(
@@ -275,27 +315,48 @@ def migrate(result: Result) -> list[str]:
 def rescale(result: Result) -> list[str]:
     """Return the tables of rescaling by keys, Headrace's and Spark's way, and of missed steps."""
     figures = values(result)
-    rows = [["keys", "missed steps", "long gaps in a steady minute", "longest gap that counts, s",
-             "s until done", "steady p50 / p99 / max ms", "moving p50 / p99 / max ms",
-             "moved over the least",
-             "read from storage over that", "Spark's way: s without a commit",
-             "of these stop / repartition / start / first batch"]]  # fmt: skip
+    rows = [
+        [
+            "keys",
+            "missed steps",
+            "long gaps in a steady minute",
+            "longest gap that counts, s",
+            "s until done",
+            "steady p50 / p99 / max ms",
+            "moving p50 / p99 / max ms",
+            "moved over the least",
+            "read from storage over that",
+            "Spark's way: s without a commit",
+            "of these stop / repartition / start / first batch",
+        ]
+    ]
     for name in figures:
         if match := re.fullmatch(r"missed_steps_(\d+)", name):
             keys = match[1]
             of = {
                 n.removesuffix(f"_{keys}"): v for n, v in figures.items() if n.endswith(f"_{keys}")
             }
-            times = [" / ".join(f"{of[f'{when}_{p}_ms']:.0f}" for p in ("p50", "p99", "max"))
-                     for when in ("steady", "moving")]  # fmt: skip
+            times = [
+                " / ".join(f"{of[f'{when}_{p}_ms']:.0f}" for p in ("p50", "p99", "max"))
+                for when in ("steady", "moving")
+            ]
             parts = [
                 of[f"spark_{part}_s"] for part in ("stop", "repartition", "start", "first_batch")
             ]
-            rows.append([f"{int(keys):,}", f"{of['missed_steps']:.0f}",
-                         f"{of['long_gaps_a_steady_minute']:.1f}", f"{of['outage_s']:.2f}",
-                         f"{of['migration_s']:.1f}", *times, f"{of['bytes_moved_over_least']:.2f}",
-                         f"{of['bytes_read_over_least']:.1f}", f"{of['spark_outage_s']:.1f}",
-                         " / ".join(f"{s:.1f}" for s in parts)])  # fmt: skip
+            rows.append(
+                [
+                    f"{int(keys):,}",
+                    f"{of['missed_steps']:.0f}",
+                    f"{of['long_gaps_a_steady_minute']:.1f}",
+                    f"{of['outage_s']:.2f}",
+                    f"{of['migration_s']:.1f}",
+                    *times,
+                    f"{of['bytes_moved_over_least']:.2f}",
+                    f"{of['bytes_read_over_least']:.1f}",
+                    f"{of['spark_outage_s']:.1f}",
+                    " / ".join(f"{s:.1f}" for s in parts),
+                ]
+            )
     return [table(rows), missed_steps(result), drawn("rescale")]
 
 
@@ -358,9 +419,15 @@ def measuring(result: Result) -> list[str]:
 
 
 DETAILS: dict[str, Callable[[Result], list[str]]] = {
-    "latency": latency, "user": user, "bins": bins, "migrate": migrate, "rescale": rescale,
-    "measuring": measuring, "recover": recover, "scale": scale,
-}  # fmt: skip
+    "latency": latency,
+    "user": user,
+    "bins": bins,
+    "migrate": migrate,
+    "rescale": rescale,
+    "measuring": measuring,
+    "recover": recover,
+    "scale": scale,
+}
 
 
 def missing(program: str, name: str, more: str = "") -> str:

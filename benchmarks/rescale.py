@@ -164,14 +164,16 @@ class Move:
         """Return what is known of each missed step: phases above a tenth of it, new processes."""
         return [
             {
-                "step": of.step, "gap_ms": round(of.gap * 1e3), "doing": of.doing,
+                "step": of.step,
+                "gap_ms": round(of.gap * 1e3),
+                "doing": of.doing,
                 "phases_ms": {
                     name: round(ms) for name, ms in of.phases.items() if ms > of.gap * 100
                 },
                 "python_processes_started": sum(of.at - of.gap < at < of.at for at in self.born),
             }
             for of in self.missed
-        ]  # fmt: skip
+        ]
 
 
 @dataclass
@@ -222,9 +224,14 @@ def ours(context: Any, folder: Path, keys: int, chosen: argparse.Namespace) -> A
     counts = pipeline.compute("count", Counted("key"), keys={stream: "key"})
     pipeline.sink("out", counts, hr.sinks.Calls(lambda step, rows: None))
     job = hr.run(
-        pipeline, storage=store, workers=FEW, bins=chosen.bins, runner=runner,
-        settings=hr.Settings(cached_bytes=8 << 30), listeners=[commits],
-    )  # fmt: skip
+        pipeline,
+        storage=store,
+        workers=FEW,
+        bins=chosen.bins,
+        runner=runner,
+        settings=hr.Settings(cached_bytes=8 << 30),
+        listeners=[commits],
+    )
     with job:
         while job.running and (job.head is None or job.head.positions.get("records", 0) < keys):
             job.wait("0.1s")
@@ -255,9 +262,15 @@ def rescaled(
     facts = move.facts
     assert facts.ended is not None
     return Move(
-        commits.between((begun, asked)), commits.between((asked, ended + SETTLE_S)),
-        (asked, facts.ended.clock_us / 1e6), facts.bins, facts.nbytes, least, nread, births(),
-    )  # fmt: skip
+        commits.between((begun, asked)),
+        commits.between((asked, ended + SETTLE_S)),
+        (asked, facts.ended.clock_us / 1e6),
+        facts.bins,
+        facts.nbytes,
+        least,
+        nread,
+        births(),
+    )
 
 
 def births() -> list[float]:
@@ -298,11 +311,19 @@ def picture(run: Run, file: Path) -> None:
     theirs = run.spark.commits
     spans = [move.window for move in run.moves]
     panels: list[tuple[str, Any, Any, list[Window]]] = [
-        (f"Headrace: {FEW} → {MANY} → {FEW} workers while it runs", np.array([c.at for c in ours]),
-         np.array([c.gap for c in ours]), spans),
-        (f"Spark: stop, repartition {FEW} → {MANY} offline, start", theirs[1:], np.diff(theirs),
-         [run.spark.window]),
-    ]  # fmt: skip
+        (
+            f"Headrace: {FEW} → {MANY} → {FEW} workers while it runs",
+            np.array([c.at for c in ours]),
+            np.array([c.gap for c in ours]),
+            spans,
+        ),
+        (
+            f"Spark: stop, repartition {FEW} → {MANY} offline, start",
+            theirs[1:],
+            np.diff(theirs),
+            [run.spark.window],
+        ),
+    ]
     longest = max(gaps.max() for _, _, gaps, _ in panels)
     for axis, (title, at, gaps, moving) in zip(axes, panels, strict=True):
         start = at[0]
@@ -346,23 +367,51 @@ def main() -> None:
 
 def tell(found: dict[int, list[Run]], chosen: argparse.Namespace) -> None:
     """Report the results."""
-    rows = [["keys", "workers", "s", "MB moved", "missed", "by itself", "steady p50 ms", "p99 ms",
-             "moving p50 ms", "p99 ms", "max ms", "Spark's outage s"]]  # fmt: skip
+    rows = [
+        [
+            "keys",
+            "workers",
+            "s",
+            "MB moved",
+            "missed",
+            "by itself",
+            "steady p50 ms",
+            "p99 ms",
+            "moving p50 ms",
+            "p99 ms",
+            "max ms",
+            "Spark's outage s",
+        ]
+    ]
     figures, causes = [], {}
     for keys, runs in found.items():
         for number, run in enumerate(runs):
             for move, way in zip(run.moves, WAYS, strict=True):
                 cells = [*shown(move.steady)[:2], *shown(move.moving)]
                 theirs = f"{run.spark.seconds:.1f}" if way == WAYS[0] else ""
-                rows.append([f"{keys:,}", way, f"{move.seconds:.1f}", f"{move.nbytes / 1e6:.1f}",
-                             str(len(move.missed)), str(move.by_itself),
-                             *(f"{s * 1e3:.0f}" for s in cells), theirs])  # fmt: skip
+                rows.append(
+                    [
+                        f"{keys:,}",
+                        way,
+                        f"{move.seconds:.1f}",
+                        f"{move.nbytes / 1e6:.1f}",
+                        str(len(move.missed)),
+                        str(move.by_itself),
+                        *(f"{s * 1e3:.0f}" for s in cells),
+                        theirs,
+                    ]
+                )
                 causes[f"{keys} keys, run {number + 1}, {way}"] = move.causes()
         figures += figures_of(keys, runs)
     worst = max(len(run.moves[0].missed) for runs in found.values() for run in runs)
     first = figure("missed_steps", worst, "steps", "= 0", worst == 0)
-    report("From 2 to 4 workers and back, under a constant load", rows, [first, *figures], chosen,
-           causes=causes)  # fmt: skip
+    report(
+        "From 2 to 4 workers and back, under a constant load",
+        rows,
+        [first, *figures],
+        chosen,
+        causes=causes,
+    )
     for where, missed in causes.items():
         for of in missed[:PRINTED]:
             print(f"missed: {where}: {of}")
@@ -379,21 +428,33 @@ def figures_of(keys: int, runs: list[Run]) -> list[dict[str, Any]]:
         figure(f"outage_s_{keys}", outage, "s", "= 0", outage == 0),
         figure(f"spark_outage_s_{keys}", theirs, "s"),
         figure(f"bytes_moved_over_least_{keys}", over, "x", f"<= {GOAL_BYTES}", over <= GOAL_BYTES),
-        figure(f"bytes_read_over_least_{keys}",
-               statistics.median(move.nread / move.least for move in there), "x"),
+        figure(
+            f"bytes_read_over_least_{keys}",
+            statistics.median(move.nread / move.least for move in there),
+            "x",
+        ),
         figure(f"missed_steps_{keys}", max(len(move.missed) for move in there), "steps"),
         figure(f"missed_steps_back_{keys}", max(len(move.missed) for move in back), "steps"),
-        figure(f"missed_steps_by_the_steady_p99_of_either_{keys}",
-               max(run.missed_of_either for run in runs), "steps"),
-        figure(f"long_gaps_a_steady_minute_{keys}",
-               sum(move.by_itself for move in there) / minutes, "gaps"),
+        figure(
+            f"missed_steps_by_the_steady_p99_of_either_{keys}",
+            max(run.missed_of_either for run in runs),
+            "steps",
+        ),
+        figure(
+            f"long_gaps_a_steady_minute_{keys}",
+            sum(move.by_itself for move in there) / minutes,
+            "gaps",
+        ),
         figure(f"migration_s_{keys}", statistics.median(move.seconds for move in there), "s"),
-    ]  # fmt: skip
+    ]
     found += [
-        figure(f"spark_{part.replace(' ', '_')}_s_{keys}",
-               statistics.median(run.spark.parts[part] for run in runs), "s")
+        figure(
+            f"spark_{part.replace(' ', '_')}_s_{keys}",
+            statistics.median(run.spark.parts[part] for run in runs),
+            "s",
+        )
         for part in runs[0].spark.parts
-    ]  # fmt: skip
+    ]
     for when, of in (("steady", [m.steady for m in there]), ("moving", [m.moving for m in there])):
         for at, what in enumerate(("p50", "p99", "max")):
             ms = statistics.median(shown(commits)[at] for commits in of) * 1e3

@@ -128,9 +128,13 @@ class Case:
         """Run some steps; return the seconds of each one after the warm ones."""
         settings = hr.Settings(limit=hr.Limit(1 << 30, 1 << 40), cached_bytes=8 << 30)
         driver = Driver(
-            self._pipeline, self._store, self._runner(), workers=self.way.workers,
-            bins=self.way.bins, settings=settings,
-        )  # fmt: skip
+            self._pipeline,
+            self._store,
+            self._runner(),
+            workers=self.way.workers,
+            bins=self.way.bins,
+            settings=settings,
+        )
         found, _ = steps_of(driver, warm=warm, measured=steps)
         return found
 
@@ -162,10 +166,16 @@ class Costs:
         """Return the rows of the table."""
         first = self.of(next(iter(self.turns)))
         return [
-            [series, label, f"{self.of(label):.2f} {self.unit}", f"{self.of(label) / first:.2f}",
-             f"{median_ms(steps):.1f}", f"{max(steps) * 1e3:.1f}"]
+            [
+                series,
+                label,
+                f"{self.of(label):.2f} {self.unit}",
+                f"{self.of(label) / first:.2f}",
+                f"{median_ms(steps):.1f}",
+                f"{max(steps) * 1e3:.1f}",
+            ]
             for label, steps in self.steps.items()
-        ]  # fmt: skip
+        ]
 
 
 @contextmanager
@@ -277,8 +287,9 @@ def options() -> argparse.ArgumentParser:
     made.add_argument("--record-keys", type=int, nargs="*", default=[10**n for n in (3, 4, 5, 6)])
     made.add_argument("--bits", type=int, nargs="*", default=[4, 8, 12, 16, 20])
     made.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
-    made.add_argument("--rates", type=int, nargs="*", default=[10**n for n in (3, 4, 5, 6)],
-                      help="records a step")  # fmt: skip
+    made.add_argument(
+        "--rates", type=int, nargs="*", default=[10**n for n in (3, 4, 5, 6)], help="records a step"
+    )
     made.add_argument("--depths", type=int, nargs="*", default=[1, 2, 4, 8])
     made.add_argument("--steps", type=int, nargs="*", default=[200, 400, 1_000])
     made.add_argument("--exist", type=int, default=100_000, help="keys, in the other series")

@@ -33,19 +33,27 @@ def main() -> None:
     for found in outcomes(range(first, first + chosen.seeds), chosen.processes, float("inf")):
         assert not found.problem, f"seed {found.seed}: {found.problem}"
         faults += found.faults
-        kinds += Counter({
-            name.removeprefix(FAULT): count for name, count in found.seen.items()
-            if name.startswith(FAULT)
-        })  # fmt: skip
+        kinds += Counter(
+            {
+                name.removeprefix(FAULT): count
+                for name, count in found.seen.items()
+                if name.startswith(FAULT)
+            }
+        )
     harmless = sum(kinds[name] for name in HARMLESS)
     rows = [["fault", "a seed", "share"]]
-    rows += [[name, f"{count / chosen.seeds:.2f}", f"{count / kinds.total():.1%}"]
-             for name, count in kinds.most_common()]  # fmt: skip
+    rows += [
+        [name, f"{count / chosen.seeds:.2f}", f"{count / kinds.total():.1%}"]
+        for name, count in kinds.most_common()
+    ]
     figures = [
         figure("faults_a_seed", faults / chosen.seeds, "faults"),
         figure("failing_faults_a_seed", (kinds.total() - harmless) / chosen.seeds, "faults"),
-        *(figure(name.replace(" ", "_"), count / chosen.seeds, "a seed") for name, count in kinds.items()),
-    ]  # fmt: skip
+        *(
+            figure(name.replace(" ", "_"), count / chosen.seeds, "a seed")
+            for name, count in kinds.items()
+        ),
+    ]
     trees = {"first": first, "tests_tree": source_tree("tests/faults/simulation")}
     report("Faults of the simulation", rows, figures, chosen, **trees)
 

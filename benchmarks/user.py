@@ -71,9 +71,13 @@ def headrace(
         limit=hr.Limit(chosen.rows, 1 << 40), exchange="auto", cached_bytes=4 << 30
     )
     driver = Driver(
-        pipeline, LocalStore(folder / "state"), SparkRunner(context), workers=chosen.workers,
-        settings=settings, drain=True,
-    )  # fmt: skip
+        pipeline,
+        LocalStore(folder / "state"),
+        SparkRunner(context),
+        workers=chosen.workers,
+        settings=settings,
+        drain=True,
+    )
     return steps_of(driver, warm=warm, measured=chosen.files)
 
 

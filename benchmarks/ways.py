@@ -32,8 +32,9 @@ SHARES = (50.0, 99.0, 100.0)
 #: runs' longest latencies, and the ratio of these; see :func:`cells` and :func:`unmoved_cells`.
 COLUMNS = [
     *(f"{when} {what} ms" for when in ("steady", "moving") for what in ("p50", "p99", "max")),
-    "max over steady max", "of each run",
-]  # fmt: skip
+    "max over steady max",
+    "of each run",
+]
 
 
 class MovedOtherwise(Exception):

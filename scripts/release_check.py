@@ -175,9 +175,14 @@ def run(command: Sequence[str | Path], folder: Path) -> str:
     line = " ".join(str(part) for part in command)
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
         process = subprocess.Popen(
-            [str(part) for part in command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-            stdout=said, stderr=complained, start_new_session=True,
-        )  # fmt: skip
+            [str(part) for part in command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=complained,
+            start_new_session=True,
+        )
         try:
             code = process.wait(LONGEST_S)
         except subprocess.TimeoutExpired:

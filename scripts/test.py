@@ -20,9 +20,12 @@ import tempfile
 
 WITH_SPARK = ["tests/docs", "tests/spark"]
 BESIDE = [
-    "tests/unit/checkpoints", "tests/machine/changes", "tests/machine/coordinator",
-    "tests/machine/leadership", "tests/faults/kills",
-]  # fmt: skip
+    "tests/unit/checkpoints",
+    "tests/machine/changes",
+    "tests/machine/coordinator",
+    "tests/machine/leadership",
+    "tests/faults/kills",
+]
 FAST = ["tests/machine/coordinator", "tests/machine/driven", "tests/property/steps"], ["tests/unit"]
 #: Units that run whole pipelines: too long for a fast run.
 NOT_FAST = ["tests/unit/checkpoints", "tests/unit/cli", "tests/unit/nexmark", "tests/unit/ops"]

@@ -240,8 +240,11 @@ def percentiles_ms(found: Any) -> list[float]:
 
 #: What measures each part.
 PARTS: dict[str, Callable[[argparse.Namespace], Found]] = {
-    "distribution": distribution, "scaling": scaling, "lag": lag, "cache": caches,
-}  # fmt: skip
+    "distribution": distribution,
+    "scaling": scaling,
+    "lag": lag,
+    "cache": caches,
+}
 
 
 if __name__ == "__main__":

@@ -143,8 +143,17 @@ def one(place: Place, case: Case, bits: int, chosen: argparse.Namespace) -> Late
 def told(found: dict[str, Found]) -> Told:
     """Return the table and the figures of what was found."""
     heads = ["p90", "p99", "p99.99", "max"]
-    rows = [["answers", "keys", "log2 bins", "runs", *(f"{head} ms" for head in heads),
-             "Megaphone's count, keys", *(f"its {head} ms" for head in heads)]]  # fmt: skip
+    rows = [
+        [
+            "answers",
+            "keys",
+            "log2 bins",
+            "runs",
+            *(f"{head} ms" for head in heads),
+            "Megaphone's count, keys",
+            *(f"its {head} ms" for head in heads),
+        ]
+    ]
     first: list[dict[str, Any]] = []
     figures: list[dict[str, Any]] = []
     for case in (case for case in CASES if case.label in found):
@@ -152,9 +161,17 @@ def told(found: dict[str, Found]) -> Told:
         for bits, runs in by_bits.items():
             own, theirs = medians(runs), case.theirs.get(None if bits == NONE else bits, ())
             count = f"{case.theirs_is}, {case.their_keys}" if theirs else ""
-            rows.append([case.name, f"{case.keys:,}", "1 (one a worker)" if bits == NONE else str(bits),
-                         str(len(runs)), *(f"{ms:.1f}" for ms in own), count,
-                         *([f"{ms:g}" for ms in theirs] or [""] * len(heads))])  # fmt: skip
+            rows.append(
+                [
+                    case.name,
+                    f"{case.keys:,}",
+                    "1 (one a worker)" if bits == NONE else str(bits),
+                    str(len(runs)),
+                    *(f"{ms:.1f}" for ms in own),
+                    count,
+                    *([f"{ms:g}" for ms in theirs] or [""] * len(heads)),
+                ]
+            )
             figures += [
                 figure(f"{plain(case.name)}_{case.keys}_{bits}_bits_{head}", ms, "ms")
                 for head, ms in zip(heads, own, strict=True)

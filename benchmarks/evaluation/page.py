@@ -43,8 +43,11 @@ def reached(results: Mapping[str, Result | None]) -> str:
     rows = [["experiment", "goals", "met", "not met"]]
     for name, result in results.items():
         aimed = [item for item in result["figures"] if item["goal"]] if result else []
-        short = [f"{item['name']} {plainly(item['value'])} (goal {item['goal']})" for item in aimed
-                 if not item["met"]]  # fmt: skip
+        short = [
+            f"{item['name']} {plainly(item['value'])} (goal {item['goal']})"
+            for item in aimed
+            if not item["met"]
+        ]
         if aimed:
             rows.append([name, str(len(aimed)), str(len(aimed) - len(short)), "; ".join(short)])
     return table(rows)
@@ -54,8 +57,11 @@ def section(name: str, result: Result | None, pictures: Sequence[str]) -> str:
     """Return what an experiment has found: how it was run, its table, its goals, and its pictures."""
     if result is None:
         return f"Not measured yet: `python -m benchmarks.evaluation {name}`."
-    shown = [f"![{one}](../benchmarks/results/evaluation/{one}.png)" for one in pictures
-             if (FOUND / f"{one}.png").exists()]  # fmt: skip
+    shown = [
+        f"![{one}](../benchmarks/results/evaluation/{one}.png)"
+        for one in pictures
+        if (FOUND / f"{one}.png").exists()
+    ]
     said = [origin(result), between_hosts(result), missing(result), table(result["table"])]
     return "\n\n".join(filter(None, [*said, goals(result), *shown]))
 
@@ -63,8 +69,9 @@ def section(name: str, result: Result | None, pictures: Sequence[str]) -> str:
 def origin(result: Result) -> str:
     """Say what was run, with which options, and on what."""
     machine, options = result["machine"], result["parameters"]
-    told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items()
-                     if name not in UNTOLD)  # fmt: skip
+    told = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in options.items() if name not in UNTOLD
+    )
     with_options = f" ({told})" if told else ""
     return (
         f"`{result['command']}`{with_options}, source tree {result['source_tree'][:12]}, "

@@ -171,11 +171,17 @@ def told(found: dict[str, Found]) -> Told:
     figures: list[dict[str, Any]] = []
     for query, ways in found.items():
         for way, of in ways.items():
-            rows.append([
-                query, way, str(len(of.runs)), f"{of.nbytes / 1e3:,.0f}",
-                ", ".join(f"{seconds:.2f}" for seconds in of.there_and_back), *cells(of),
-                QUERIES.get(query, "") if way == ONCE else "",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    query,
+                    way,
+                    str(len(of.runs)),
+                    f"{of.nbytes / 1e3:,.0f}",
+                    ", ".join(f"{seconds:.2f}" for seconds in of.there_and_back),
+                    *cells(of),
+                    QUERIES.get(query, "") if way == ONCE else "",
+                ]
+            )
             asked = way == PREPARED and query not in STATELESS
             goal = (f"<= {GOAL}", of.ratio <= GOAL) if asked else ()
             name = f"{query}_{plain(way)}_max_over_steady_max"

@@ -194,8 +194,21 @@ def _of_way(runs: Runs, of: Outcome) -> OfWay:
 
 def told(found: dict[str, Found], chosen: argparse.Namespace) -> Told:
     """Return the table and the figures of what was found."""
-    rows = [["series", "case", "way", "runs", "bins moved", "MB, about", "s", *COLUMNS,
-             "memory GiB, median", "most", "Megaphone"]]  # fmt: skip
+    rows = [
+        [
+            "series",
+            "case",
+            "way",
+            "runs",
+            "bins moved",
+            "MB, about",
+            "s",
+            *COLUMNS,
+            "memory GiB, median",
+            "most",
+            "Megaphone",
+        ]
+    ]
     figures: dict[str, dict[str, Any]] = {}
     said: set[str] = set()
     for point in points(chosen):
@@ -203,14 +216,33 @@ def told(found: dict[str, Found], chosen: argparse.Namespace) -> Told:
         for way, of in ways.items():
             theirs = "" if point.series in said else SWEEPS.get(point.series, "")
             said.add(point.series)
-            rows.append([point.series, point.label, way, str(len(of.runs)), str(of.bins),
-                         f"{of.nbytes / 1e6:.1f}", f"{of.seconds:.2f}", *cells(of),
-                         *(f"{gib:.2f}" for gib in of.gib), theirs])  # fmt: skip
+            rows.append(
+                [
+                    point.series,
+                    point.label,
+                    way,
+                    str(len(of.runs)),
+                    str(of.bins),
+                    f"{of.nbytes / 1e6:.1f}",
+                    f"{of.seconds:.2f}",
+                    *cells(of),
+                    *(f"{gib:.2f}" for gib in of.gib),
+                    theirs,
+                ]
+            )
             name = f"{point.keys}_keys_{point.bits}_bits_{point.rate}_{plain(way)}"
             figures[name] = figure(f"{name}_max_over_steady_max", of.ratio, "x")
         if ways:
-            rows.append([point.series, point.label, "nothing moves", *[""] * 4, *unmoved_cells(ways),
-                         *[""] * 3])  # fmt: skip
+            rows.append(
+                [
+                    point.series,
+                    point.label,
+                    "nothing moves",
+                    *[""] * 4,
+                    *unmoved_cells(ways),
+                    *[""] * 3,
+                ]
+            )
     return rows, [*figures.values()]
 
 

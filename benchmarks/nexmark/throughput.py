@@ -110,9 +110,14 @@ def own(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> 
     pipeline.sink("answers", node, hr.sinks.Calls(take))
 
     job = hr.run(
-        pipeline, storage=folder, workers=CORES, bins=256, runner=SparkRunner(spark.sparkContext),
-        settings=hr.Settings(limit=hr.Limit(step, 1 << 40)), listeners=[note],
-    )  # fmt: skip
+        pipeline,
+        storage=folder,
+        workers=CORES,
+        bins=256,
+        runner=SparkRunner(spark.sparkContext),
+        settings=hr.Settings(limit=hr.Limit(step, 1 << 40)),
+        listeners=[note],
+    )
     with job:
         job.drain()
     return ran
@@ -281,8 +286,19 @@ def fastest_of(found: Found) -> tuple[str, Side]:
 
 def told(found: dict[str, Found]) -> Told:
     """Return the table and the figures of what was found."""
-    rows = [["query", "own /s/core", "PySpark /s/core", "ratio", "of the runs", "PySpark's way",
-             "own answers", "PySpark answers", "PySpark drops as late"]]  # fmt: skip
+    rows = [
+        [
+            "query",
+            "own /s/core",
+            "PySpark /s/core",
+            "ratio",
+            "of the runs",
+            "PySpark's way",
+            "own answers",
+            "PySpark answers",
+            "PySpark drops as late",
+        ]
+    ]
     figures: list[dict[str, Any]] = []
     for name, of in found.items():
         rows.append(row_of(name, of["own"], *fastest_of(of)))

@@ -35,17 +35,24 @@ def main() -> None:
     settings = hr.Settings(limit=hr.Limit(chosen.rows, 16 << 20), exchange=chosen.exchange)
     with ProgressLine("flights") as progress:
         job = hr.run(
-            build(chosen.data, out), storage=chosen.data / "state", workers=chosen.workers,
-            runner=chosen.runner, settings=settings, listeners=[progress],
-        )  # fmt: skip
+            build(chosen.data, out),
+            storage=chosen.data / "state",
+            workers=chosen.workers,
+            runner=chosen.runner,
+            settings=settings,
+            listeners=[progress],
+        )
         with job:
             job.drain()
     head = job.head
     assert head is not None
     counts = head.counts["airports"]
-    print(f"{counts.records + counts.late:,} departures in {head.step + 1} steps: "
-          f"{counts.records:,} on time, {counts.late} late, {head.counts['departures.ids'].duplicates:,} sent twice, "
-          f"{time.monotonic() - begun:.0f} s; state in {chosen.data / 'state'}")  # fmt: skip
+    print(
+        f"{counts.records + counts.late:,} departures in {head.step + 1} steps: "
+        f"{counts.records:,} on time, {counts.late} late, "
+        f"{head.counts['departures.ids'].duplicates:,} sent twice, "
+        f"{time.monotonic() - begun:.0f} s; state in {chosen.data / 'state'}"
+    )
     print(report.text(out))
     picture = chosen.data / "flights.png"
     report.plot(out, picture)

@@ -68,8 +68,11 @@ def plot(out: Path, path: Path) -> None:
         marked = [row for row in own if (airport, row["date"]) in dips]
         axis.scatter(
             [date.fromisoformat(row["date"]) for row in marked],
-            [row["departures"] for row in marked], color="#c0392b", zorder=3, label="anomaly",
-        )  # fmt: skip
+            [row["departures"] for row in marked],
+            color="#c0392b",
+            zorder=3,
+            label="anomaly",
+        )
         axis.set_ylabel(f"{airport}: departures a day")
         axis.set_ylim(bottom=0)
     axes[0].legend(loc="lower right", ncols=3)

@@ -103,9 +103,12 @@ def main() -> int:
     try:
         with ProgressLine("meters", every_s=1.0) as progress:
             job = hr.run(
-                draw(source, bills.receive), storage=storage, workers=2, bins=chosen.bins,
+                draw(source, bills.receive),
+                storage=storage,
+                workers=2,
+                bins=chosen.bins,
                 listeners=[progress],
-            )  # fmt: skip
+            )
             with job:
                 while committed(job) < chosen.meters and job.running:  # each meter once
                     job.wait("0.1s")
@@ -118,8 +121,10 @@ def main() -> int:
     missing, twice, wrong = bills.check(source, sent)
     print(*map(how, moves), sep="\n")
     Console().print(told(moves))
-    print(f"{sent:,} readings sent, {bills.readings.sum():,} billed, of {chosen.meters:,} meters: "
-          f"{missing} missing, {twice} twice, {wrong} sums wrong")  # fmt: skip
+    print(
+        f"{sent:,} readings sent, {bills.readings.sum():,} billed, of {chosen.meters:,} meters: "
+        f"{missing} missing, {twice} twice, {wrong} sums wrong"
+    )
     return int(bool(missing or twice or wrong or any(move.state != "done" for move in moves)))
 
 

@@ -111,9 +111,11 @@ class Job(PlacesWorkers):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._driver.request_stop(drain=False)
         self._over.wait()
         if error is None and threading.get_ident() not in self._raised_in:
@@ -590,10 +592,19 @@ def run(
     within_s = _seconds(handover_timeout, "handover_timeout")
     chosen = _runner(runner)
     driver = Driver(
-        pipeline, store, chosen, workers=workers, bins=bins, settings=settings, clock=clock,
-        policy=policy, how=policy_how, policy_dry_run=policy_dry_run,
-        reopen=_names(reopen), remove_injectors=_names(remove_injectors),
-    )  # fmt: skip
+        pipeline,
+        store,
+        chosen,
+        workers=workers,
+        bins=bins,
+        settings=settings,
+        clock=clock,
+        policy=policy,
+        how=policy_how,
+        policy_dry_run=policy_dry_run,
+        reopen=_names(reopen),
+        remove_injectors=_names(remove_injectors),
+    )
     driver.listeners += listeners or []
     assumed = assumptions(pipeline.injectors.values(), pipeline.nodes.values())
     if assumed:

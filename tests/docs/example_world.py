@@ -213,11 +213,22 @@ class Numbers(hr.sources.Source):
 #: Names that examples use without importing them.
 NAMES: dict[str, Any] = {
     **{kind.__name__: kind for kind in (Hit, Bid, Order, Payment, Visits)},
-    "hr": hr, "np": np, "pa": pa, "json": json, "Path": Path, "date": date, "datetime": datetime,
-    "timedelta": timedelta, "UTC": UTC, "Control": Control, "value_type_of": value_type_of,
-    "open_store": open_store, "Producer": Producer, "HeadraceError": HeadraceError,
+    "hr": hr,
+    "np": np,
+    "pa": pa,
+    "json": json,
+    "Path": Path,
+    "date": date,
+    "datetime": datetime,
+    "timedelta": timedelta,
+    "UTC": UTC,
+    "Control": Control,
+    "value_type_of": value_type_of,
+    "open_store": open_store,
+    "Producer": Producer,
+    "HeadraceError": HeadraceError,
     "TIMESTAMP_COLUMN": TIMESTAMP_COLUMN,
-}  # fmt: skip
+}
 
 
 def programs_of(thing: Any) -> str:

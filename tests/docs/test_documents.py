@@ -55,9 +55,13 @@ def test_a_page_of_blocks_runs_from_top_to_bottom(
 
 def headrace(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "headrace.cli", *arguments], cwd=folder, capture_output=True,
-        text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "headrace.cli", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/how-to/write-fast-computations.md"])

@@ -21,26 +21,67 @@ SOURCE = Path(__file__).parents[2] / "src" / "headrace"
 
 #: What to say in the place of a word that is retired.
 RETIRED = {
-    "absorb": "apply changes", "anew": "again", "asked": "requested", "beat": "heartbeat",
-    "beats": "heartbeats", "catching": "backfill", "course": "layout state",
-    "crew": "worker set", "crews": "worker sets", "doomed": "garbage", "draw": "build",
-    "drawing": "graph, or pipeline", "drawn": "graph, or built", "fading": "decay",
-    "forever": "without limit", "furthest": "newest, or latest", "halt": "scheduled stop",
-    "heart": "heartbeat", "heir": "successor", "home": "preferred host",
-    "homes": "preferred hosts", "intake": "source poller", "knob": "option", "knobs": "options",
-    "lease": "heartbeat settings", "leave": "flush, or remove", "let": "evict, or allow",
-    "light": "uncheckpointed", "lose": "evict", "mend": "fix", "mended": "fixed",
-    "obey": "apply", "outrun": "superseded", "pace": "batch size, or rate",
-    "pulse": "loop progress", "recall": "load the intent", "recalled": "intent loaded",
-    "redraw": "change the topology", "regain": "prepare the replay",
-    "regained": "replay prepared", "rehearsal": "warm-up", "rehearse": "warm up",
-    "reign": "leadership", "replays": "is a backfill", "said": "the text", "says": "type name",
-    "stand": "set the key", "standing": "control state", "steered": "steered by a command",
-    "stretch": "span, or run", "stretches": "spans, or runs", "tell": "report, or handle",
-    "told": "reported, or what it is that was told", "tried": "attempts", "tries": "attempts",
-    "try": "attempt", "untold": "unreported", "vigil": "watcher", "who": "the noun that is meant",
+    "absorb": "apply changes",
+    "anew": "again",
+    "asked": "requested",
+    "beat": "heartbeat",
+    "beats": "heartbeats",
+    "catching": "backfill",
+    "course": "layout state",
+    "crew": "worker set",
+    "crews": "worker sets",
+    "doomed": "garbage",
+    "draw": "build",
+    "drawing": "graph, or pipeline",
+    "drawn": "graph, or built",
+    "fading": "decay",
+    "forever": "without limit",
+    "furthest": "newest, or latest",
+    "halt": "scheduled stop",
+    "heart": "heartbeat",
+    "heir": "successor",
+    "home": "preferred host",
+    "homes": "preferred hosts",
+    "intake": "source poller",
+    "knob": "option",
+    "knobs": "options",
+    "lease": "heartbeat settings",
+    "leave": "flush, or remove",
+    "let": "evict, or allow",
+    "light": "uncheckpointed",
+    "lose": "evict",
+    "mend": "fix",
+    "mended": "fixed",
+    "obey": "apply",
+    "outrun": "superseded",
+    "pace": "batch size, or rate",
+    "pulse": "loop progress",
+    "recall": "load the intent",
+    "recalled": "intent loaded",
+    "redraw": "change the topology",
+    "regain": "prepare the replay",
+    "regained": "replay prepared",
+    "rehearsal": "warm-up",
+    "rehearse": "warm up",
+    "reign": "leadership",
+    "replays": "is a backfill",
+    "said": "the text",
+    "says": "type name",
+    "stand": "set the key",
+    "standing": "control state",
+    "steered": "steered by a command",
+    "stretch": "span, or run",
+    "stretches": "spans, or runs",
+    "tell": "report, or handle",
+    "told": "reported, or what it is that was told",
+    "tried": "attempts",
+    "tries": "attempts",
+    "try": "attempt",
+    "untold": "unreported",
+    "vigil": "watcher",
+    "who": "the noun that is meant",
     "wish": "decision",
-}  # fmt: skip
+}
 
 #: (file, identifier): why a word is right there.
 ALLOWED = {
@@ -66,7 +107,7 @@ ALLOWED = {
     ("nexmark/*.py", "*said"): "the results that the benchmark publishes",
     ("nexmark/*.py", "*SAID"): "the results that the benchmark publishes",
     ("driver/heartbeat.py", "_try_to_write"): "a verb",
-}  # fmt: skip
+}
 
 
 def words(name: str) -> list[str]:
@@ -135,8 +176,24 @@ def texts(command: click.Command, at: str) -> Iterator[tuple[str, str]]:
 
 
 #: Words that are retired as names, and that a sentence may well have.
-VERBS = {"asked", "draw", "drawn", "home", "leave", "let", "light", "lose", "pace", "said", "says",
-         "stand", "stretch", "tell", "try", "tries"}  # fmt: skip
+VERBS = {
+    "asked",
+    "draw",
+    "drawn",
+    "home",
+    "leave",
+    "let",
+    "light",
+    "lose",
+    "pace",
+    "said",
+    "says",
+    "stand",
+    "stretch",
+    "tell",
+    "try",
+    "tries",
+}
 
 
 def test_no_text_of_the_command_line_has_a_retired_word() -> None:

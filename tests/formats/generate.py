@@ -75,8 +75,10 @@ def write(folder: Path, expected: object) -> None:
 
 if __name__ == "__main__":
     for name, generate in (
-        ("v1", first), ("v1-versions", versions), ("v1-light", between_checkpoints),
-    ):  # fmt: skip
+        ("v1", first),
+        ("v1-versions", versions),
+        ("v1-light", between_checkpoints),
+    ):
         folder = Path(sys.argv[1]) / name
         if not folder.exists():
             generate(folder)

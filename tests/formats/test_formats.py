@@ -50,9 +50,7 @@ def test_rows_of_older_versions_are_read_as_they_were_when_versions_were_new(
     tmp_path: Path,
 ) -> None:
     storage, expected = copied("v1-versions", tmp_path)
-    with drive(
-        reshaped.draw(second=True), storage=storage, settings=reshaped.SETTINGS
-    ) as t:  # fmt: skip
+    with drive(reshaped.draw(second=True), storage=storage, settings=reshaped.SETTINGS) as t:
         assert plain(reshaped.found(t)) == expected
         t.end()
         t.run()
@@ -105,5 +103,7 @@ def test_the_fixtures_are_small_and_as_they_were_committed() -> None:
 
 #: They are never written again: a format that changes gets a fixture of its own.
 COMMITTED = {
-    "v1": "21bac34fa7d82d8d", "v1-versions": "d15bab73538ead26", "v1-light": "b41c8b786af6cd0e",
-}  # fmt: skip
+    "v1": "21bac34fa7d82d8d",
+    "v1-versions": "d15bab73538ead26",
+    "v1-light": "b41c8b786af6cd0e",
+}

@@ -73,9 +73,14 @@ def open_on(folder: Path, take: Any) -> Driver:
     runner = InlineRunner()
     runner.concurrent = True
     driver = Driver(
-        draw(LocalStore(folder / "inbox"), take), LocalStore(folder / "storage"), runner,
-        workers=2, bins=8, drain=True, settings=SETTINGS,
-    )  # fmt: skip
+        draw(LocalStore(folder / "inbox"), take),
+        LocalStore(folder / "storage"),
+        runner,
+        workers=2,
+        bins=8,
+        drain=True,
+        settings=SETTINGS,
+    )
     driver.open()
     return driver
 

@@ -119,9 +119,15 @@ class Noticed(InlineRunner):
 
 
 def run(
-    spec: Spec, store: MemoryStore, way: dict[str, Any], asking: Asking, faults: list[str],
-    hiccups: list[tuple[int, str]], collected: Collected, processes: int,
-) -> Driver:  # fmt: skip
+    spec: Spec,
+    store: MemoryStore,
+    way: dict[str, Any],
+    asking: Asking,
+    faults: list[str],
+    hiccups: list[tuple[int, str]],
+    collected: Collected,
+    processes: int,
+) -> Driver:
     """Run to the end of the input, starting again after each crash."""
     while True:
         asking.steps += 1
@@ -129,9 +135,14 @@ def run(
         runner = Crashing(Noticed(asking, processes), faults)
         try:
             return run_inline(
-                draw(spec, collected), store=FaultStore(store, *fault), rows=spec.rows, runner=runner,
-                bins=_BINS, retain_steps=10_000, **way,
-            )  # fmt: skip
+                draw(spec, collected),
+                store=FaultStore(store, *fault),
+                rows=spec.rows,
+                runner=runner,
+                bins=_BINS,
+                retain_steps=10_000,
+                **way,
+            )
         except (Crashing.Crash, SimulatedCrash, StepAbandoned, StorageError):
             assert asking.steps < _MOST_STEPS, "it never runs to the end"
 
@@ -178,9 +189,13 @@ def what_was_computed(store: Store) -> list[Any]:
 @settings(max_examples=40)
 @given(specs(), WAYS, asked, FAULTS, HICCUPS, st.sampled_from([1, 2]))
 def test_whatever_moves_when_results_are_those_of_a_pipeline_left_alone(
-    spec: Spec, way: dict[str, Any], wanted: list[tuple[int, Command]], faults: list[str],
-    hiccups: list[tuple[int, str]], processes: int,
-) -> None:  # fmt: skip
+    spec: Spec,
+    way: dict[str, Any],
+    wanted: list[tuple[int, Command]],
+    faults: list[str],
+    hiccups: list[tuple[int, str]],
+    processes: int,
+) -> None:
     model = Model(spec, hash_key)
     model.run()
     store, collected = MemoryStore(), Collected()
@@ -199,7 +214,11 @@ def test_whatever_moves_when_results_are_those_of_a_pipeline_left_alone(
     owners_are_who_wrote(store)
     undisturbed = MemoryStore()
     run_inline(
-        draw(spec, Collected()), store=undisturbed, rows=spec.rows, bins=_BINS,
-        retain_steps=10_000, **way,
-    )  # fmt: skip
+        draw(spec, Collected()),
+        store=undisturbed,
+        rows=spec.rows,
+        bins=_BINS,
+        retain_steps=10_000,
+        **way,
+    )
     assert what_was_computed(store) == what_was_computed(undisturbed)

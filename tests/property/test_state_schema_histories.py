@@ -53,10 +53,13 @@ GENERATIONS = [
     generation(int, lambda n: n, lambda v: v, 1, {}),
     generation(Two, Two, lambda v: v.n, 2, {1: Two}),
     generation(
-        Three, lambda n: Three(str(n)), lambda v: int(v.said), 3,
+        Three,
+        lambda n: Three(str(n)),
+        lambda v: int(v.said),
+        3,
         {1: lambda n: Three(str(n)), 2: (Two, lambda old: Three(str(old.n)))},
     ),
-]  # fmt: skip
+]
 
 
 class Bulk(hr.ColumnarComputation):
@@ -73,9 +76,10 @@ class BulkAdded(Bulk):
 
 class BulkText(Bulk):
     sums = hr.TableState(  # type: ignore[assignment]
-        {"n": str}, version=2,
+        {"n": str},
+        version=2,
         upgrade={1: (BulkAdded.sums, lambda old: {"n": old["n"].astype(str).astype(object)})},
-    )  # fmt: skip
+    )
 
     def process_batch(self, ctx: Any, batch: Any) -> None:
         rows = self.sums.at(batch.keys)

@@ -42,8 +42,11 @@ def zstd(data: bytes) -> bytes:
 
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd,
-}  # fmt: skip
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd,
+}
 
 
 class Writer:
@@ -299,19 +302,41 @@ def numbers(text: str) -> list[int]:
 
 
 ACTS = [
-    "create", "create", "append", "append", "append", "rename", "rotate", "rotate", "copy_and_truncate",
-    "write_again", "delete", "pack", "pack", "create_packed", "publish",
-    "logrotate", "logrotate", "leave_empty", "put_time_back", "pack_and_keep", "unpack", "unpack",
-]  # fmt: skip
+    "create",
+    "create",
+    "append",
+    "append",
+    "append",
+    "rename",
+    "rotate",
+    "rotate",
+    "copy_and_truncate",
+    "write_again",
+    "delete",
+    "pack",
+    "pack",
+    "create_packed",
+    "publish",
+    "logrotate",
+    "logrotate",
+    "leave_empty",
+    "put_time_back",
+    "pack_and_keep",
+    "unpack",
+    "unpack",
+]
 
 
 class Reader:
     """Reads in steps of random size, and crashes now and then."""
 
     def __init__(
-        self, folder: Path, writer: Writer | ParquetWriter, chance: random.Random,
+        self,
+        folder: Path,
+        writer: Writer | ParquetWriter,
+        chance: random.Random,
         format: FormatName = "jsonl",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.folder, self.writer, self.chance, self.format = folder, writer, chance, format
         self.store = MemoryStore()
         self.seen: set[str] = set()
@@ -389,13 +414,46 @@ steps = st.lists(st.sampled_from([*ACTS, "read", "read", "read", "read", "crash"
 
 #: Two rotations beside a copy that is cut, when a catalog knows the log; once they were read twice.
 ROTATED = [
-    "create_packed", "read", "rotate", "rotate", "append", "append", "rotate", "write_again", "write_again",
-    "copy_and_truncate", "rename", "read", "append", "rotate", "rotate", "read", "rotate", "read",
-]  # fmt: skip
+    "create_packed",
+    "read",
+    "rotate",
+    "rotate",
+    "append",
+    "append",
+    "rotate",
+    "write_again",
+    "write_again",
+    "copy_and_truncate",
+    "rename",
+    "read",
+    "append",
+    "rotate",
+    "rotate",
+    "read",
+    "rotate",
+    "read",
+]
 PACKED = [
-    "rotate", "pack", "pack", "rotate", "create", "crash", "create", "publish", "read", "copy_and_truncate",
-    "rotate", "read", "pack", "create", "append", "create", "pack", "append", "rotate",
-]  # fmt: skip
+    "rotate",
+    "pack",
+    "pack",
+    "rotate",
+    "create",
+    "crash",
+    "create",
+    "publish",
+    "read",
+    "copy_and_truncate",
+    "rotate",
+    "read",
+    "pack",
+    "create",
+    "append",
+    "create",
+    "pack",
+    "append",
+    "rotate",
+]
 
 
 @pytest.mark.parametrize("named", [1, 64], ids=["in catalogs", "by name"])
@@ -413,8 +471,10 @@ def test_each_record_is_read_once_whatever_becomes_of_the_files(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("named", [1, 2, 64])
-@given(acts=st.lists(st.sampled_from([*ACTS, *["read"] * 5, "crash"]), min_size=30, max_size=200),
-       seed=st.integers(0, 1 << 32))  # fmt: skip
+@given(
+    acts=st.lists(st.sampled_from([*ACTS, *["read"] * 5, "crash"]), min_size=30, max_size=200),
+    seed=st.integers(0, 1 << 32),
+)
 @settings(max_examples=2000)
 def test_each_record_is_read_once_in_long_runs(named: int, acts: list[str], seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -477,9 +537,27 @@ class ParquetWriter:
 
 
 @pytest.mark.parametrize("named", [1, 64], ids=["in catalogs", "by name"])
-@given(acts=st.lists(st.sampled_from(["create", "create", "write_again", "write_again", "rename", "delete",
-                                      "put_time_back", "read", "read", "read", "crash"]), max_size=30),
-       seed=st.integers(0, 1 << 32))  # fmt: skip
+@given(
+    acts=st.lists(
+        st.sampled_from(
+            [
+                "create",
+                "create",
+                "write_again",
+                "write_again",
+                "rename",
+                "delete",
+                "put_time_back",
+                "read",
+                "read",
+                "read",
+                "crash",
+            ]
+        ),
+        max_size=30,
+    ),
+    seed=st.integers(0, 1 << 32),
+)
 @settings(max_examples=20, deadline=None)
 def test_each_row_of_parquet_is_read_once_whatever_becomes_of_the_files(
     named: int, acts: list[str], seed: int

@@ -22,9 +22,15 @@ SPARKS = ("Traceback", "WARN", "log4j", "BrokenPipe", "py4j", "incubator", "Stag
 def run(arguments: list[str], folder: Path) -> str:
     """Run a program without an environment. Return what it has printed."""
     ran = subprocess.run(
-        arguments, cwd=folder, env=environment(folder), stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=900, check=False,
-    )  # fmt: skip
+        arguments,
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stdout
     for line in lines_of(ran.stdout):
         assert not any(word in line for word in SPARKS), ran.stdout

@@ -87,9 +87,10 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
     local.mkdir()
     # The heap has its full size from the start: else it may reach it at any time, and look like a leak.
     options = {
-        "spark.local.dir": str(local), "spark.driver.memory": "512m",
+        "spark.local.dir": str(local),
+        "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": "-Xms512m -XX:+AlwaysPreTouch",
-    }  # fmt: skip
+    }
     spark = session("local[2]", **options)
     jvm = spark.sparkContext._jvm
     pipeline = hr.Pipeline("soak")
@@ -98,9 +99,12 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
     node = pipeline.compute("sliding", Sliding(), keys={stream: "key"})
     pipeline.sink("out", node, hr.sinks.Calls(lambda step, rows: received.__setitem__(0, step)))
     driver = Driver(
-        pipeline, LocalStore(tmp_path / "store"), SparkRunner(spark.sparkContext), workers=2,
+        pipeline,
+        LocalStore(tmp_path / "store"),
+        SparkRunner(spark.sparkContext),
+        workers=2,
         settings=hr.Settings(limit=hr.Limit(ROWS, 1 << 20), exchange=exchange),
-    )  # fmt: skip
+    )
     seen: list[dict[str, int]] = []
 
     def note(summary: StepSummary) -> None:
@@ -122,9 +126,15 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
         assert received[0] >= STEPS - 1
         early, late = seen[len(seen) // 3 : len(seen) * 2 // 3], seen[len(seen) * 2 // 3 :]
         for name, slack in {
-            "storage_files": 1.2, "storage_kib": 1.2, "shuffle_files": 1.0, "driver_rss_mib": 1.1,
-            "jvm_rss_mib": 1.15, "jvm_heap_mib": 1.15, "jvm_threads": 1.1, "driver_threads": 1.0,
+            "storage_files": 1.2,
+            "storage_kib": 1.2,
+            "shuffle_files": 1.0,
+            "driver_rss_mib": 1.1,
+            "jvm_rss_mib": 1.15,
+            "jvm_heap_mib": 1.15,
+            "jvm_threads": 1.1,
+            "driver_threads": 1.0,
             "python_workers": 1.0,
-        }.items():  # fmt: skip
+        }.items():
             first, last = max(row[name] for row in early), max(row[name] for row in late)
             assert last <= first * slack + 4, f"{name} grew from {first} to {last}"

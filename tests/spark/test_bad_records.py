@@ -21,10 +21,14 @@ def test_bad_lines_become_letters_on_spark(local_spark: Any, tmp_path: Path, exc
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{line}\n" for line in lines))
     good, letters, skipped = run(
-        Files(path, event_time="at", type=Row, time_unit="us"), "dead_letter", rows=25, workers=2,
-        exchange=exchange, runner=SparkRunner(local_spark.sparkContext),
+        Files(path, event_time="at", type=Row, time_unit="us"),
+        "dead_letter",
+        rows=25,
+        workers=2,
+        exchange=exchange,
+        runner=SparkRunner(local_spark.sparkContext),
         store=LocalStore(tmp_path / "storage"),
-    )  # fmt: skip
+    )
     assert good == [n for n in range(60) if n % 7]
     wanted = [(f"{path}, line {n + 1}", f"bad {n}") for n in range(0, 60, 7)]
     assert [letter[:2] for letter in letters] == sorted(wanted)

@@ -168,15 +168,28 @@ class Unreadable(DataSource):
         return SCHEMA
 
 
-def run_until(source: hr.sources.Source, store: LocalStore, collected: Collected, read: int,
-              runner: Any, exchange: str = "auto", weak: bool = False) -> Driver:  # fmt: skip
+def run_until(
+    source: hr.sources.Source,
+    store: LocalStore,
+    collected: Collected,
+    read: int,
+    runner: Any,
+    exchange: str = "auto",
+    weak: bool = False,
+) -> Driver:
     """Run until so many records were read in all, then stop."""
     pipeline = hr.Pipeline("borders")
     stream = pipeline.inject("rows", source, watermark=hr.bounded_delay("1h"))
     node = pipeline.compute("sum", Sum(), keys={stream: "key"})
     pipeline.sink("out", node, collected.sink("out"), weak=weak)
-    driver = Driver(pipeline, store, runner, workers=2, drain=True,
-                    settings=Settings(limit=hr.Limit(10, 1 << 20), exchange=exchange))  # fmt: skip
+    driver = Driver(
+        pipeline,
+        store,
+        runner,
+        workers=2,
+        drain=True,
+        settings=Settings(limit=hr.Limit(10, 1 << 20), exchange=exchange),
+    )
 
     def note(summary: Any) -> None:
         if summary.head.counts["sum"].records >= read:
@@ -239,9 +252,12 @@ def test_a_data_source_that_cannot_work_is_refused(local_spark: Any) -> None:
 def stream_of(spark: Any, folder: Path, **options: Any) -> hr.sources.Source:
     frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(folder / "in"))
     return hr.sources.SparkStream(
-        frame, event_time="at", checkpoint=str(folder / "checkpoint"),
-        trigger={"availableNow": True}, **options,
-    )  # fmt: skip
+        frame,
+        event_time="at",
+        checkpoint=str(folder / "checkpoint"),
+        trigger={"availableNow": True},
+        **options,
+    )
 
 
 def add_file(folder: Path, number: int) -> None:
@@ -345,8 +361,14 @@ def test_a_query_that_fails_before_it_gives_a_seen_batch_again_is_told_and_not_w
 
     store.create = die  # type: ignore[method-assign]
     with pytest.raises(Stops):
-        run_until(stream_of(local_spark, tmp_path, repeatable=True), store, Collected(), 10,
-                  InlineRunner(), weak=True)  # fmt: skip
+        run_until(
+            stream_of(local_spark, tmp_path, repeatable=True),
+            store,
+            Collected(),
+            10,
+            InlineRunner(),
+            weak=True,
+        )
     (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink(missing_ok=True)
     (tmp_path / "checkpoint" / "offsets" / "0").write_text("v99\n")
     again = stream_of(local_spark, tmp_path, repeatable=True)
@@ -392,8 +414,13 @@ def test_state_that_is_older_than_the_query_is_refused_and_skips_no_batch(
     add_file(tmp_path, 3)
     for name, lacks in (("copy", 1), ("new", 0)):
         with pytest.raises(SourceChanged, match=f"batch {lacks} was not seen here") as caught:
-            run_until(stream_of(local_spark, tmp_path), LocalStore(tmp_path / name), Collected(), 40,
-                      InlineRunner())  # fmt: skip
+            run_until(
+                stream_of(local_spark, tmp_path),
+                LocalStore(tmp_path / name),
+                Collected(),
+                40,
+                InlineRunner(),
+            )
         assert "restore the checkpoint that the query had" in str(caught.value)
     read_on(local_spark, tmp_path, LocalStore(tmp_path / "store"), 40)
 
@@ -420,8 +447,9 @@ def test_timers_go_on_between_batches(local_spark: Any, tmp_path: Path) -> None:
                 self.ring.set(timer.time_us + 300_000, tag="later")
 
     frame = local_spark.readStream.format("rate").option("rowsPerSecond", 1).load()
-    source = hr.sources.SparkStream(frame.limit(1), event_time="timestamp",
-                                    checkpoint=str(tmp_path / "c"))  # fmt: skip
+    source = hr.sources.SparkStream(
+        frame.limit(1), event_time="timestamp", checkpoint=str(tmp_path / "c")
+    )
     pipeline, rang = hr.Pipeline("alarm"), []
     node = pipeline.compute("alarm", Alarm(), keys={pipeline.inject("rate", source): "value"})
 
@@ -455,9 +483,13 @@ def test_an_inbox_that_tasks_read_gives_the_steps_that_it_gives_inline(
         collected = Collected()
         run_inline(
             pipeline(inbox, collected.sink("told"), producers=("a", "b")),
-            store=LocalStore(tmp_path / which), runner=runner, workers=2, rows=7,
-            exchange=exchange, target_us=1 << 40,  # else a slow step makes the next ones smaller
-        )  # fmt: skip
+            store=LocalStore(tmp_path / which),
+            runner=runner,
+            workers=2,
+            rows=7,
+            exchange=exchange,
+            target_us=1 << 40,  # else a slow step makes the next ones smaller
+        )
         drawn.append(collected.rows())
     assert drawn[0] == drawn[1]
     assert sum(len(step) for step in drawn[0]["told"]) == 24

@@ -153,10 +153,12 @@ def test_workers_that_get_ready_while_the_code_changes_get_ready_with_the_new_co
         ask(driver, lambda drawing: drawing.replace("count", CountBetter()) and None)
 
     driver = run(
-        begin(items(120), collected, count=Count()), store,
-        {10: grow, 20: change, 40: lambda _: changed.set()}, exchange="driver",
+        begin(items(120), collected, count=Count()),
+        store,
+        {10: grow, 20: change, 40: lambda _: changed.set()},
+        exchange="driver",
         runner=SparkRunner(spark.sparkContext),
-    )  # fmt: skip
+    )
     head = driver.coordinator.head
     assert head is not None and head.layout.workers == 3
     assert [one.state for one in head.migrations] == ["done"]
@@ -174,10 +176,13 @@ def test_a_computation_that_begins_at_the_beginning_comes_to_the_same_on_spark(
 
     collected = Collected()
     driver = run(
-        begin(items(120), collected, count=Count()), LocalStore(tmp_path),
-        {60: lambda driver: begin_late(driver, collected)}, rows=20, exchange=exchange,
+        begin(items(120), collected, count=Count()),
+        LocalStore(tmp_path),
+        {60: lambda driver: begin_late(driver, collected)},
+        rows=20,
+        exchange=exchange,
         runner=SparkRunner(spark.sparkContext),
-    )  # fmt: skip
+    )
     assert sorted(flat(collected, "late")) == sorted(flat(collected, "count"))
     assert len(flat(collected, "late")) == 120
     assert driver.coordinator.head is not None
@@ -192,10 +197,13 @@ def test_a_computation_that_begins_with_a_retained_stream_comes_to_the_same_on_s
 
     collected = Collected()
     run(
-        retaining(items(40), collected), LocalStore(tmp_path),
-        {20: lambda driver: begin_late(driver, collected)}, rows=10, exchange=exchange,
+        retaining(items(40), collected),
+        LocalStore(tmp_path),
+        {20: lambda driver: begin_late(driver, collected)},
+        rows=10,
+        exchange=exchange,
         runner=SparkRunner(spark.sparkContext),
-    )  # fmt: skip
+    )
     assert len(flat(collected, "early")) >= 40
     assert flat(collected, "late") == flat(collected, "early")
 
@@ -208,8 +216,13 @@ def test_a_running_job_is_changed_through_the_api_and_the_command_line(
     collected = Collected()
     module = write(folder, "v1")
     pipeline = begin(items(20_000), collected, visits=module.Visits(), other=module.Visits())
-    job = hr.run(pipeline, storage=tmp_path, runner=SparkRunner(spark.sparkContext), workers=2,
-                 settings=hr.Settings(limit=hr.Limit(20, 1 << 20)))  # fmt: skip
+    job = hr.run(
+        pipeline,
+        storage=tmp_path,
+        runner=SparkRunner(spark.sparkContext),
+        workers=2,
+        settings=hr.Settings(limit=hr.Limit(20, 1 << 20)),
+    )
     with job:
         while len(flat(collected, "visits")) < 100:
             assert job.running

@@ -40,9 +40,14 @@ def test_on_two_executors_the_result_is_the_oracles(
     how: Counter[str] = Counter()
     runner = AtHome(cluster.sparkContext)
     driver = Driver(
-        draw(DEEP, collected), LocalStore(tmp_path), runner, workers=workers, bins=64,
-        drain=True, settings=Settings(limit=hr.Limit(DEEP.rows, 1 << 30), exchange=exchange),
-    )  # fmt: skip
+        draw(DEEP, collected),
+        LocalStore(tmp_path),
+        runner,
+        workers=workers,
+        bins=64,
+        drain=True,
+        settings=Settings(limit=hr.Limit(DEEP.rows, 1 << 30), exchange=exchange),
+    )
     driver.listeners.append(lambda summary: how.update(summary.soft_state))
     try:
         driver.run()

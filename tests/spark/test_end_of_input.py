@@ -37,9 +37,11 @@ class Nightly:
             "maxFilesPerTrigger", 1
         )
         source = hr.sources.SparkStream(
-            frame.json(str(self.place / "in")), event_time="at",
-            checkpoint=str(self.place / "checkpoint"), trigger=self.trigger,
-        )  # fmt: skip
+            frame.json(str(self.place / "in")),
+            event_time="at",
+            checkpoint=str(self.place / "checkpoint"),
+            trigger=self.trigger,
+        )
         pipeline = hr.Pipeline("nightly")
         stream = pipeline.inject("hits", source, watermark=hr.ascending())
         counts = pipeline.compute("counts", hr.ops.TumblingCount("10m"), keys={stream: "page"})

@@ -94,9 +94,14 @@ def test_a_step_is_never_mixed_of_attempts_with_different_results(
     node = pipeline.compute("passes", Saboteur(str(tmp_path / "mark")), keys={unsteady: "b"})
     pipeline.sink("out", node, collected.sink("out"))
     driver = run_inline(
-        pipeline, store=LocalStore(tmp_path / "store"), workers=4, rows=100, exchange="shuffle",
-        runner=SparkRunner(two_slots.sparkContext), retain_steps=100,
-    )  # fmt: skip
+        pipeline,
+        store=LocalStore(tmp_path / "store"),
+        workers=4,
+        rows=100,
+        exchange="shuffle",
+        runner=SparkRunner(two_slots.sparkContext),
+        retain_steps=100,
+    )
     assert (tmp_path / "mark").exists()
     first, _ = driver.ledger.read(1)
     assert first.attempt > 0, "no try was abandoned"
@@ -156,9 +161,14 @@ def test_a_stopped_task_of_a_failed_try_that_wakes_in_the_next_harms_nothing(
         node = pipeline.compute("sleeper", Sleeper(str(folder)), keys={stream: "a"})
         pipeline.sink("out", node, collected.sink("out"))
         driver = run_inline(
-            pipeline, store=LocalStore(folder / "store"), workers=2, rows=4, exchange=exchange,
-            runner=SparkRunner(two_slots.sparkContext), retain_steps=100,
-        )  # fmt: skip
+            pipeline,
+            store=LocalStore(folder / "store"),
+            workers=2,
+            rows=4,
+            exchange=exchange,
+            runner=SparkRunner(two_slots.sparkContext),
+            retain_steps=100,
+        )
         results.append(collected.rows())
     assert driver.ledger.read(1)[0].attempt > 0
     assert (tmp_path / "stormy" / "woken").exists(), "the stopped task never went on"

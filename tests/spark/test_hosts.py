@@ -37,9 +37,10 @@ class Grown:
     def __init__(self, cluster: StandaloneCluster) -> None:
         self.cluster = cluster
         everything = {
-            **cluster_settings(), "spark.cores.max": "100",
+            **cluster_settings(),
+            "spark.cores.max": "100",
             "spark.scheduler.minRegisteredResourcesRatio": "0",  # (that is waited for below)
-        }  # fmt: skip
+        }
         self.spark = session(cluster.master, **everything)
         self._now = 0.0
 
@@ -123,9 +124,13 @@ def test_an_executor_that_is_killed_in_the_middle_of_a_migration_leaves_no_trace
     assert executors
     killing = Once(is_moving, lambda: kill_all(executors))
     collected, driver, asking = moved(
-        grown.context, tmp_path / "state", exchange, dict(THERE_AND_BACK), killing,
+        grown.context,
+        tmp_path / "state",
+        exchange,
+        dict(THERE_AND_BACK),
+        killing,
         runner=grown.runner(),
-    )  # fmt: skip
+    )
     check(collected, driver)
     assert killing.done_at is not None
     assert {layout.workers for layout in asking.layouts} == {2, 4}
@@ -142,9 +147,14 @@ def test_a_host_that_dies_in_the_middle_of_a_migration_is_left_and_used_again_wh
     dying = Once(is_moving, lambda: grown.cluster.kill(HOSTS[1]))
     back = Once(lambda head: set(head.places.worker_hosts) == {HOSTS[0]}, come_back)
     collected, driver, asking = moved(
-        grown.context, tmp_path / "state", exchange, dict(THERE_AND_BACK), dying, back,
+        grown.context,
+        tmp_path / "state",
+        exchange,
+        dict(THERE_AND_BACK),
+        dying,
+        back,
         runner=grown.runner(),
-    )  # fmt: skip
+    )
     check(collected, driver)
     assert {layout.workers for layout in asking.layouts} == {2, 4}
     assert dying.done_at is not None and back.done_at is not None

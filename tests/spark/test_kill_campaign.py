@@ -49,10 +49,13 @@ SHORT = {"spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "100m
 #: A task whose process stands still is run once more, on the other host; Spark does not kill the first one
 #: for it, so that it is there to go on.
 SPECULATION = {
-    "spark.speculation": "true", "spark.speculation.interval": "50ms",
-    "spark.speculation.minTaskRuntime": "2s", "spark.speculation.efficiency.enabled": "false",
-    "spark.speculation.task.duration.threshold": "2s", "spark.python.task.killTimeout": "1h",
-}  # fmt: skip
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.minTaskRuntime": "2s",
+    "spark.speculation.efficiency.enabled": "false",
+    "spark.speculation.task.duration.threshold": "2s",
+    "spark.python.task.killTimeout": "1h",
+}
 #: An executor that stands still is given up after some seconds. A frozen host has room for the next one.
 GIVEN_UP = {**zombie_driver.SETTINGS, "spark.network.timeout": "5s"}
 
@@ -87,9 +90,13 @@ class Striking(SparkRunner):
     """
 
     def __init__(
-        self, context: Any, victims: Callable[[], list[psutil.Process]],
-        chosen: Callable[[list[psutil.Process]], list[psutil.Process]], rng: random.Random, wanted: int,
-    ) -> None:  # fmt: skip
+        self,
+        context: Any,
+        victims: Callable[[], list[psutil.Process]],
+        chosen: Callable[[list[psutil.Process]], list[psutil.Process]],
+        rng: random.Random,
+        wanted: int,
+    ) -> None:
         super().__init__(context)
         self._context = context
         self.killed = self.noticed = 0
@@ -282,9 +289,14 @@ class Warden:
 
 
 def stop_tasks(
-    cluster: StandaloneCluster, folder: Path, rng: random.Random, wanted: int, exchange: str, *,
+    cluster: StandaloneCluster,
+    folder: Path,
+    rng: random.Random,
+    wanted: int,
+    exchange: str,
+    *,
     with_host: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Let tasks stop in the middle of a step, alone or with their hosts; return the steps."""
     folder.mkdir()
     settings = GIVEN_UP if with_host else SPECULATION
@@ -394,10 +406,13 @@ class Campaign:
         self._steps += steps
         self.done[kind] += struck
         figures = {
-            "seed": self._seed, "struck": dict(self.done), "noticed": dict(self.noticed),
-            "rounds": self._rounds, "steps": self._steps,
+            "seed": self._seed,
+            "struck": dict(self.done),
+            "noticed": dict(self.noticed),
+            "rounds": self._rounds,
+            "steps": self._steps,
             "seconds": round(time.monotonic() - self._began),
-        }  # fmt: skip
+        }
         print(figures, flush=True)
         self._keep(figures)
 

@@ -25,8 +25,9 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("flights")
     lines = flights.first_lines(data / "whole", DEPARTURES)
     (data / "departures.csv").write_text("".join(lines))
-    run = processes.start([DEMO, "--data", str(data), "--rows", ROWS, "--runner", "inline"],
-                          data / "log")  # fmt: skip
+    run = processes.start(
+        [DEMO, "--data", str(data), "--rows", ROWS, "--runner", "inline"], data / "log"
+    )
     assert run.wait(timeout=600) == 0, (data / "log").read_text()
     return data
 

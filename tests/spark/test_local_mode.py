@@ -42,21 +42,36 @@ def fresh(folder: Path) -> LocalStore:
 
 @settings(max_examples=8)
 @given(
-    spec=specs(), workers=st.sampled_from([1, 2, 4]), bins=st.sampled_from([16, 1024]),
-    exchange=st.sampled_from(["driver", "host", "shuffle"]), weak=st.booleans(),
-)  # fmt: skip
+    spec=specs(),
+    workers=st.sampled_from([1, 2, 4]),
+    bins=st.sampled_from([16, 1024]),
+    exchange=st.sampled_from(["driver", "host", "shuffle"]),
+    weak=st.booleans(),
+)
 def test_a_random_pipeline_computes_on_spark_what_the_oracle_says(
-    local_spark: Any, tmp_path_factory: pytest.TempPathFactory, spec: Spec, workers: int, bins: int,
-    exchange: str, weak: bool,
-) -> None:  # fmt: skip
+    local_spark: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    spec: Spec,
+    workers: int,
+    bins: int,
+    exchange: str,
+    weak: bool,
+) -> None:
     model = Model(spec, hr.hash_key)
     model.run()
     collected = Collected()
     store = LocalStore(tmp_path_factory.mktemp("store"))
     run_inline(
-        draw(spec, collected, weak=weak), store=store, rows=spec.rows, workers=workers, bins=bins,
-        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), slices=8, base_every=4,
-    )  # fmt: skip
+        draw(spec, collected, weak=weak),
+        store=store,
+        rows=spec.rows,
+        workers=workers,
+        bins=bins,
+        exchange=exchange,
+        runner=SparkRunner(local_spark.sparkContext),
+        slices=8,
+        base_every=4,
+    )
     assert collected.rows() == dict(model.outputs)
 
 
@@ -91,10 +106,16 @@ def test_what_waits_arrives_on_spark_as_the_model_says(
     case = timelines.Case(inputs, 20, 40, ordered, columnar)
     collected = Collected()
     run_inline(
-        timelines.drawn(case, collected), store=LocalStore(tmp_path), rows=case.rows, workers=2,
-        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), slices=8, base_every=4,
+        timelines.drawn(case, collected),
+        store=LocalStore(tmp_path),
+        rows=case.rows,
+        workers=2,
+        exchange=exchange,
+        runner=SparkRunner(local_spark.sparkContext),
+        slices=8,
+        base_every=4,
         cached_bytes=4_000,
-    )  # fmt: skip
+    )
     expected = outcome(inputs, 20, 40, ordered=ordered, columnar=columnar)
     assert timelines.said(collected) == expected
 
@@ -110,9 +131,15 @@ def test_inline_and_spark_agree_to_the_bit_and_in_every_digest(
     keep = {"retain_steps": 1_000}
     one = run_inline(draw(DEEP, inline), rows=DEEP.rows, **keep)
     other = run_inline(
-        draw(DEEP, spark), store=LocalStore(tmp_path), rows=DEEP.rows, workers=workers, bins=1024,
-        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), **keep,
-    )  # fmt: skip
+        draw(DEEP, spark),
+        store=LocalStore(tmp_path),
+        rows=DEEP.rows,
+        workers=workers,
+        bins=1024,
+        exchange=exchange,
+        runner=SparkRunner(local_spark.sparkContext),
+        **keep,
+    )
     assert spark.rows() == inline.rows()
     assert digests(other) == digests(one)
 
@@ -129,9 +156,15 @@ def test_inline_and_spark_agree_on_what_comes_twice(
     inline, spark, how = Collected(), Collected(), {"rows": 25, "retain_steps": 1_000}
     one = run_inline(drawn(hits, inline, **options), **how)
     other = run_inline(
-        drawn(hits, spark, **options), store=LocalStore(tmp_path), workers=2, bins=64,
-        exchange=exchange, runner=SparkRunner(local_spark.sparkContext), cached_bytes=500, **how,
-    )  # fmt: skip
+        drawn(hits, spark, **options),
+        store=LocalStore(tmp_path),
+        workers=2,
+        bins=64,
+        exchange=exchange,
+        runner=SparkRunner(local_spark.sparkContext),
+        cached_bytes=500,
+        **how,
+    )
     assert spark.rows() == inline.rows()
     assert digests(other) == digests(one)
     assert other.coordinator.head is not None and one.coordinator.head is not None
@@ -166,9 +199,13 @@ def test_a_second_run_in_one_session_uses_its_own_files_and_what_is_lost_is_trie
 
         monkeypatch.setattr(SparkRunner, "_read", read_and_lose)
         driver = run_inline(
-            draw(spec, found), store=LocalStore(tmp_path / str(lost)), rows=spec.rows, workers=2,
-            exchange="host", runner=SparkRunner(local_spark.sparkContext),
-        )  # fmt: skip
+            draw(spec, found),
+            store=LocalStore(tmp_path / str(lost)),
+            rows=spec.rows,
+            workers=2,
+            exchange="host",
+            runner=SparkRunner(local_spark.sparkContext),
+        )
         assert found.rows() == expected.rows()
         assert tries[0] == 2, "who read sent a parcel to each worker"
         assert driver.ledger.read(1)[0].attempt == lost
@@ -197,9 +234,14 @@ def test_large_parcels_travel_as_files_of_the_host_and_leave_nothing_behind(
     keep = {"retain_steps": 1_000}
     one = run_inline(draw(spec, inline), rows=spec.rows, **keep)
     other = run_inline(
-        draw(spec, spark), store=LocalStore(tmp_path / "store"), rows=spec.rows, workers=2,
-        exchange="host", runner=SparkRunner(local_spark.sparkContext), **keep,
-    )  # fmt: skip
+        draw(spec, spark),
+        store=LocalStore(tmp_path / "store"),
+        rows=spec.rows,
+        workers=2,
+        exchange="host",
+        runner=SparkRunner(local_spark.sparkContext),
+        **keep,
+    )
     assert spark.rows() == inline.rows()
     assert digests(other) == digests(one)
     assert max(most) > 2 * 200_000, "nothing went through files"
@@ -214,8 +256,13 @@ def test_a_users_error_comes_first_and_without_the_jvm(
     stream = pipeline.inject("items", hr.sources.Iterable(ITEMS, Item, event_time="at"))
     pipeline.compute("it", Fussy(), keys={stream: "key"})
     with pytest.raises(UserCodeError) as caught:
-        run_inline(pipeline, store=LocalStore(tmp_path), workers=2, exchange=exchange,
-                   runner=SparkRunner(local_spark.sparkContext))  # fmt: skip
+        run_inline(
+            pipeline,
+            store=LocalStore(tmp_path),
+            workers=2,
+            exchange=exchange,
+            runner=SparkRunner(local_spark.sparkContext),
+        )
     text = str(caught.value)
     assert text.startswith("[HR102] ValueError: thirteen")
     assert "org.apache.spark" not in text
@@ -242,8 +289,13 @@ def test_what_must_not_end_a_process_is_the_users_error_and_tried_once(
     stream = pipeline.inject("items", hr.sources.Iterable(ITEMS, Item, event_time="at"))
     pipeline.compute("it", Leaves(kind), keys={stream: "key"})
     with pytest.raises(UserCodeError, match=f"{kind.__name__}: 0"):
-        run_inline(pipeline, store=LocalStore(tmp_path), workers=2, exchange="driver",
-                   runner=SparkRunner(local_spark.sparkContext))  # fmt: skip
+        run_inline(
+            pipeline,
+            store=LocalStore(tmp_path),
+            workers=2,
+            exchange="driver",
+            runner=SparkRunner(local_spark.sparkContext),
+        )
 
 
 class DiesOnce(hr.Computation):
@@ -279,8 +331,14 @@ def test_a_python_worker_that_dies_costs_a_try_and_nothing_else(
         stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
         node = pipeline.compute("it", DiesOnce(str(tmp_path / mark)), keys={stream: "key"})
         pipeline.sink("out", node, collected.sink("out"))
-        run_inline(pipeline, store=fresh(tmp_path / "store"), workers=2, rows=5, exchange=exchange,
-                   runner=SparkRunner(local_spark.sparkContext))  # fmt: skip
+        run_inline(
+            pipeline,
+            store=fresh(tmp_path / "store"),
+            workers=2,
+            rows=5,
+            exchange=exchange,
+            runner=SparkRunner(local_spark.sparkContext),
+        )
         results.append(collected.rows())
     assert (tmp_path / "dies").exists()
     assert results[0] == results[1]
@@ -288,8 +346,11 @@ def test_a_python_worker_that_dies_costs_a_try_and_nothing_else(
 
 def test_a_store_in_memory_is_refused(local_spark: Any) -> None:
     with pytest.raises(PipelineError, match="executors cannot see"):
-        run_inline(draw(DEEP, Collected()), store=MemoryStore(),
-                   runner=SparkRunner(local_spark.sparkContext))  # fmt: skip
+        run_inline(
+            draw(DEEP, Collected()),
+            store=MemoryStore(),
+            runner=SparkRunner(local_spark.sparkContext),
+        )
 
 
 def test_structs_of_the_main_program_are_sent_by_value(local_spark: Any, tmp_path: Path) -> None:
@@ -330,9 +391,13 @@ def test_the_time_of_a_try_is_at_least_that_of_the_slowest_tasks(
 ) -> None:
     store = LocalStore(tmp_path)
     run_inline(
-        draw(DEEP, Collected()), store=store, rows=100, workers=2, exchange=exchange,
+        draw(DEEP, Collected()),
+        store=store,
+        rows=100,
+        workers=2,
+        exchange=exchange,
         runner=SparkRunner(local_spark.sparkContext),
-    )  # fmt: skip
+    )
     timings = [manifest.timing for manifest in Ledger(store).newest(100) if manifest.timing]
     assert len(timings) >= 4
     for timing in timings:

@@ -42,18 +42,30 @@ class Asking:
 
 
 def moved(
-    context: Any, folder: Path, exchange: str, goals: dict[int, Goal], *more: Any,
-    runner: SparkRunner | None = None, **drawn: Any,
-) -> tuple[Collected, Driver, Asking]:  # fmt: skip
+    context: Any,
+    folder: Path,
+    exchange: str,
+    goals: dict[int, Goal],
+    *more: Any,
+    runner: SparkRunner | None = None,
+    **drawn: Any,
+) -> tuple[Collected, Driver, Asking]:
     """Run the deep pipeline, with two workers at first, while goals are asked for."""
     collected = Collected()
     driver = Driver(
-        draw(DEEP, collected, **drawn), LocalStore(folder), runner or SparkRunner(context),
-        workers=2, bins=64, drain=True,
+        draw(DEEP, collected, **drawn),
+        LocalStore(folder),
+        runner or SparkRunner(context),
+        workers=2,
+        bins=64,
+        drain=True,
         settings=Settings(
-            limit=hr.Limit(DEEP.rows, 1 << 30), exchange=exchange, retain_steps=1_000, slices=8  # type: ignore[arg-type]
+            limit=hr.Limit(DEEP.rows, 1 << 30),
+            exchange=exchange,
+            retain_steps=1_000,
+            slices=8,  # type: ignore[arg-type]
         ),
-    )  # fmt: skip
+    )
     asking = Asking(driver, goals)
     driver.listeners += [asking, *more]
     try:

@@ -27,11 +27,13 @@ pytestmark = pytest.mark.spark
 QUERIES = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]
 #: What the key of an answer is called here.
 KEYS = {
-    **{number: {"auction": "key"} for number in (1, 13, 14, 17, 19, 20, 21, 22)}, 9: {"id": "key"},
+    **{number: {"auction": "key"} for number in (1, 13, 14, 17, 19, 20, 21, 22)},
+    9: {"id": "key"},
     11: {"bidder": "key"},
-    15: {"day": "key"}, 16: {"channel": "key0", "day": "key1"},
+    15: {"day": "key"},
+    16: {"channel": "key0", "day": "key1"},
     18: {"bidder": "key0", "auction": "key1"},
-}  # fmt: skip
+}
 
 
 MANY = Timeline(events=2_000_000, rate=10_000, in_flight=1_000, disorder=20_000, seed=1)
@@ -58,9 +60,12 @@ def test_spark_reads_the_same_events_as_a_batch_and_as_a_stream(spark: Any, tmp_
     assert batch.sort_by("event").equals(expected.sort_by("event").cast(batch.schema))
     stream = spark.readStream.format("nexmark").options(**options, eventsPerTrigger="12000").load()
     query = (
-        stream.writeStream.format("memory").queryName("nexmark_bids").trigger(availableNow=True)
-        .option("checkpointLocation", str(tmp_path)).start()
-    )  # fmt: skip
+        stream.writeStream.format("memory")
+        .queryName("nexmark_bids")
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
     query.awaitTermination(120)
     assert len([p for p in query.recentProgress if p["numInputRows"]]) == 3
     found = spark.sql("select * from nexmark_bids").toArrow()
@@ -87,9 +92,12 @@ def answers(query: Any, market: SparkMarket, folder: Path) -> tuple[pa.Table, st
     """Return all that a query answers, and the watermark that it came to."""
     found: list[pa.Table] = []
     running = (
-        native_writer(query, market).foreachBatch(lambda batch, _: found.append(batch.toArrow()))
-        .trigger(availableNow=True).option("checkpointLocation", str(folder)).start()
-    )  # fmt: skip
+        native_writer(query, market)
+        .foreachBatch(lambda batch, _: found.append(batch.toArrow()))
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(folder))
+        .start()
+    )
     running.awaitTermination()
     return pa.concat_tables(found), running.lastProgress["eventTime"].get("watermark", "")
 

@@ -28,9 +28,15 @@ SLOW, FAST = list(range(200)), list(range(0, 2_000, 10))
 
 
 def run(
-    spark: Any, folder: Path, source: hr.sources.Source, *actions: Any, rows: int = 50,
-    exchange: Any = "auto", drain: bool = False, **rules: Any,
-) -> tuple[list[Head], list[int]]:  # fmt: skip
+    spark: Any,
+    folder: Path,
+    source: hr.sources.Source,
+    *actions: Any,
+    rows: int = 50,
+    exchange: Any = "auto",
+    drain: bool = False,
+    **rules: Any,
+) -> tuple[list[Head], list[int]]:
     """Run on Spark until nothing more is to come; return what was known after each step, and all counts."""
     pipeline, collected = hr.Pipeline("partitioned"), Collected()
     stream = pipeline.inject("in", source, **rules)
@@ -38,10 +44,15 @@ def run(
     pipeline.sink("out", node, collected.sink("out"))
     clock, heads = Acts(*actions), list[Head]()
     driver = Driver(
-        pipeline, LocalStore(folder / "store"), SparkRunner(spark.sparkContext), workers=2, bins=4,
-        clock=clock, drain=drain,
+        pipeline,
+        LocalStore(folder / "store"),
+        SparkRunner(spark.sparkContext),
+        workers=2,
+        bins=4,
+        clock=clock,
+        drain=drain,
         settings=hr.Settings(limit=hr.Limit(rows, 1 << 20), exchange=exchange),
-    )  # fmt: skip
+    )
     clock.driver = driver
     driver.listeners.append(lambda summary: heads.append(summary.head))
     try:
@@ -79,9 +90,11 @@ def test_a_streams_partitions_by_columns_have_no_late_record(
     frame = local_spark.readStream.schema("who string, shard int, at long")
     source = hr.sources.SparkStream(
         frame.option("maxFilesPerTrigger", 1).json(str(tmp_path / "in")),
-        event_time="at", checkpoint=str(tmp_path / "checkpoint"),
-        partition=("who", "shard"), trigger={"availableNow": True},
-    )  # fmt: skip
+        event_time="at",
+        checkpoint=str(tmp_path / "checkpoint"),
+        partition=("who", "shard"),
+        trigger={"availableNow": True},
+    )
     heads, closed = run(
         local_spark, tmp_path, source, _looks, drain=True, expect=("slow/7", "fast/7")
     )

@@ -124,9 +124,15 @@ def test_the_first_line_is_ours_and_nothing_of_sparks_follows_without_an_environ
     folder: Path,
 ) -> None:
     ran = subprocess.run(
-        command("files.py"), cwd=folder, env=environment(folder), stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=LONGEST_S, check=False,
-    )  # fmt: skip
+        command("files.py"),
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stdout
     check(ran.stdout, folder)
     handled = [line for line in lines_of(ran.stdout) if line.startswith("handled")]
@@ -140,9 +146,14 @@ def started(folder: Path, request: pytest.FixtureRequest) -> Iterator[subprocess
         fill(folder, FILES_OF_STREAM)
     with open(folder / "terminal", "wb") as output:
         process = subprocess.Popen(
-            command(*request.param), cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL,
-            stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
+            command(*request.param),
+            cwd=folder,
+            env=environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
     yield process
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
@@ -182,9 +193,14 @@ def test_a_group_of_processes_that_gets_sigterm_ends_after_its_step_without_a_tr
 
 def test_what_spark_says_when_it_does_not_start_is_in_the_error(folder: Path) -> None:
     ran = subprocess.run(
-        command("files.py", "--master", "nowhere://x"), cwd=folder, env=environment(folder),
-        capture_output=True, text=True, timeout=LONGEST_S, check=False,
-    )  # fmt: skip
+        command("files.py", "--master", "nowhere://x"),
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
     assert ran.returncode == 4
     assert FIRST.fullmatch(lines_of(ran.stderr)[0])
     assert "[HR404] Spark did not start" in ran.stderr
@@ -200,9 +216,14 @@ def test_without_java_the_error_says_what_to_install(folder: Path, tmp_path: Pat
             if (Path(place) / name).exists() and not (bare / name).exists():
                 (bare / name).symlink_to(Path(place) / name)
     ran = subprocess.run(
-        command("files.py"), cwd=folder, env={**environment(folder), "PATH": str(bare)},
-        capture_output=True, text=True, timeout=LONGEST_S, check=False,
-    )  # fmt: skip
+        command("files.py"),
+        cwd=folder,
+        env={**environment(folder), "PATH": str(bare)},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
     assert ran.returncode == 4, ran.stderr
     assert "remedy: install a JDK, version 17 or newer" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -229,9 +250,15 @@ def test_a_program_gets_the_same_session_and_is_warned_of_what_it_does_not_have(
     folder: Path,
 ) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=folder, env=environment(folder), stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=LONGEST_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", PROGRAM],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stdout
     first, *others = lines_of(ran.stdout)
     assert FIRST.fullmatch(first)

@@ -32,13 +32,20 @@ def test_a_pipeline_on_an_object_store_stops_and_goes_on_with_other_workers(s3: 
     try:
         collected, store = Collected(), open_store(s3.location())
         run_until_read(
-            draw(SPEC, collected), store, 8, rows=SPEC.rows,
+            draw(SPEC, collected),
+            store,
+            8,
+            rows=SPEC.rows,
             runner=SparkRunner(spark.sparkContext),
-        )  # fmt: skip
+        )
         run_inline(
-            draw(SPEC, collected), store=store, rows=SPEC.rows, workers=3, exchange="shuffle",
+            draw(SPEC, collected),
+            store=store,
+            rows=SPEC.rows,
+            workers=3,
+            exchange="shuffle",
             runner=SparkRunner(spark.sparkContext),
-        )  # fmt: skip
+        )
     finally:
         spark.stop()
     assert collected.rows() == dict(model.outputs)

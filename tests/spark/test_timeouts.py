@@ -66,10 +66,13 @@ def job(spark: Any, computation: hr.Computation, folder: Path, **more: Any) -> h
     node = pipeline.compute("slow", computation, keys={stream: "name"})
     pipeline.sink("out", node, Calls(lambda delivery: None))
     return hr.run(
-        pipeline, storage=folder / "storage", workers=2,
+        pipeline,
+        storage=folder / "storage",
+        workers=2,
         runner=SparkRunner(spark.sparkContext, spares=0),
-        settings=hr.Settings(limit=hr.Limit(1, 1 << 20), **more.pop("settings", {})), **more,
-    )  # fmt: skip
+        settings=hr.Settings(limit=hr.Limit(1, 1 << 20), **more.pop("settings", {})),
+        **more,
+    )
 
 
 @pytest.fixture(scope="module")

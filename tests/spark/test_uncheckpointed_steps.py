@@ -88,12 +88,20 @@ def test_lost_processes_and_hosts_between_checkpoints_leave_no_trace(
     pipeline.sink("out", tally["out"], hr.sinks.Calls(take, idempotent=True))
     store = LocalStore(tmp_path / "store")
     driver = Driver(
-        pipeline, store, SparkRunner(spark.sparkContext), workers=2, bins=8, drain=True,
+        pipeline,
+        store,
+        SparkRunner(spark.sparkContext),
+        workers=2,
+        bins=8,
+        drain=True,
         settings=Settings(
-            limit=hr.Limit(ROWS, 1 << 30), exchange=exchange, checkpoint_steps=EVERY, slices=4,
+            limit=hr.Limit(ROWS, 1 << 30),
+            exchange=exchange,
+            checkpoint_steps=EVERY,
+            slices=4,
             retain_steps=100,
         ),
-    )  # fmt: skip
+    )
     try:
         driver.run()
     finally:

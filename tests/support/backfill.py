@@ -67,11 +67,16 @@ def run_and_begin_late(
     if drawn:
         add(pipeline, collected)
     driver = Driver(
-        pipeline, store, InlineRunner(), workers=2, bins=16, drain=True,
+        pipeline,
+        store,
+        InlineRunner(),
+        workers=2,
+        bins=16,
+        drain=True,
         settings=hr.Settings(
             limit=hr.Limit(5, 1 << 30), base_every=2, slices=4, retain_steps=1, poll_us=0
         ),
-    )  # fmt: skip
+    )
     asked: list[Change] = []
 
     def note(summary: hr.StepSummary) -> None:

@@ -140,15 +140,30 @@ Act = Callable[[Driver], object]
 
 
 def run(
-    pipeline: hr.Pipeline, store: Store, acts: dict[int, Act] | None = None, *, rows: int = 5,
-    workers: int = 2, bins: int = 16, runner: Any = None, drain: bool = True, clock: Any = None,
-    upto: int = 1 << 40, **upkeep: Any,
-) -> Driver:  # fmt: skip
+    pipeline: hr.Pipeline,
+    store: Store,
+    acts: dict[int, Act] | None = None,
+    *,
+    rows: int = 5,
+    workers: int = 2,
+    bins: int = 16,
+    runner: Any = None,
+    drain: bool = True,
+    clock: Any = None,
+    upto: int = 1 << 40,
+    **upkeep: Any,
+) -> Driver:
     """Run until the input has ended, or so much was read; do something when so many records were."""
     driver = Driver(
-        pipeline, store, runner or InlineRunner(), workers=workers, bins=bins, drain=drain,
-        clock=clock, settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), **upkeep),
-    )  # fmt: skip
+        pipeline,
+        store,
+        runner or InlineRunner(),
+        workers=workers,
+        bins=bins,
+        drain=drain,
+        clock=clock,
+        settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), **upkeep),
+    )
     todo = dict(acts or {})
 
     def note(summary: hr.StepSummary) -> None:
@@ -170,9 +185,12 @@ def run(
 
 
 def ask(
-    driver: Driver, draw: Callable[[hr.Pipeline], hr.Pipeline | None], *,
-    begin: dict[str, str] | None = None, forget: list[str] | None = None,
-) -> Change:  # fmt: skip
+    driver: Driver,
+    draw: Callable[[hr.Pipeline], hr.Pipeline | None],
+    *,
+    begin: dict[str, str] | None = None,
+    forget: list[str] | None = None,
+) -> Change:
     """Ask a driver for a changed copy of what it runs."""
     drawing = driver.pipeline.copy()
     change = Change(draw(drawing) or drawing, begin or {}, forget or [])

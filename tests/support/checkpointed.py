@@ -132,9 +132,13 @@ def driven(
     """Return a harness that has made some steps of a few records each."""
     settings = hr.Settings(**{**UPKEEP, **more})
     t = hr.testing.drive(
-        draw(groups), workers=3, bins=8, storage=store or MemoryStore(), settings=settings,
+        draw(groups),
+        workers=3,
+        bins=8,
+        storage=store or MemoryStore(),
+        settings=settings,
         clock=1_700_000_000 * SECOND,
-    )  # fmt: skip
+    )
     for step in range(steps):
         t.push_many("items", items(step * 5, 5))
         t.step()

@@ -42,8 +42,17 @@ class StandaloneCluster:
         self._slots = slots
         self._hosts: dict[str, subprocess.Popen[bytes]] = {}
         self._log = folder / "master.log"
-        self._leader = _daemon(folder, "master", "Master", "--host", "127.0.0.1",
-                               "--port", str(port), "--webui-port", "0")  # fmt: skip
+        self._leader = _daemon(
+            folder,
+            "master",
+            "Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--webui-port",
+            "0",
+        )
         wait_for(lambda: "Starting Spark master" in self._log.read_text())
 
     def start(self, *hosts: str) -> None:
@@ -51,10 +60,21 @@ class StandaloneCluster:
         known = self._registered()
         for host in hosts:
             self._hosts[host] = _daemon(
-                self._folder, f"worker-{host}", "Worker", "--host", host,
-                "--cores", str(self._slots), "--memory", "1g", "--webui-port", "0",
-                "--work-dir", str(self._folder / host), self.master,
-            )  # fmt: skip
+                self._folder,
+                f"worker-{host}",
+                "Worker",
+                "--host",
+                host,
+                "--cores",
+                str(self._slots),
+                "--memory",
+                "1g",
+                "--webui-port",
+                "0",
+                "--work-dir",
+                str(self._folder / host),
+                self.master,
+            )
         wait_for(lambda: self._registered() == known + len(hosts))
 
     def become(self, *hosts: str) -> None:
@@ -99,12 +119,14 @@ def standalone_cluster(folder: Path, slots: int = 2) -> Iterator[str]:
 def cluster_settings(slots: int = 2) -> dict[str, str]:
     """Return what a session on such a cluster needs."""
     return {
-        "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.cores": str(slots), "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.cores": str(slots),
+        "spark.executor.memory": "512m",
         "spark.cores.max": str(slots * len(HOSTS)),
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.executorEnv.PYTHONHASHSEED": "0",
-    }  # fmt: skip
+    }
 
 
 class AtHome(SparkRunner):
@@ -145,8 +167,13 @@ def _daemon(folder: Path, name: str, kind: str, *arguments: str) -> subprocess.P
     home = Path(pyspark.__file__).parent
     with open(folder / f"{name}.log", "ab") as log:
         return subprocess.Popen(
-            [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}",
-             *arguments],
-            stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            [
+                str(home / "bin" / "spark-class"),
+                f"org.apache.spark.deploy.{kind.lower()}.{kind}",
+                *arguments,
+            ],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
             env={**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"},
-        )  # fmt: skip
+        )

@@ -17,11 +17,21 @@ from tests.support.jars import Jar, JavaServer
 
 #: The version must be that of PySpark's own Hadoop jars.
 JAR = Jar(
-    "org.apache.hadoop", "hadoop-client-minicluster", "3.5.0",
+    "org.apache.hadoop",
+    "hadoop-client-minicluster",
+    "3.5.0",
     sha256="06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c",
-)  # fmt: skip
-_SPARKS = ["hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "log4j-", "jcl-over-slf4j",
-           "commons-cli", "jakarta.servlet-api", "javax.servlet-api"]  # fmt: skip
+)
+_SPARKS = [
+    "hadoop-client-api",
+    "hadoop-client-runtime",
+    "slf4j-api",
+    "log4j-",
+    "jcl-over-slf4j",
+    "commons-cli",
+    "jakarta.servlet-api",
+    "javax.servlet-api",
+]
 _LOGGING = """\
 rootLogger.level=info
 rootLogger.appenderRef.out.ref=out
@@ -54,11 +64,21 @@ def start(folder: Path) -> Hdfs:
     jars = [path for start in _SPARKS for path in sorted(sparks.glob(f"{start}*.jar"))]
     # (a writer looks after 10 ms, not after 400, whether its last block has arrived)
     main = [
-        "org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1",
-        "-nnport", "0", "-httpport", "0",
-        "-D", "dfs.client.block.write.locateFollowingBlock.initial.delay.ms=10",
-        "-D", f"hdfs.minidfs.basedir={folder / 'data'}", "-D", f"hadoop.tmp.dir={folder / 'tmp'}",
-    ]  # fmt: skip
+        "org.apache.hadoop.test.MiniDFSClusterManager",
+        "-format",
+        "-datanodes",
+        "1",
+        "-nnport",
+        "0",
+        "-httpport",
+        "0",
+        "-D",
+        "dfs.client.block.write.locateFollowingBlock.initial.delay.ms=10",
+        "-D",
+        f"hdfs.minidfs.basedir={folder / 'data'}",
+        "-D",
+        f"hadoop.tmp.dir={folder / 'tmp'}",
+    ]
     process = JavaServer([conf, JAR.fetch(), *jars], main, folder / "log")
     process.said(r"(Started MiniDFSCluster)")
     return Hdfs(

@@ -80,9 +80,14 @@ def run_until_idle(
     """Run inline until everything that is there was read, committed and released."""
     clock = StopWhenIdle()
     driver = Driver(
-        drawn, storage, InlineRunner(), workers=workers, bins=16, clock=clock,
+        drawn,
+        storage,
+        InlineRunner(),
+        workers=workers,
+        bins=16,
+        clock=clock,
         settings=Settings(limit=hr.Limit(rows, 1 << 20), base_every=3, retain_steps=1, slices=4),
-    )  # fmt: skip
+    )
     clock.driver = driver
     try:
         driver.run()

@@ -85,9 +85,12 @@ class JavaServer:
         command = [java(), *_QUICK, "-cp", path, *main]
         with open(log, "wb") as output:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def said(self, pattern: str) -> str:
         """Wait until it says something; return the pattern's first group."""

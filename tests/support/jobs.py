@@ -17,9 +17,13 @@ def waiting_job(storage: Any) -> Iterator[hr.Job]:
     """Run a count of :data:`ITEMS` inline until it has read them; give the job."""
     pipeline, _ = drawn(Count(), ITEMS)
     with hr.run(
-        pipeline, storage=storage, workers=2, bins=16, runner="inline",
+        pipeline,
+        storage=storage,
+        workers=2,
+        bins=16,
+        runner="inline",
         settings=hr.Settings(limit=hr.Limit(20, 1 << 20), slices=8, poll_us=2_000),
-    ) as job:  # fmt: skip
+    ) as job:
         while job.head is None or job.head.positions.get("items") != len(ITEMS):
             job.pass_time()
         yield job

@@ -144,17 +144,31 @@ def pipeline(folder: Path, records: int | None, stops: frozenset[int]) -> hr.Pip
 
 
 def driver(
-    folder: Path, runner: Runner, records: int | None, exchange: Any, checkpoint_steps: int,
+    folder: Path,
+    runner: Runner,
+    records: int | None,
+    exchange: Any,
+    checkpoint_steps: int,
     stops: frozenset[int] = frozenset(),
-) -> Driver:  # fmt: skip
+) -> Driver:
     return Driver(
-        pipeline(folder, records, stops), LocalStore(folder / "storage"), runner,
-        workers=2, bins=16, drain=True,
+        pipeline(folder, records, stops),
+        LocalStore(folder / "storage"),
+        runner,
+        workers=2,
+        bins=16,
+        drain=True,
         settings=Settings(
-            limit=hr.Limit(ROWS, 1 << 20), exchange=exchange, checkpoint_steps=checkpoint_steps,
-            slices=4, base_every=4, retain_steps=2, sweep_every=16, max_attempts=20,
+            limit=hr.Limit(ROWS, 1 << 20),
+            exchange=exchange,
+            checkpoint_steps=checkpoint_steps,
+            slices=4,
+            base_every=4,
+            retain_steps=2,
+            sweep_every=16,
+            max_attempts=20,
         ),
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

@@ -97,9 +97,11 @@ def pipeline(folder: Path, rate: float, version: str) -> hr.Pipeline:
     def take(step: int, rows: Any) -> None:
         columns = [rows.column(name).to_pylist() for name in ("key", "number", "total", "version")]
         line = {
-            "id": step, "by": os.getpid(), "at": time.monotonic(),
+            "id": step,
+            "by": os.getpid(),
+            "at": time.monotonic(),
             "rows": list(zip(*columns, strict=True)),
-        }  # fmt: skip
+        }
         os.write(told, f"\n{json.dumps(line)}\n".encode())  # (the line before may be torn)
 
     drawn = hr.Pipeline("led")
@@ -123,11 +125,16 @@ def main() -> None:
     try:
         job = hr.run(
             pipeline(chosen.folder, chosen.rate, chosen.version),
-            storage=chosen.folder / "storage", workers=2, bins=16,
-            runner="spark" if chosen.spark else "inline", standby=chosen.standby,
-            handover=chosen.handover, take_over=chosen.take_over, heartbeat=LEASE,
+            storage=chosen.folder / "storage",
+            workers=2,
+            bins=16,
+            runner="spark" if chosen.spark else "inline",
+            standby=chosen.standby,
+            handover=chosen.handover,
+            take_over=chosen.take_over,
+            heartbeat=LEASE,
             settings=hr.Settings(limit=hr.Limit(100, 1 << 20), slices=8, base_every=8),
-        )  # fmt: skip
+        )
         with job:
             job.wait()
     except (Fenced, ChangeRefused, StorageInUse) as error:

@@ -65,8 +65,9 @@ class SteppedStore(Store):
         self._inner.delete(name)
 
 
-def manifest(head: Head | None, nonce: str, *, claim: bool, boundary: int = 0,
-             base: bool = False) -> Manifest:  # fmt: skip
+def manifest(
+    head: Head | None, nonce: str, *, claim: bool, boundary: int = 0, base: bool = False
+) -> Manifest:
     """Return the next manifest of a driver: empty, for the protocol's sake alone."""
     return Manifest(
         pipeline="world",

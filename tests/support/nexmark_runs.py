@@ -56,8 +56,10 @@ def after(step: int, operations: int = 0) -> Ends:
 #: none waits for what may come with the last step alone. Some end as a step has been committed, some in the
 #: midst of what the next one does.
 CRASHES = [
-    at("preparing", "moving"), at("moving", "done", operations=2), at("moving", "done", operations=3),
-]  # fmt: skip
+    at("preparing", "moving"),
+    at("moving", "done", operations=2),
+    at("moving", "done", operations=3),
+]
 CRASHES_OF_ONE = [after(2), after(5, operations=1), after(9, operations=3)]
 
 
@@ -107,10 +109,17 @@ class Run:
     """
 
     def __init__(
-        self, query: str, timeline: Timeline, workers: int, step: int, *,
-        crashes: Sequence[Ends] = (), moves: Moves | None = None, store: Store | None = None,
+        self,
+        query: str,
+        timeline: Timeline,
+        workers: int,
+        step: int,
+        *,
+        crashes: Sequence[Ends] = (),
+        moves: Moves | None = None,
+        store: Store | None = None,
         runner: Runner | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.query: Any = module_of(query)
         self._timeline, self._workers = timeline, workers
         self._settings = Settings(limit=hr.Limit(step, 1 << 40))
@@ -171,8 +180,12 @@ class Run:
             self._moving = [layout.bin(int(at)) for at in np.flatnonzero(layout.owners == 0)[::2]]
         to = 0 if self._asked else self._workers - 1
         goal = Goal(
-            "move", bins=self._moving, to=to, strategy=self._moves.strategy, prepare=self._moves.prepare
-        )  # fmt: skip
+            "move",
+            bins=self._moving,
+            to=to,
+            strategy=self._moves.strategy,
+            prepare=self._moves.prepare,
+        )
         command = Command("migrate", goal=goal, nonce=f"the {self._asked}th")
         CommandLog(self._store).put(command, summary.head.commands)
         self._asked += 1

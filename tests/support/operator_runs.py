@@ -73,10 +73,15 @@ WAYS = st.fixed_dictionaries(
 
 
 def run(
-    operator: Callable[[], Any], *inputs: list[Any], key: str = "key", delay: int = DISORDER,
-    faults: list[str] | None = None, late: Any = None, types: tuple[type, ...] = (Item, Item),
+    operator: Callable[[], Any],
+    *inputs: list[Any],
+    key: str = "key",
+    delay: int = DISORDER,
+    faults: list[str] | None = None,
+    late: Any = None,
+    types: tuple[type, ...] = (Item, Item),
     **way: Any,
-) -> tuple[list[list[Row]], Driver]:  # fmt: skip
+) -> tuple[list[list[Row]], Driver]:
     """Run an operator; return what each step produced, and the driver.
 
     Args:
@@ -92,11 +97,12 @@ def run(
         pipeline = hr.Pipeline("test")
         streams = [
             pipeline.inject(
-                f"in{number}", hr.sources.Iterable(items, types[number], event_time="at"),
+                f"in{number}",
+                hr.sources.Iterable(items, types[number], event_time="at"),
                 watermark=hr.bounded_delay(us(delay)),
             )
             for number, items in enumerate(inputs)
-        ]  # fmt: skip
+        ]
         made = operator()
         if isinstance(made, hr.ColumnarComputation):
             node = pipeline.compute("it", made, keys=dict.fromkeys(streams, key), late=late)
@@ -168,4 +174,4 @@ __all__ = [
     "rows_of",
     "run",
     "watermarks",
-]  # fmt: skip
+]

@@ -150,9 +150,14 @@ class Collected:
 
 
 def draw(
-    spec: Spec, collected: Collected, *, weak: bool = False, retain: Collection[str] = (),
-    groups: Sequence[str] = (), of: Sequence[str] = (),
-) -> hr.Pipeline:  # fmt: skip
+    spec: Spec,
+    collected: Collected,
+    *,
+    weak: bool = False,
+    retain: Collection[str] = (),
+    groups: Sequence[str] = (),
+    of: Sequence[str] = (),
+) -> hr.Pipeline:
     """Return the pipeline of a spec, with a sink (weak or not) at each computation.
 
     ``retain`` names the computations whose productions are retained; ``of`` says which group each
@@ -168,9 +173,12 @@ def draw(
         keys = {streams[s]: ("key" if keyed == "same" else keyed) for s, keyed in node.inputs}
         kind = ColumnarSums if node.columnar else Sums
         streams[node.name] = pipeline.compute(
-            node.name, kind(node), keys=keys, retain=["out"] if node.name in retain else [],
+            node.name,
+            kind(node),
+            keys=keys,
+            retain=["out"] if node.name in retain else [],
             group=of[number % len(of)] if of else None,
-        )  # fmt: skip
+        )
         pipeline.sink(node.name, streams[node.name], collected.sink(node.name), weak=weak)
     return pipeline
 
@@ -182,16 +190,30 @@ class Elsewhere(InlineRunner):
 
 
 def run_inline(
-    pipeline: hr.Pipeline, *, store: Store | None = None, workers: int = 1, bins: int = 16,
-    rows: int = 100, exchange: str = "driver", seed: int = 0, processes: int = 1,
-    runner: Runner | None = None, clock: Clock | None = None, **upkeep: int,
-) -> Driver:  # fmt: skip
+    pipeline: hr.Pipeline,
+    *,
+    store: Store | None = None,
+    workers: int = 1,
+    bins: int = 16,
+    rows: int = 100,
+    exchange: str = "driver",
+    seed: int = 0,
+    processes: int = 1,
+    runner: Runner | None = None,
+    clock: Clock | None = None,
+    **upkeep: int,
+) -> Driver:
     """Run a pipeline until its input has ended; return the driver."""
     driver = Driver(
-        pipeline, store or MemoryStore(), runner or InlineRunner(seed, processes), workers=workers,
-        bins=bins, drain=True, clock=clock,
+        pipeline,
+        store or MemoryStore(),
+        runner or InlineRunner(seed, processes),
+        workers=workers,
+        bins=bins,
+        drain=True,
+        clock=clock,
         settings=Settings(limit=hr.Limit(rows, 1 << 30), exchange=exchange, **upkeep),
-    )  # fmt: skip
+    )
     try:
         driver.run()
     finally:
@@ -200,15 +222,27 @@ def run_inline(
 
 
 def run_until_read(
-    pipeline: hr.Pipeline, store: Store, count: int, *, rows: int, workers: int = 2, bins: int = 16,
-    runner: Runner | None = None, **upkeep: int,
-) -> None:  # fmt: skip
+    pipeline: hr.Pipeline,
+    store: Store,
+    count: int,
+    *,
+    rows: int,
+    workers: int = 2,
+    bins: int = 16,
+    runner: Runner | None = None,
+    **upkeep: int,
+) -> None:
     """Run until the (only) injector has been read up to a position, then stop."""
     (injector,) = pipeline.injectors
     driver = Driver(
-        pipeline, store, runner or InlineRunner(), workers=workers, bins=bins, drain=True,
+        pipeline,
+        store,
+        runner or InlineRunner(),
+        workers=workers,
+        bins=bins,
+        drain=True,
         settings=Settings(limit=hr.Limit(rows, 1 << 30), **upkeep),
-    )  # fmt: skip
+    )
 
     def note(summary: hr.StepSummary) -> None:
         if summary.head.positions[injector] >= count:

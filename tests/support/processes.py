@@ -21,17 +21,29 @@ def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a Python program in a session of its own, its output in a file."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {
-        **os.environ, "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path,
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": path,
+    }
     with open(log, "ab") as output:
         return subprocess.Popen(
-            [sys.executable, *arguments], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
-def wait_for(condition: Callable[[], bool], *, process: subprocess.Popen[bytes] | None = None,
-             timeout: float = 300.0) -> bool:  # fmt: skip
+def wait_for(
+    condition: Callable[[], bool],
+    *,
+    process: subprocess.Popen[bytes] | None = None,
+    timeout: float = 300.0,
+) -> bool:
     """Wait until something is so; False when the process ends before, an error after the timeout."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -105,9 +105,15 @@ class Noting(SoftState):
         self._prepared_so_far = prepared
 
     def take(
-        self, pipeline: Any, code: str, plan: StepPlan, layout: Layout, layer: int, worker: int,
+        self,
+        pipeline: Any,
+        code: str,
+        plan: StepPlan,
+        layout: Layout,
+        layer: int,
+        worker: int,
         store: Any,
-    ) -> tuple[WorkerState, str]:  # fmt: skip
+    ) -> tuple[WorkerState, str]:
         entry, how = super().take(pipeline, code, plan, layout, layer, worker, store)
         prepare = type(entry).prepare
 
@@ -142,9 +148,15 @@ class Relaid(InlineRunner):
     """
 
     def __init__(
-        self, changes: dict[int, list[Change]], seed: int = 0, processes: int = 1, reach: int = 8,
-        ahead: list[int] | None = None, budget: int = 1 << 30, late: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        changes: dict[int, list[Change]],
+        seed: int = 0,
+        processes: int = 1,
+        reach: int = 8,
+        ahead: list[int] | None = None,
+        budget: int = 1 << 30,
+        late: int | None = None,
+    ) -> None:
         super().__init__(seed, processes)
         self._reading = InTurn() if late is None else Late(seed, late)
         self.prepared: list[tuple[int, int, int, int, bool]] = []
@@ -188,10 +200,14 @@ class Relaid(InlineRunner):
         if isinstance(self._reading, Late):
             self._reading.step()
         relaid = msgspec.structs.replace(
-            plan, layout=now.wire, lineage=now.lineage, layout_version=now.version,
-            relocated=now.relocated[-self._reach :], ahead=self._read_ahead(plan.step),
+            plan,
+            layout=now.wire,
+            lineage=now.lineage,
+            layout_version=now.version,
+            relocated=now.relocated[-self._reach :],
+            ahead=self._read_ahead(plan.step),
             measured=False,  # (the driver would take what is told for a part of its own layout)
-        )  # fmt: skip
+        )
         reports = super().run(relaid)
         self.how += [r.notes["soft_state"] for r in reports if "soft_state" in r.notes]
         return reports
@@ -216,9 +232,12 @@ def the_ledger_knows(runner: Relaid) -> Iterator[None]:
                 return None
             now = runner.now(head, head.step)
             return msgspec.structs.replace(
-                head, layout=now.wire, lineage=now.lineage, layout_version=now.version,
+                head,
+                layout=now.wire,
+                lineage=now.lineage,
+                layout_version=now.version,
                 relocated=now.relocated,
-            )  # fmt: skip
+            )
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(committed_files, "Ledger", Knowing)

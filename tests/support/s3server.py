@@ -15,9 +15,12 @@ from pathlib import Path
 from tests.support.jars import Jar, JavaServer
 
 JAR = Jar(
-    "org.gaul", "s3proxy", "4.1.0", classifier="jar-with-dependencies",
+    "org.gaul",
+    "s3proxy",
+    "4.1.0",
+    classifier="jar-with-dependencies",
     sha256="a4d025969aaf796616ed4b1e2491d87d455ce84bb28cb9db086b2e6aaa68b48d",
-)  # fmt: skip
+)
 BUCKET = "headrace-tests"
 
 

@@ -108,10 +108,15 @@ class Script(Source):
     def splits(self, start: Position, end: Position) -> list[Split]:
         records, _ = self._so_far()
         return [
-            Split([name, start.get(name, 0), upto], data=_table(records[name][start.get(name, 0) : upto]),
-                  place=f"partition {name}", partition=name)
-            for name, upto in sorted(end.items()) if upto > start.get(name, 0)
-        ]  # fmt: skip
+            Split(
+                [name, start.get(name, 0), upto],
+                data=_table(records[name][start.get(name, 0) : upto]),
+                place=f"partition {name}",
+                partition=name,
+            )
+            for name, upto in sorted(end.items())
+            if upto > start.get(name, 0)
+        ]
 
     def read(self, split: Split) -> pa.Table:
         return pa.ipc.open_stream(split.data).read_all()

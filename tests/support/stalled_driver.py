@@ -60,10 +60,14 @@ def main() -> None:
     )
     pipeline.compute("count", Count(), keys={pipeline.inject("ticks", source): "n"})
     driver = Driver(
-        pipeline, LocalStore(chosen.storage), InlineRunner(), workers=1, bins=16,
+        pipeline,
+        LocalStore(chosen.storage),
+        InlineRunner(),
+        workers=1,
+        bins=16,
         settings=Settings(limit=hr.Limit(10, 1 << 20), base_every=2, retain_steps=1),
         check_predecessor=not chosen.unprotected,
-    )  # fmt: skip
+    )
     done = [0]
 
     def count(summary: Any) -> None:

@@ -29,9 +29,11 @@ def literals() -> st.SearchStrategy[Spec]:
 def leaves() -> st.SearchStrategy[Spec]:
     unions = st.lists(st.sampled_from(_APART), min_size=2, unique=True)
     return st.one_of(
-        st.sampled_from(_SIMPLE), st.just(("bounded", 0, 9)), literals(),
+        st.sampled_from(_SIMPLE),
+        st.just(("bounded", 0, 9)),
+        literals(),
         unions.map(lambda members: ("union", tuple(members))),
-    )  # fmt: skip
+    )
 
 
 def specs() -> st.SearchStrategy[Spec]:
@@ -187,9 +189,17 @@ def plain(value: Any, spec: Spec) -> Any:
 def member_of(value: Any, members: tuple[Spec, ...]) -> Spec:
     """Return the member of a union that a value is of: no two are alike."""
     kinds = {
-        "int": int, "bounded": int, "str": str, "bool": bool, "none": type(None), "list": list,
-        "float": float, "bytes": bytes, "dict": dict, "pair": tuple,
-    }  # fmt: skip
+        "int": int,
+        "bounded": int,
+        "str": str,
+        "bool": bool,
+        "none": type(None),
+        "list": list,
+        "float": float,
+        "bytes": bytes,
+        "dict": dict,
+        "pair": tuple,
+    }
     for member in members:
         if member[0] == "literal" and type(value) in (int, str):
             return member

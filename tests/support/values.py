@@ -166,7 +166,7 @@ Fields = list[tuple[str, Typed]]
 def _structs(fields: st.SearchStrategy[Fields]) -> st.SearchStrategy[Typed]:
     return st.tuples(
         fields, _RENAMES, st.booleans(), st.booleans(), st.booleans(), st.booleans()
-    ).map(_struct)  # fmt: skip
+    ).map(_struct)
 
 
 def _struct(drawn: tuple[Fields, Any, bool, bool, bool, bool]) -> Typed:
@@ -174,9 +174,12 @@ def _struct(drawn: tuple[Fields, Any, bool, bool, bool, bool]) -> Typed:
     kind = msgspec.defstruct(
         f"Struct{next(_NUMBERS)}",
         [(name, of.kind, *_default(of.kind, defaults and keyword)) for name, of in fields],
-        rename=_apart([name for name, _ in fields], rename), kw_only=keyword, frozen=frozen,
-        tag="tag" if tagged else None, tag_field="is" if tagged else None,
-    )  # fmt: skip
+        rename=_apart([name for name, _ in fields], rename),
+        kw_only=keyword,
+        frozen=frozen,
+        tag="tag" if tagged else None,
+        tag_field="is" if tagged else None,
+    )
     return Typed(kind, st.builds(kind, **{name: of.values for name, of in fields}))
 
 
@@ -200,8 +203,12 @@ def _default(kind: Any, wanted: bool) -> list[Any]:
 def _apart(names: list[str], rename: Any) -> Any:
     """Return a way to rename fields if they keep apart."""
     change: dict[Any, Callable[[str], str]] = {
-        None: str, "upper": str.upper, "kebab": _kebab, "camel": _camel, str.title: str.title,
-    }  # fmt: skip
+        None: str,
+        "upper": str.upper,
+        "kebab": _kebab,
+        "camel": _camel,
+        str.title: str.title,
+    }
     outside = [change[rename](name) for name in names]
     return rename if len({name.lower() for name in outside}) == len(outside) else None
 

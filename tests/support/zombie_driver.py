@@ -28,13 +28,19 @@ RECORDS, A_STEP, MARKED = 400, 20, 130
 #: A frozen executor is given up after some seconds instead of two minutes; an application has one slot on
 #: each host, so that the next one finds room.
 SETTINGS = {
-    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.cores": "1", "spark.cores.max": "2", "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "2",
+    "spark.executor.memory": "512m",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.executor.heartbeatInterval": "1s", "spark.network.timeout": "8s",
-    "spark.network.timeoutInterval": "1s", "spark.shuffle.io.maxRetries": "1",
-    "spark.shuffle.io.retryWait": "100ms", "spark.executorEnv.PYTHONHASHSEED": "0",
-}  # fmt: skip
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "8s",
+    "spark.network.timeoutInterval": "1s",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "100ms",
+    "spark.executorEnv.PYTHONHASHSEED": "0",
+}
 
 
 class Row(msgspec.Struct):
@@ -101,24 +107,34 @@ def main() -> None:
     parser.add_argument("--exchange", default="driver")
     chosen = parser.parse_args()
     driver = Driver(
-        pipeline(chosen.folder), LocalStore(chosen.folder / "storage"), runner(chosen.master),
-        workers=2, bins=16, drain=True,
+        pipeline(chosen.folder),
+        LocalStore(chosen.folder / "storage"),
+        runner(chosen.master),
+        workers=2,
+        bins=16,
+        drain=True,
         settings=Settings(
-            limit=hr.Limit(A_STEP, 1 << 20), exchange=chosen.exchange, base_every=4, retain_steps=2,
+            limit=hr.Limit(A_STEP, 1 << 20),
+            exchange=chosen.exchange,
+            base_every=4,
+            retain_steps=2,
             slices=4,
         ),
-    )  # fmt: skip
+    )
     log = open(chosen.folder / f"{chosen.run}.jsonl", "w")  # noqa: SIM115
 
     def note(summary: Any) -> None:
         manifest, _ = driver.ledger.read(summary.step)
         files = [*manifest.runs, *manifest.outputs]
         line = {
-            "step": manifest.step, "epoch": manifest.epoch, "try": manifest.attempt,
+            "step": manifest.step,
+            "epoch": manifest.epoch,
+            "try": manifest.attempt,
             "files": [[file.name, file.layer, file.worker] for file in files],
-            "state": manifest.state_digests, "streams": manifest.stream_digests,
+            "state": manifest.state_digests,
+            "streams": manifest.stream_digests,
             "rows": [division.end for division in manifest.divisions.values()],
-        }  # fmt: skip
+        }
         log.write(json.dumps(line) + "\n")
         log.flush()
 

@@ -149,9 +149,14 @@ class Checkpoint:
             return partitions_of(self.sources(component), self.layout, self.groups, of.place)
 
     def read(
-        self, component: str, section: str | None = None, *, bins: Bins | None = None,
-        ranges: Ranges | None = None, key: Any = None,
-    ) -> pa.Table:  # fmt: skip
+        self,
+        component: str,
+        section: str | None = None,
+        *,
+        bins: Bins | None = None,
+        ranges: Ranges | None = None,
+        key: Any = None,
+    ) -> pa.Table:
         """Return live rows of a computation, in the order of hashes, without the user's code.
 
         Args:

@@ -220,9 +220,12 @@ def _timers(component: Component, rows: pa.Table, schema: pa.Schema) -> pa.Table
 
 
 def _with_keys(
-    component: Component, rows: pa.Table, accepts: Callable[[str, bytes, bytes], bool],
-    decoded: list[tuple[Any, ...]], schema: pa.Schema,
-) -> tuple[pa.Array, pa.Table]:  # fmt: skip
+    component: Component,
+    rows: pa.Table,
+    accepts: Callable[[str, bytes, bytes], bool],
+    decoded: list[tuple[Any, ...]],
+    schema: pa.Schema,
+) -> tuple[pa.Array, pa.Table]:
     """Return the numbers of the rows that ``accepts`` accepts, and these rows behind their keys."""
     cells = zip(*(rows.column(name).to_pylist() for name in (CELL, SUB, VALUE)), strict=True)
     chosen = pa.array([n for n, cell in enumerate(cells) if accepts(*cell)], pa.int64())

@@ -15,9 +15,11 @@ from headrace.storage import Store, open_store
 
 
 def open_state(
-    storage: str | os.PathLike[str] | Store, step: int | None = None, *,
+    storage: str | os.PathLike[str] | Store,
+    step: int | None = None,
+    *,
     pin_for: DurationLike | None = None,
-) -> Checkpoint:  # fmt: skip
+) -> Checkpoint:
     """Open the state of a pipeline, running or not, as of a committed step; without its code.
 
     It fences no driver and writes nothing, except for a pin. The result stays as of that step.

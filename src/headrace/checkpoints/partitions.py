@@ -81,11 +81,14 @@ def partitions_of(
                 held[bin_].append(_piece(reader, kind, step, block))
     return [
         Partition(
-            groups.name(layout.bin(at)), int(layout.owners[at]), int(layout.starts[at]),
-            int(layout.ends[at]), sorted(held[at], key=lambda piece: (piece.section, piece.step)),
+            groups.name(layout.bin(at)),
+            int(layout.owners[at]),
+            int(layout.starts[at]),
+            int(layout.ends[at]),
+            sorted(held[at], key=lambda piece: (piece.section, piece.step)),
         )
         for at in np.flatnonzero(place.bins_in(layout)).tolist()
-    ]  # fmt: skip
+    ]
 
 
 def _spans(sources: StateSources) -> Iterator[tuple[RunReader, str, int, Ranges]]:
@@ -113,6 +116,12 @@ def _bins_touched(layout: Layout, ranges: Ranges) -> list[int]:
 
 def _piece(reader: RunReader, kind: str, step: int, block: Block) -> FilePiece:
     return FilePiece(
-        reader.ref.name, kind, step, is_whole(kind), block.offset, block.length,
-        f"{block.checksum:016x}", block.rows,
-    )  # fmt: skip
+        reader.ref.name,
+        kind,
+        step,
+        is_whole(kind),
+        block.offset,
+        block.length,
+        f"{block.checksum:016x}",
+        block.rows,
+    )

@@ -139,9 +139,13 @@ def _request(options: Mapping[str, str]) -> _Request:
     step = _number(known, "step")
     return _Request(
         # (executors may have another working directory)
-        open_store(known["path"]).location, known["computation"], known.get("section"), step,
-        _number(known, "parts") or _PARTS, pin_us,
-    )  # fmt: skip
+        open_store(known["path"]).location,
+        known["computation"],
+        known.get("section"),
+        step,
+        _number(known, "parts") or _PARTS,
+        pin_us,
+    )
 
 
 def _number(options: Mapping[str, str], name: str) -> int | None:
@@ -161,9 +165,11 @@ def _for_spark(rows: pa.Table) -> pa.Table:
 
 
 _WIDER: list[tuple[Callable[[Any], bool], pa.DataType]] = [
-    (pa.types.is_uint64, _UNSIGNED), (pa.types.is_uint32, pa.int64()),
-    (pa.types.is_uint16, pa.int32()), (pa.types.is_uint8, pa.int16()),
-]  # fmt: skip
+    (pa.types.is_uint64, _UNSIGNED),
+    (pa.types.is_uint32, pa.int64()),
+    (pa.types.is_uint16, pa.int32()),
+    (pa.types.is_uint8, pa.int16()),
+]
 
 
 def _spark_type(kind: pa.DataType) -> pa.DataType:

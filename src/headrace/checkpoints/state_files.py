@@ -57,9 +57,14 @@ class StateReaders:
     """
 
     def __init__(
-        self, store: Store, layout: Layout, worker: int, files: StateFiles,
-        opened: dict[str, RunReader] | None = None, each: Each = map,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        layout: Layout,
+        worker: int,
+        files: StateFiles,
+        opened: dict[str, RunReader] | None = None,
+        each: Each = map,
+    ) -> None:
         self._store, self._each = store, each
         self._layout = layout
         self._worker = worker

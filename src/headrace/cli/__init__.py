@@ -82,8 +82,17 @@ class _Printable(logging.Formatter):
 
 
 _GROUPS = [
-    run, status, watermarks, commands, migrations, hosts, policy, checkpoints, state, nexmark
-]  # fmt: skip
+    run,
+    status,
+    watermarks,
+    commands,
+    migrations,
+    hosts,
+    policy,
+    checkpoints,
+    state,
+    nexmark,
+]
 for _group in _GROUPS:
     for _command in _group.COMMANDS:
         main.add_command(_command)

@@ -78,8 +78,12 @@ def _line(of: dict[str, Any]) -> str:
 
 @checkpoint.command()
 @storage_option
-@click.option("--step", type=click.IntRange(0), shell_complete=completion.steps,
-              help="Only this one.  [default: all]")  # fmt: skip
+@click.option(
+    "--step",
+    type=click.IntRange(0),
+    shell_complete=completion.steps,
+    help="Only this one.  [default: all]",
+)
 @output_option
 def verify(storage: str, step: int | None, output: str) -> None:
     """Read every byte of the checkpoints, and check it. Changes nothing, fences no driver.
@@ -108,10 +112,19 @@ def verify(storage: str, step: int | None, output: str) -> None:
     shell_complete=completion.folders,
     help="A new directory, or another empty place.",
 )
-@click.option("--step", type=click.IntRange(0), shell_complete=completion.steps,
-              help="The step to copy.  [default: the newest]")  # fmt: skip
-@click.option("--pin-for", type=Duration(), default="1h", show_default=True,
-              help="How long at most a running pipeline keeps the step meanwhile.")  # fmt: skip
+@click.option(
+    "--step",
+    type=click.IntRange(0),
+    shell_complete=completion.steps,
+    help="The step to copy.  [default: the newest]",
+)
+@click.option(
+    "--pin-for",
+    type=Duration(),
+    default="1h",
+    show_default=True,
+    help="How long at most a running pipeline keeps the step meanwhile.",
+)
 @output_option
 def copy(storage: str, target: str, step: int | None, pin_for: int, output: str) -> None:
     """Copy a checkpoint and verify it. The copy is a pipeline of its own. Fences no driver.

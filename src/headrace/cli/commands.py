@@ -30,14 +30,19 @@ _LOOK_S = 0.1
 _ENDS: frozenset[Kind] = frozenset({"stop", "drain", "catch_up"})
 
 _wait = click.option(
-    "--wait", "seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
+    "--wait",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
     help="Seconds to wait for the answer; 0 only asks.",
-)  # fmt: skip
+)
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...",
-                shell_complete=completion.computations)  # fmt: skip
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.computations
+)
 @storage_option
 @click.option("--sink", "sinks", multiple=True, help="A sink to remove with it. Repeatable.")
 @click.option("--forget", is_flag=True, help="Delete its state, too.")
@@ -45,9 +50,14 @@ _wait = click.option(
 @_wait
 @output_option
 def remove(
-    names: tuple[str, ...], storage: str, sinks: tuple[str, ...], forget: bool, dry_run: bool,
-    seconds: float, output: str,
-) -> None:  # fmt: skip
+    names: tuple[str, ...],
+    storage: str,
+    sinks: tuple[str, ...],
+    forget: bool,
+    dry_run: bool,
+    seconds: float,
+    output: str,
+) -> None:
     """Remove computations from a pipeline, between two steps. Their state is kept.
 
     A pipeline that does not run applies this when it is started. A computation that others read, or
@@ -61,8 +71,9 @@ def remove(
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...",
-                shell_complete=completion.computations)  # fmt: skip
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.computations
+)
 @storage_option
 @_wait
 @output_option
@@ -92,8 +103,12 @@ def _stop_command(kind: Kind, help: str) -> click.Command:
 
     @click.command(kind, help=help)
     @storage_option
-    @click.option("--at-step", type=click.IntRange(1), metavar="N",
-                  help="Take effect right after step N.  [default: the running step]")  # fmt: skip
+    @click.option(
+        "--at-step",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Take effect right after step N.  [default: the running step]",
+    )
     @_wait
     @output_option
     def command(
@@ -103,17 +118,26 @@ def _stop_command(kind: Kind, help: str) -> click.Command:
 
     if kind == "stop":
         now_option = click.option(
-            "--now", is_flag=True,
+            "--now",
+            is_flag=True,
             help="Cancel the running step instead of waiting for it.",
-        )  # fmt: skip
+        )
         return now_option(command)
     return command
 
 
 def _ask(
-    storage: str, kind: Kind, seconds: float, output: str, *, names: list[str] | None = None,
-    sinks: list[str] | None = None, forget: bool = False, at_step: int = 0, now: bool = False,
-) -> None:  # fmt: skip
+    storage: str,
+    kind: Kind,
+    seconds: float,
+    output: str,
+    *,
+    names: list[str] | None = None,
+    sinks: list[str] | None = None,
+    forget: bool = False,
+    at_step: int = 0,
+    now: bool = False,
+) -> None:
     """Send a command, print the answer, and exit with its code."""
     code = 0
     with typed_errors():

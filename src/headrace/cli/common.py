@@ -57,10 +57,13 @@ class Duration(click.ParamType[int]):
 
 
 storage_option = click.option(
-    "--storage", required=True, envvar="HEADRACE_STORAGE", show_envvar=True,
+    "--storage",
+    required=True,
+    envvar="HEADRACE_STORAGE",
+    show_envvar=True,
     shell_complete=completion.folders,
     help="Where the pipeline's state is: a directory, or s3://BUCKET/PREFIX.",
-)  # fmt: skip
+)
 output_option = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
@@ -92,8 +95,11 @@ def pass_on(context: click.Context, commands: Iterable[str], error_text: dict[st
     before the defaults of the group.
     """
     above = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
-    explicit = {name: value for name, value in error_text.items()
-                if context.get_parameter_source(name) in above}  # fmt: skip
+    explicit = {
+        name: value
+        for name, value in error_text.items()
+        if context.get_parameter_source(name) in above
+    }
     tables = context.default_map or {}
     context.default_map = {
         name: {**error_text, **(tables.get(name) or {}), **explicit} for name in commands
@@ -143,9 +149,13 @@ def _hide(context: click.Context, option: click.Parameter, wanted: bool) -> None
 
 #: For commands that show rows, or whose errors may show them.
 hide_option = click.option(
-    "--hide-values", is_flag=True, expose_value=False, is_eager=True, callback=_hide,
+    "--hide-values",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_hide,
     help="Show no values of records, keys and state, also in errors (HEADRACE_HIDE_VALUES=1).",
-)  # fmt: skip
+)
 
 
 def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: bool = False) -> int:

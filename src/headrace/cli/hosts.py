@@ -23,12 +23,17 @@ from headrace.ledger.commands import Command
 from headrace.ledger.head import Head
 from headrace.storage import open_store
 
-_hosts_argument = click.argument("hosts", nargs=-1, required=True, metavar="HOST...",
-                                 shell_complete=completion.hosts)  # fmt: skip
+_hosts_argument = click.argument(
+    "hosts", nargs=-1, required=True, metavar="HOST...", shell_complete=completion.hosts
+)
 _wait_option = click.option(
-    "--wait", "seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
+    "--wait",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
     help="Seconds to wait for the answer; 0 only asks.",
-)  # fmt: skip
+)
 
 
 @click.command()

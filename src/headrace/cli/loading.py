@@ -81,9 +81,10 @@ def _pipeline(module: ModuleType, name: str, file: str) -> Pipeline:
         others = [key for key, item in vars(module).items() if isinstance(item, Pipeline)]
         raise PipelineError(
             f"{file} has no pipeline called {name!r}",
-            remedy=f"say {file}:{others[0]}" if others
+            remedy=f"say {file}:{others[0]}"
+            if others
             else f"define `{name}` as a Pipeline or a function that returns one, or say FILE.py:NAME",
-        )  # fmt: skip
+        )
     if not isinstance(found, Pipeline):
         raise PipelineError(
             f"{what} is a {type(found).__name__}, not a Pipeline",
@@ -114,6 +115,7 @@ def _refuse(error: BaseException, path: Path) -> NoReturn:
     lines = traceback.extract_tb(error.__traceback__)
     own = [line for line in lines if Path(line.filename).name == path.name] or lines
     raise PipelineError(
-        f"{error_text(error)}\n    {own[-1].line}", place=f"{own[-1].filename}:{own[-1].lineno}",
+        f"{error_text(error)}\n    {own[-1].line}",
+        place=f"{own[-1].filename}:{own[-1].lineno}",
         remedy="correct that line",
-    ) from error  # fmt: skip
+    ) from error

@@ -55,14 +55,16 @@ _MOST_RUNS = 64
 
 _strategy_option = click.option(
     "--strategy", default="batched", show_default=True, callback=strategy_of, help=STRATEGIES
-)  # fmt: skip
+)
 _prepare_option = click.option(
     "--prepare/--no-prepare", default=False, help="Load what a round moves before it moves."
 )
 _objective_option = click.option(
-    "--objective", type=Duration(), default="0s",
+    "--objective",
+    type=Duration(),
+    default="0s",
     help="Make rounds so small that steps take no longer than this, such as 250ms.",
-)  # fmt: skip
+)
 _bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...")
 
 
@@ -75,13 +77,24 @@ def _requests(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
         *options,
         storage_option,
         click.option("--dry-run", is_flag=True, help="Only print the plan."),
-        click.option("--if-busy", type=click.Choice(["queue", "refuse"]), default="queue",
-                     show_default=True, help="What to do while another migration is under way."),
-        click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0,
-                     show_default=True, help="Seconds to wait for the answer; 0 only asks."),
+        click.option(
+            "--if-busy",
+            type=click.Choice(["queue", "refuse"]),
+            default="queue",
+            show_default=True,
+            help="What to do while another migration is under way.",
+        ),
+        click.option(
+            "--wait",
+            "seconds",
+            type=click.FloatRange(min=0),
+            default=10.0,
+            show_default=True,
+            help="Seconds to wait for the answer; 0 only asks.",
+        ),
         click.option("--follow", is_flag=True, help="Show its progress until it ends."),
         output_option,
-    ]  # fmt: skip
+    ]
 
     def decorate(function: Callable[..., None]) -> click.Command:
         name = function.__name__.replace("_", "-")
@@ -129,19 +142,24 @@ def merge(bins: tuple[str, ...], **how: Any) -> None:
     _migrate(Goal("merge"), bins=bins, **how)
 
 
-@_requests(click.argument("workers", nargs=-1, required=True, type=click.IntRange(0),
-                      metavar="WORKER..."), *MOVES)  # fmt: skip
+@_requests(
+    click.argument("workers", nargs=-1, required=True, type=click.IntRange(0), metavar="WORKER..."),
+    *MOVES,
+)
 def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
     """Move all bins away from WORKERs, so that their machines can be taken away."""
     _migrate(Goal("drain_workers", drained=list(workers)), **how)
 
 
 @_requests(
-    click.option("--by", type=click.Choice(sorted(PRICES_BY)), help="Work or state.  [default: work, "
-                 "or state while too little was measured of work]"),
+    click.option(
+        "--by",
+        type=click.Choice(sorted(PRICES_BY)),
+        help="Work or state.  [default: work, or state while too little was measured of work]",
+    ),
     click.option("--group", shell_complete=completion.groups, help="Only this group."),
     *MOVES,
-)  # fmt: skip
+)
 def rebalance(by: str | None, group: str | None, **how: Any) -> None:
     """Even out the loads of workers, if that is worth its cost."""
     prices = None if by is None else PRICES_BY[by]
@@ -149,18 +167,32 @@ def rebalance(by: str | None, group: str | None, **how: Any) -> None:
 
 
 def _migrate(
-    goal: Goal, *, storage: str, dry_run: bool, if_busy: Any, seconds: float, follow: bool,
-    output: str, strategy: Strategy | None = None, prepare: bool = False, objective: int = 0,
-    bins: tuple[str, ...] = (), group: str | None = None,
-) -> None:  # fmt: skip
+    goal: Goal,
+    *,
+    storage: str,
+    dry_run: bool,
+    if_busy: Any,
+    seconds: float,
+    follow: bool,
+    output: str,
+    strategy: Strategy | None = None,
+    prepare: bool = False,
+    objective: int = 0,
+    bins: tuple[str, ...] = (),
+    group: str | None = None,
+) -> None:
     """Start a migration, or print its plan. Print the outcome."""
     with typed_errors():
         head = head_of(storage)
         groups = groups_of(head.identity)
         goal = msgspec.structs.replace(
-            goal, strategy=strategy or batched(), prepare=prepare, objective_us=objective,
-            bins=_named(bins, group, groups), groups=list(groups.names),
-        )  # fmt: skip
+            goal,
+            strategy=strategy or batched(),
+            prepare=prepare,
+            objective_us=objective,
+            bins=_named(bins, group, groups),
+            groups=list(groups.names),
+        )
         if dry_run:
             _would(storage, head, goal, output)
             return
@@ -206,9 +238,12 @@ def _estimate(found: Estimate) -> str:
 def _follow(control: Control, id_: int, output: str) -> None:
     """Show the progress of a migration on standard error until it has ended. Then print it."""
     columns = (
-        SpinnerColumn(), TextColumn("[bold]{task.description}"), BarColumn(),
-        TextColumn("{task.fields[text]}"), TimeElapsedColumn(),
-    )  # fmt: skip
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[text]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         facts = fact_of(control.current(), id_)
         task = shown.add_task(escape(one_line(facts.what)), text="", total=None)
@@ -267,8 +302,14 @@ def _format_progress(kind: Kind, help: str) -> click.Command:
     @click.command(kind.partition("_")[0], help=help)
     @click.argument("id_", type=int, metavar="ID", shell_complete=completion.migrations)
     @storage_option
-    @click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0,
-                  show_default=True, help="Seconds to wait for the answer; 0 only asks.")  # fmt: skip
+    @click.option(
+        "--wait",
+        "seconds",
+        type=click.FloatRange(min=0),
+        default=10.0,
+        show_default=True,
+        help="Seconds to wait for the answer; 0 only asks.",
+    )
     @output_option
     def command(id_: int, storage: str, seconds: float, output: str) -> None:
         with typed_errors():
@@ -377,8 +418,14 @@ def _update_text(facts: dict[str, int]) -> str:
 @updates.command("withdraw")
 @click.argument("step", type=click.IntRange(0), metavar="STEP", shell_complete=completion.updates)
 @storage_option
-@click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0,
-              show_default=True, help="Seconds to wait for the answer; 0 only asks.")  # fmt: skip
+@click.option(
+    "--wait",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for the answer; 0 only asks.",
+)
 @output_option
 def withdraw(step: int, storage: str, seconds: float, output: str) -> None:
     """Withdraw the update that is published for STEP and not in force yet."""
@@ -458,5 +505,13 @@ def _layout_text(facts: dict[str, Any]) -> str:
 
 
 COMMANDS: list[click.Command] = [
-    rescale, move, split, merge, drain_workers, rebalance, migrations, updates, show_layout,
-]  # fmt: skip
+    rescale,
+    move,
+    split,
+    merge,
+    drain_workers,
+    rebalance,
+    migrations,
+    updates,
+    show_layout,
+]

@@ -35,51 +35,127 @@ _STANDARD_OUTPUT = Path("-")
 
 _OPTIONS = [
     click.argument("query", type=click.Choice(NAMES), metavar="QUERY"),
-    click.option("--rate", type=click.IntRange(1), default=10_000, show_default=True,
-                 help="Events per second, of all kinds."),
-    click.option("--duration", type=Duration(), default="60s", show_default=True,
-                 help="How long to measure."),
-    click.option("--warm-up", type=Duration(), default="25s", show_default=True,
-                 help="Time before the measurement."),
-    click.option("--cool-down", type=Duration(), default="2s", show_default=True,
-                 help="Time after the measurement."),
-    click.option("--history", type=click.IntRange(0), default=0, show_default=True,
-                 help="Number of events before the clock starts. They fill the state."),
-    click.option("--dilation", type=click.IntRange(1), default=1, show_default=True,
-                 help="How many times faster event time passes."),
-    click.option("--in-flight", type=click.IntRange(1), default=100, show_default=True,
-                 help="How many auctions are open at a time."),
-    click.option("--hot-sellers", type=click.IntRange(1), default=4, show_default=True,
-                 help="Of this many auctions, all but one are the hot seller's."),
-    click.option("--hot-auctions", type=click.IntRange(1), default=2, show_default=True,
-                 help="Of this many bids, all but one are for the hot auction."),
-    click.option("--hot-bidders", type=click.IntRange(1), default=4, show_default=True,
-                 help="Of this many bids, all but one are the hot bidder's."),
-    click.option("--disorder", type=click.IntRange(1), default=1, show_default=True,
-                 help="Events are shuffled within groups of this size."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives other events."),
-    click.option("--migrate", callback=strategy_of, metavar="STRATEGY",
-                 help=f"Move a part of the state to other workers and back: {STRATEGIES}"),
-    click.option("--prepare/--no-prepare", default=False, help="Load what a round moves before it moves."),
+    click.option(
+        "--rate",
+        type=click.IntRange(1),
+        default=10_000,
+        show_default=True,
+        help="Events per second, of all kinds.",
+    ),
+    click.option(
+        "--duration", type=Duration(), default="60s", show_default=True, help="How long to measure."
+    ),
+    click.option(
+        "--warm-up",
+        type=Duration(),
+        default="25s",
+        show_default=True,
+        help="Time before the measurement.",
+    ),
+    click.option(
+        "--cool-down",
+        type=Duration(),
+        default="2s",
+        show_default=True,
+        help="Time after the measurement.",
+    ),
+    click.option(
+        "--history",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Number of events before the clock starts. They fill the state.",
+    ),
+    click.option(
+        "--dilation",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="How many times faster event time passes.",
+    ),
+    click.option(
+        "--in-flight",
+        type=click.IntRange(1),
+        default=100,
+        show_default=True,
+        help="How many auctions are open at a time.",
+    ),
+    click.option(
+        "--hot-sellers",
+        type=click.IntRange(1),
+        default=4,
+        show_default=True,
+        help="Of this many auctions, all but one are the hot seller's.",
+    ),
+    click.option(
+        "--hot-auctions",
+        type=click.IntRange(1),
+        default=2,
+        show_default=True,
+        help="Of this many bids, all but one are for the hot auction.",
+    ),
+    click.option(
+        "--hot-bidders",
+        type=click.IntRange(1),
+        default=4,
+        show_default=True,
+        help="Of this many bids, all but one are the hot bidder's.",
+    ),
+    click.option(
+        "--disorder",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Events are shuffled within groups of this size.",
+    ),
+    click.option(
+        "--seed", type=int, default=0, show_default=True, help="Another seed gives other events."
+    ),
+    click.option(
+        "--migrate",
+        callback=strategy_of,
+        metavar="STRATEGY",
+        help=f"Move a part of the state to other workers and back: {STRATEGIES}",
+    ),
+    click.option(
+        "--prepare/--no-prepare", default=False, help="Load what a round moves before it moves."
+    ),
     click.option("--workers", type=click.IntRange(1), default=2, show_default=True),
     click.option("--bins", type=click.IntRange(1), default=4_096, show_default=True),
-    click.option("--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True),
+    click.option(
+        "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
+    ),
     click.option("--storage", help="An empty directory for the state.  [default: a temporary one]"),
-    click.option("--plot", type=click.Path(path_type=Path),
-                 help="Plot latency over time, memory, and a histogram of lateness."),
-    click.option("--json", "file", type=click.Path(path_type=Path, allow_dash=True),
-                 help="Write all measurements to a file; - is the same as --output json."),
+    click.option(
+        "--plot",
+        type=click.Path(path_type=Path),
+        help="Plot latency over time, memory, and a histogram of lateness.",
+    ),
+    click.option(
+        "--json",
+        "file",
+        type=click.Path(path_type=Path, allow_dash=True),
+        help="Write all measurements to a file; - is the same as --output json.",
+    ),
     *SESSION,
     output_option,
-]  # fmt: skip
+]
 
 
 @click.command()
 @with_options(_OPTIONS)
 def nexmark(
-    query: str, storage: str | None, plot: Path | None, file: Path | None, output: str,
-    master: str | None, conf: tuple[str, ...], packages: tuple[str, ...], log_level: str, **how: Any,
-) -> None:  # fmt: skip
+    query: str,
+    storage: str | None,
+    plot: Path | None,
+    file: Path | None,
+    output: str,
+    master: str | None,
+    conf: tuple[str, ...],
+    packages: tuple[str, ...],
+    log_level: str,
+    **how: Any,
+) -> None:
     """Run a NEXMark query while events arrive by the clock, and report how late its answers were.
 
     QUERY is one of q0 to q9 and q11 to q22. Latency counts from the time when an event was due
@@ -208,9 +284,15 @@ def _run(
     from headrace.observe.progress import ProgressLine
 
     load = LoadTest(
-        rate=rate, seconds=duration / 1e6, warm_s=warm_up / 1e6, cool_s=cool_down / 1e6, workers=workers,
-        bins=bins, migrate=migrate, prepare=prepare,
-    )  # fmt: skip
+        rate=rate,
+        seconds=duration / 1e6,
+        warm_s=warm_up / 1e6,
+        cool_s=cool_down / 1e6,
+        workers=workers,
+        bins=bins,
+        migrate=migrate,
+        prepare=prepare,
+    )
     if rate % dilation:
         raise click.UsageError(f"--dilation {dilation} does not divide --rate {rate}")
     if prepare and migrate is None:
@@ -244,8 +326,9 @@ def _run(
     if (left := share_left_over(seen, load)) > _LEFT_OVER:
         say(
             f"The rate is more than this machine does: {left:.0%} of these events were done when no more "
-            "came. Latencies and migrations say little; take a lower --rate.", err=True,
-        )  # fmt: skip
+            "came. Latencies and migrations say little; take a lower --rate.",
+            err=True,
+        )
 
 
 COMMANDS = [nexmark]

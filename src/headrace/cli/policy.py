@@ -36,9 +36,13 @@ policy_option = click.option(
     "--policy", "name", type=click.Choice(NAMES), help="The policy to ask."
 )
 set_option = click.option(
-    "--set", "options", multiple=True, callback=_options, metavar="NAME=VALUE",
+    "--set",
+    "options",
+    multiple=True,
+    callback=_options,
+    metavar="NAME=VALUE",
     help="An option of the policy, such as most=8. Repeatable.",
-)  # fmt: skip
+)
 
 
 @click.group()
@@ -63,17 +67,37 @@ def show(storage: str, output: str) -> None:
 @policy_option
 @set_option
 @storage_option
-@click.option("--every", type=click.FloatRange(min=0.05), default=10.0, show_default=True,
-              help="Seconds between two looks.")  # fmt: skip
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.05),
+    default=10.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
 @click.option("--once", is_flag=True, help="Print the decision once, and exit.")
 @click.option("--dry-run", is_flag=True, help="Only print the decision.")
-@click.option("--wait", "seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
-              help="Seconds to wait for the answer.")  # fmt: skip
+@click.option(
+    "--wait",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for the answer.",
+)
 @output_option
 def run(
-    name: str | None, options: dict[str, str], storage: str, every: float, once: bool,
-    dry_run: bool, seconds: float, output: str, strategy: Any, prepare: bool, objective: int,
-) -> None:  # fmt: skip
+    name: str | None,
+    options: dict[str, str],
+    storage: str,
+    every: float,
+    once: bool,
+    dry_run: bool,
+    seconds: float,
+    output: str,
+    strategy: Any,
+    prepare: bool,
+    objective: int,
+) -> None:
     """Let a policy steer a pipeline that another process runs, by its measurements.
 
     Ctrl-C ends it.
@@ -108,9 +132,14 @@ for _option in reversed(MOVES):
 
 
 def _look(
-    control: Control, chosen: Policy, how: How, seen: Published, dry_run: bool, seconds: float,
+    control: Control,
+    chosen: Policy,
+    how: How,
+    seen: Published,
+    dry_run: bool,
+    seconds: float,
     output: str,
-) -> None:  # fmt: skip
+) -> None:
     """Print what a policy decides, and send the command."""
     head = control.head()
     facts: dict[str, Any] = {"policy": name_of(chosen), "step": seen.step}

@@ -142,18 +142,23 @@ def _values_of(
 
 
 def _table_of(
-    project: ProjectFile, words: tuple[str, ...], command: click.Command, context: click.Context,
-    *, foreign: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    project: ProjectFile,
+    words: tuple[str, ...],
+    command: click.Command,
+    context: click.Context,
+    *,
+    foreign: bool = False,
+) -> dict[str, Any]:
     """Return what the table of a command says. ``foreign``: it is the table of another command."""
     table: Any = project.table
     for word in words:
         table = table.get(word, {})
         if not isinstance(table, dict):
             raise project.error(
-                ".".join(words), f"{word!r} is a command, so its options are a table",
+                ".".join(words),
+                f"{word!r} is a command, so its options are a table",
                 f"write [{_header(project, words)}], and the options below it",
-            )  # fmt: skip
+            )
     options, found = options_of(command), {}
     subcommands = command.commands if isinstance(command, click.Group) else {}
     for key, value in table.items():
@@ -182,9 +187,10 @@ def _check_keys(project: ProjectFile, group: click.Group) -> None:
                 words = (key,) if key in SHARED else options[key]
                 words = ("run",) if key in options_of(group.commands["run"]) else words
                 raise project.error(
-                    key, f"{key!r} is an option of a command",
+                    key,
+                    f"{key!r} is an option of a command",
                     f"write it below [{_header(project, words)}]",
-                )  # fmt: skip
+                )
             raise _unknown(project, (key,), key, known)
     _check_groups(project, project.table, group, ())
 
@@ -218,9 +224,13 @@ def options_of(command: click.Command) -> dict[str, str]:
 
 
 def _checked(
-    project: ProjectFile, key: tuple[str, ...], value: Any, command: click.Command, name: str,
+    project: ProjectFile,
+    key: tuple[str, ...],
+    value: Any,
+    command: click.Command,
+    name: str,
     context: click.Context,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return a value as an option takes it.
 
     Raises:
@@ -261,9 +271,10 @@ def _flat(project: ProjectFile, table: Any, above: tuple[str, ...]) -> Iterator[
     """Yield Spark's settings. TOML makes tables of names with dots that are not in quotes."""
     if not isinstance(table, dict):
         raise project.error(
-            ".".join(above), "Spark's settings are a table",
+            ".".join(above),
+            "Spark's settings are a table",
             f'write [{_header(project, above)}], and below it "spark.driver.memory" = "4g"',
-        )  # fmt: skip
+        )
     for key, value in table.items():
         name = (*above, key)
         if isinstance(value, dict):
@@ -284,9 +295,10 @@ def _unknown(
     close = difflib.get_close_matches(key.replace("_", "-"), known, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(close)}? " if close else ""
     return project.error(
-        ".".join(words), f"{key!r} is not a key of the project file",
+        ".".join(words),
+        f"{key!r} is not a key of the project file",
         f"{meant}known here: {', '.join(sorted(known))}",
-    )  # fmt: skip
+    )
 
 
 def _header(project: ProjectFile, words: tuple[str, ...]) -> str:

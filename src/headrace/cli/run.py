@@ -120,10 +120,10 @@ _OPTIONS = [
 
 @click.command()
 @with_options(_OPTIONS)
-@click.option("--standby", is_flag=True,
-              help="Get ready, and start when no other driver leads.")  # fmt: skip
-@click.option("--take-over", is_flag=True,
-              help="Start at once, and replace a process that runs the pipeline.")  # fmt: skip
+@click.option("--standby", is_flag=True, help="Get ready, and start when no other driver leads.")
+@click.option(
+    "--take-over", is_flag=True, help="Start at once, and replace a process that runs the pipeline."
+)
 def run(standby: bool, take_over: bool, **options: Any) -> None:
     """Run or resume the pipeline of TARGET until its input has ended (see also --available-now).
 
@@ -139,8 +139,14 @@ def run(standby: bool, take_over: bool, **options: Any) -> None:
 @click.command()
 @with_options(_OPTIONS)
 @click.option("--standby", is_flag=True, help="Stand by again when another driver takes over.")
-@click.option("--wait", "seconds", type=click.FloatRange(min=0), default=60.0, show_default=True,
-              help="Seconds to wait for the leader to hand over.")  # fmt: skip
+@click.option(
+    "--wait",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the leader to hand over.",
+)
 def handover(standby: bool, seconds: float, **options: Any) -> None:
     """Take over a running pipeline: get TARGET ready, let the leader end after its step, and go on.
 
@@ -156,12 +162,27 @@ def handover(standby: bool, seconds: float, **options: Any) -> None:
 
 
 def _run(
-    target: str, storage: str, workers: int | None, bins: int | None, runner: Any, exchange: Any,
-    checkpoint_every: str | None, rows: int, keep_running: bool, available_now: bool,
-    name: str | None, options: dict[str, str], policy_dry_run: bool, patience: float,
-    recompute_shown: bool, master: str | None, conf: Sequence[str], packages: Sequence[str],
-    log_level: str, **how: Any,
-) -> None:  # fmt: skip
+    target: str,
+    storage: str,
+    workers: int | None,
+    bins: int | None,
+    runner: Any,
+    exchange: Any,
+    checkpoint_every: str | None,
+    rows: int,
+    keep_running: bool,
+    available_now: bool,
+    name: str | None,
+    options: dict[str, str],
+    policy_dry_run: bool,
+    patience: float,
+    recompute_shown: bool,
+    master: str | None,
+    conf: Sequence[str],
+    packages: Sequence[str],
+    log_level: str,
+    **how: Any,
+) -> None:
     if keep_running and available_now:
         raise click.UsageError("--keep-running goes on, and --available-now ends: give one of them")
     with typed_errors(), _interruptible(), session_options(master, conf, packages, log_level):

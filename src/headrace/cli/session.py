@@ -16,15 +16,26 @@ from headrace.session.options import LOG_LEVELS, conf_of
 
 #: Options that say how Spark's session is started.
 SESSION = [
-    click.option("--master", help="Where Spark runs, such as local[4] or spark://HOST:PORT.  "
-                 "[default: what the environment says; local[*]]"),
-    click.option("--conf", multiple=True, metavar="KEY=VALUE",
-                 help="A Spark setting. Repeatable."),
-    click.option("--packages", multiple=True, metavar="GROUP:ARTIFACT:VERSION",
-                 help="A package from Maven Central that Spark loads. Repeatable, or separated by commas."),
-    click.option("--log-level", type=click.Choice(LOG_LEVELS), default="warning",
-                 show_default=True, help="How much Headrace and Spark log."),
-]  # fmt: skip
+    click.option(
+        "--master",
+        help="Where Spark runs, such as local[4] or spark://HOST:PORT.  "
+        "[default: what the environment says; local[*]]",
+    ),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable."),
+    click.option(
+        "--packages",
+        multiple=True,
+        metavar="GROUP:ARTIFACT:VERSION",
+        help="A package from Maven Central that Spark loads. Repeatable, or separated by commas.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(LOG_LEVELS),
+        default="warning",
+        show_default=True,
+        help="How much Headrace and Spark log.",
+    ),
+]
 
 
 @contextlib.contextmanager
@@ -43,11 +54,11 @@ def session_options(
     given = {
         "master": SessionOptions(master=master),
         "conf": SessionOptions(conf=conf_of(conf)),
-        "packages": SessionOptions(packages=[
-            name for several in packages for name in several.split(",") if name
-        ]),
+        "packages": SessionOptions(
+            packages=[name for several in packages for name in several.split(",") if name]
+        ),
         "log_level": SessionOptions(log_level=log_level),
-    }  # fmt: skip
+    }
     context = click.get_current_context()
     above, below = SessionOptions(), SessionOptions()
     for name, options in given.items():

@@ -29,9 +29,11 @@ _section_option = click.option(
     "--section", help='What of it: "state", "timers", "table:NAME", …; by default its state.'
 )
 _pin_option = click.option(
-    "--pin-for", type=Duration(), default="0s",
+    "--pin-for",
+    type=Duration(),
+    default="0s",
     help="How long a running pipeline keeps the step for this reader.",
-)  # fmt: skip
+)
 
 
 @click.group()
@@ -48,9 +50,13 @@ def state() -> None:
 @rows_option
 @hide_option
 def get(
-    computation: str, key: tuple[str, ...], storage: str, section: str | None,
-    at_step: int | None, output: str,
-) -> None:  # fmt: skip
+    computation: str,
+    key: tuple[str, ...],
+    storage: str,
+    section: str | None,
+    at_step: int | None,
+    output: str,
+) -> None:
     """Show what COMPUTATION keeps for KEY: one argument for each part of the key.
 
     Numbers are decimal, bytes hexadecimal, dates and times ISO 8601. The exit code is 5 if nothing
@@ -71,16 +77,27 @@ def get(
 @storage_option
 @_section_option
 @at_step_option
-@click.option("--bin", "bins", multiple=True, metavar="PREFIX",
-              help='Only this bin, such as "0110/4"; repeatable.')  # fmt: skip
+@click.option(
+    "--bin",
+    "bins",
+    multiple=True,
+    metavar="PREFIX",
+    help='Only this bin, such as "0110/4"; repeatable.',
+)
 @click.option("--limit", type=click.IntRange(1), help="The most rows to print.")
 @_pin_option
 @rows_option
 @hide_option
 def scan(
-    computation: str, storage: str, section: str | None, at_step: int | None,
-    bins: tuple[str, ...], limit: int | None, pin_for: int, output: str,
-) -> None:  # fmt: skip
+    computation: str,
+    storage: str,
+    section: str | None,
+    at_step: int | None,
+    bins: tuple[str, ...],
+    limit: int | None,
+    pin_for: int,
+    output: str,
+) -> None:
     """Show all that COMPUTATION keeps, in the order of the hashes of its keys."""
     with typed_errors(), opened(storage, at_step, pin_for) as checkpoint:
         found: list[pa.Table] = []
@@ -104,9 +121,14 @@ def scan(
 @rows_option
 @hide_option
 def diff(
-    before: int, after: int, computation: str, storage: str, section: str | None, pin_for: int,
+    before: int,
+    after: int,
+    computation: str,
+    storage: str,
+    section: str | None,
+    pin_for: int,
     output: str,
-) -> None:  # fmt: skip
+) -> None:
     """Show the rows of COMPUTATION that were added, removed or changed between two steps."""
     with (
         typed_errors(),

@@ -59,11 +59,21 @@ def status(storage: str, output: str) -> None:
 
 @click.command()
 @storage_option
-@click.option("--steps", type=click.IntRange(1), default=100, show_default=True,
-              help="Number of newest steps to look at.")  # fmt: skip
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Number of newest steps to look at.",
+)
 @click.option("--once", is_flag=True, help="Print one view, and exit.")
-@click.option("--every", type=click.FloatRange(min=0.05), default=1.0, show_default=True,
-              help="Seconds between two looks.")  # fmt: skip
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.05),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
 @output_option
 def top(storage: str, steps: int, once: bool, every: float, output: str) -> None:
     """Show where the time of a pipeline's steps goes, live, from any process that sees its storage.

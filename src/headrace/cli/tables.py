@@ -16,9 +16,12 @@ from headrace.eventtime.timestamps import show_time
 FORMATS = ["text", "json", "csv", "arrow"]
 
 rows_option = click.option(
-    "--output", type=click.Choice(FORMATS), default="text", show_default=True,
+    "--output",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
     help="json: an object a line; arrow: an IPC stream.",
-)  # fmt: skip
+)
 
 
 def emit_rows(rows: pa.Table, output: str, *, secret: bool = True) -> None:

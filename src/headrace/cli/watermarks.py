@@ -63,8 +63,13 @@ def watermark_why(name: str, storage: str, output: str) -> None:
 @watermark.command("bins")
 @click.argument("name", shell_complete=completion.computations)
 @storage_option
-@click.option("--most", type=click.IntRange(1), default=20, show_default=True,
-              help="How many bins to show, those with the oldest work first.")  # fmt: skip
+@click.option(
+    "--most",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="How many bins to show, those with the oldest work first.",
+)
 @output_option
 def watermark_bins(name: str, storage: str, most: int, output: str) -> None:
     """Show the watermark of computation NAME bin by bin, the oldest pending work first.

@@ -41,10 +41,15 @@ class Keys:
     """
 
     def __init__(
-        self, types: Sequence[ColumnType], hashes: U64, columns: Sequence[Column],
-        times: Callable[[], tuple[I64, I64]], *, once: bool = False,
+        self,
+        types: Sequence[ColumnType],
+        hashes: U64,
+        columns: Sequence[Column],
+        times: Callable[[], tuple[I64, I64]],
+        *,
+        once: bool = False,
         once_with: Sequence[Column] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.once = once
         self._once_with = once_with
         self._types = types
@@ -60,9 +65,12 @@ class Keys:
             at = at.copy()  # the caller may change it before times are looked up
         stays_once = isinstance(at, slice) or np.asarray(at).dtype == np.bool_
         return Keys(
-            self._types, self.hashes[at], [column[at] for column in self.columns],
-            lambda: (self.times_us[at], self.earliest_us[at]), once=self.once and stays_once,
-        )  # fmt: skip
+            self._types,
+            self.hashes[at],
+            [column[at] for column in self.columns],
+            lambda: (self.times_us[at], self.earliest_us[at]),
+            once=self.once and stays_once,
+        )
 
     def are_once_with(self, columns: Iterable[Any]) -> bool:
         """Return whether each key is known to occur only once with the same values in some columns.
@@ -141,10 +149,16 @@ class KeyedBatch:
     positions: I64
 
     def __init__(
-        self, stream: str, values: ValueType, rows: pa.RecordBatch, order: I64 | None,
-        starts: I64, key_types: Sequence[ColumnType], key_names: Sequence[str],
+        self,
+        stream: str,
+        values: ValueType,
+        rows: pa.RecordBatch,
+        order: I64 | None,
+        starts: I64,
+        key_types: Sequence[ColumnType],
+        key_names: Sequence[str],
         sub: dict[str, Column] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.stream = stream
         self.starts = starts
         self.sub = sub or {}
@@ -173,9 +187,13 @@ class KeyedBatch:
         ]
         hashes = self._rows.column(HASH).to_numpy()[at]
         return Keys(
-            self._key_types, hashes, columns, self._group_times, once=not self.sub,
+            self._key_types,
+            hashes,
+            columns,
+            self._group_times,
+            once=not self.sub,
             once_with=list(self.sub.values()),
-        )  # fmt: skip
+        )
 
     @property
     def first_rows(self) -> I64:
@@ -190,9 +208,11 @@ class KeyedBatch:
             return self.timestamps_us, self.timestamps_us
 
         return Keys(
-            self._key_types, self.keys.hashes[self.group_of_row],
-            [column[self.group_of_row] for column in self.keys.columns], times,
-        )  # fmt: skip
+            self._key_types,
+            self.keys.hashes[self.group_of_row],
+            [column[self.group_of_row] for column in self.keys.columns],
+            times,
+        )
 
     def _group_times(self) -> tuple[I64, I64]:
         times = self.timestamps_us
@@ -238,9 +258,15 @@ class KeyedBatch:
         rows = order if self._order is None else self._order[order]
         parts = {name: np.asarray(values)[order[starts]] for name, values in sub.items()}
         divided = KeyedBatch(
-            self.stream, self._values, self._rows, rows, starts, self._key_types,
-            self._key_names, parts,
-        )  # fmt: skip
+            self.stream,
+            self._values,
+            self._rows,
+            rows,
+            starts,
+            self._key_types,
+            self._key_names,
+            parts,
+        )
         divided.positions = own(order)
         return divided
 
@@ -255,9 +281,15 @@ class KeyedBatch:
         starts = _starts_of(groups[1:] != groups[:-1])
         parts = {name: values[groups[starts]] for name, values in self.sub.items()}
         return KeyedBatch(
-            self.stream, self._values, self._rows, rows if self._order is None else self._order[rows],
-            starts, self._key_types, self._key_names, parts,
-        )  # fmt: skip
+            self.stream,
+            self._values,
+            self._rows,
+            rows if self._order is None else self._order[rows],
+            starts,
+            self._key_types,
+            self._key_names,
+            parts,
+        )
 
     @property
     def ranks(self) -> I64:
@@ -371,9 +403,14 @@ class KeyedBatch:
     def _cut(self, first: int, last: int, starts: I64) -> KeyedBatch:
         order = np.arange(first, last) if self._order is None else self._order[first:last]
         return KeyedBatch(
-            self.stream, self._values, self._rows, order, starts - first,
-            self._key_types, self._key_names,
-        )  # fmt: skip
+            self.stream,
+            self._values,
+            self._rows,
+            order,
+            starts - first,
+            self._key_types,
+            self._key_names,
+        )
 
 
 def _codes(values: Column) -> Column:
@@ -412,9 +449,7 @@ class FiredBatch:
             rows.delete()
     """
 
-    def __init__(
-        self, name: str, domain: TimeDomain, keys: Keys, times_us: I64, tags: I64
-    ) -> None:  # fmt: skip
+    def __init__(self, name: str, domain: TimeDomain, keys: Keys, times_us: I64, tags: I64) -> None:
         self.name = name
         self.domain = domain
         self.keys = keys
@@ -456,9 +491,14 @@ def _plain_type(name: str, kind: pa.DataType) -> ColumnType | None:
 
 
 def grouped(
-    stream: str, values: ValueType, rows: pa.RecordBatch, key_types: Sequence[ColumnType],
-    key_names: Sequence[str], *, hash_is_key: bool = False,
-) -> KeyedBatch:  # fmt: skip
+    stream: str,
+    values: ValueType,
+    rows: pa.RecordBatch,
+    key_types: Sequence[ColumnType],
+    key_names: Sequence[str],
+    *,
+    hash_is_key: bool = False,
+) -> KeyedBatch:
     """Return the records of an input, grouped by key.
 
     Args:

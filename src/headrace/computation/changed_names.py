@@ -16,16 +16,50 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 #: Methods by which Python's own containers are changed.
-CHANGING = frozenset({
-    "add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "extendleft",
-    "fill", "insert", "intersection_update", "move_to_end", "pop", "popitem", "popleft", "remove",
-    "reverse", "rotate", "setdefault", "sort", "subtract", "symmetric_difference_update", "update",
-})  # fmt: skip
+CHANGING = frozenset(
+    {
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "difference_update",
+        "discard",
+        "extend",
+        "extendleft",
+        "fill",
+        "insert",
+        "intersection_update",
+        "move_to_end",
+        "pop",
+        "popitem",
+        "popleft",
+        "remove",
+        "reverse",
+        "rotate",
+        "setdefault",
+        "sort",
+        "subtract",
+        "symmetric_difference_update",
+        "update",
+    }
+)
 #: Functions that change their first argument.
-_CHANGING_FUNCTIONS = frozenset({
-    "heappush", "heappop", "heapify", "heapreplace", "heappushpop", "insort", "insort_left",
-    "insort_right", "shuffle", "next", "setattr", "delattr",
-})  # fmt: skip
+_CHANGING_FUNCTIONS = frozenset(
+    {
+        "heappush",
+        "heappop",
+        "heapify",
+        "heapreplace",
+        "heappushpop",
+        "insort",
+        "insort_left",
+        "insort_right",
+        "shuffle",
+        "next",
+        "setattr",
+        "delattr",
+    }
+)
 
 #: How something is changed: an item of it, by one of its methods, an attribute of it, or the name.
 ITEM, METHOD, ATTRIBUTE, NAME, PASSED = "item", "method", "attribute", "name", "passed"
@@ -33,9 +67,13 @@ ITEM, METHOD, ATTRIBUTE, NAME, PASSED = "item", "method", "attribute", "name", "
 
 #: Statements and patterns that bind a name of their own.
 _BINDING = (
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.ExceptHandler,
+    ast.MatchAs,
     ast.MatchStar,
-)  # fmt: skip
+)
 
 
 class Changed(NamedTuple):
@@ -134,9 +172,10 @@ class _Reader:
                 if isinstance(target, ast.Name):
                     given.setdefault(target.id, []).append(node.value)
         stores = [
-            node.id for node in ast.walk(self._function)
+            node.id
+            for node in ast.walk(self._function)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        ]  # fmt: skip
+        ]
         found = {}
         for name, values in given.items():
             path = _path(values[0])
@@ -152,13 +191,15 @@ class _Reader:
             if path
         ]
         names = {
-            node.id for node in ast.walk(self._function)
+            node.id
+            for node in ast.walk(self._function)
             if isinstance(node, ast.Name) and node.id not in self._local
-        }  # fmt: skip
+        }
         members = {
-            node.attr for node in ast.walk(self._function)
+            node.attr
+            for node in ast.walk(self._function)
             if isinstance(node, ast.Attribute) and _path(node.value) in (("super()",), (self._own,))
-        }  # fmt: skip
+        }
         return Body(tuple(changes), frozenset(names), frozenset(members))
 
     def _resolved(self, target: ast.expr) -> tuple[tuple[str, ...], bool]:

@@ -99,12 +99,18 @@ class TableState(Declaration):
     kind: ClassVar[str] = "table"
 
     def __init__(
-        self, columns: dict[str, Any], *, sub: dict[str, Any] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = EVENT_TIME,
-        added: dict[str, Any] | None = None, dropped: Collection[str] = (),
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        self,
+        columns: dict[str, Any],
+        *,
+        sub: dict[str, Any] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = EVENT_TIME,
+        added: dict[str, Any] | None = None,
+        dropped: Collection[str] = (),
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
         renamed_from: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.renamed_from = renaming(renamed_from)
         for which, given in (("columns", columns), ("sub", sub or {})):
             if not isinstance(given, Mapping):
@@ -239,9 +245,13 @@ class BatchContext(Protocol):
         ...
 
     def produce(
-        self, stream: str, keys: Keys, values: Any, *,
+        self,
+        stream: str,
+        keys: Keys,
+        values: Any,
+        *,
         timestamps_us: npt.NDArray[np.int64] | int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Produce one record for each of the given keys on an output stream.
 
         Args:
@@ -254,9 +264,13 @@ class BatchContext(Protocol):
         ...
 
     def post(
-        self, keys: Keys, values: Any, *, times_us: npt.NDArray[np.int64] | int,
+        self,
+        keys: Keys,
+        values: Any,
+        *,
+        times_us: npt.NDArray[np.int64] | int,
         stream: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Send a record to each of some keys, to arrive when the input watermark reaches its time.
 
         Due posts arrive in ``process_batch``, as a batch whose ``stream`` is the name of the

@@ -215,32 +215,55 @@ class ValueState(Lasting, Generic[V]):
     # ValueState(int | None)``.
     @overload
     def __init__(
-        self: ValueState[T], type: type[T], *, default: T, codec: Codec[T] | None = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
-        renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
-    @overload
-    def __init__(
-        self: ValueState[T | None], type: type[T], *, default: None = None,
+        self: ValueState[T],
+        type: type[T],
+        *,
+        default: T,
         codec: Codec[T] | None = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
         renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     @overload
     def __init__(
-        self: ValueState[Any], type: Any, *, default: V | None = None, codec: Codec[V] | None = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        self: ValueState[T | None],
+        type: type[T],
+        *,
+        default: None = None,
+        codec: Codec[T] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
         renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
+    @overload
     def __init__(
-        self, type: Any, *, default: Any = None, codec: Any = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        self: ValueState[Any],
+        type: Any,
+        *,
+        default: V | None = None,
+        codec: Codec[V] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
         renamed_from: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None: ...
+    def __init__(
+        self,
+        type: Any,
+        *,
+        default: Any = None,
+        codec: Any = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        renamed_from: str = "",
+    ) -> None:
         self._lives_for(ttl, ttl_domain)
         self.renamed_from = renaming(renamed_from)
         self.type = type
@@ -277,24 +300,39 @@ class ListState(Lasting, Generic[V]):
 
     @overload
     def __init__(
-        self, type: type[V], *, codec: Codec[V] | None = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        self,
+        type: type[V],
+        *,
+        codec: Codec[V] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
         renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     @overload
     def __init__(
-        self: ListState[Any], type: Any, *, codec: Codec[V] | None = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        self: ListState[Any],
+        type: Any,
+        *,
+        codec: Codec[V] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
         renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     def __init__(
-        self, type: Any, *, codec: Any = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        self,
+        type: Any,
+        *,
+        codec: Any = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
         renamed_from: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._lives_for(ttl, ttl_domain)
         self.renamed_from = renaming(renamed_from)
         self.type = type
@@ -330,24 +368,42 @@ class MapState(Lasting, Generic[K, V]):
 
     @overload
     def __init__(
-        self, key_type: type[K], type: type[V], *, codec: Codec[V] | None = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        self,
+        key_type: type[K],
+        type: type[V],
+        *,
+        codec: Codec[V] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
         renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     @overload
     def __init__(
-        self: MapState[Any, Any], key_type: Any, type: Any, *, codec: Codec[V] | None = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        self: MapState[Any, Any],
+        key_type: Any,
+        type: Any,
+        *,
+        codec: Codec[V] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
         renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     def __init__(
-        self, key_type: Any, type: Any, *, codec: Any = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
-        ttl: DurationLike | None = None, ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
+        self,
+        key_type: Any,
+        type: Any,
+        *,
+        codec: Any = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_domain: TimeDomain = TimeDomain.EVENT_TIME,
         renamed_from: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._lives_for(ttl, ttl_domain)
         self.renamed_from = renaming(renamed_from)
         self.key_type = key_type

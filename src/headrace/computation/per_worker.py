@@ -61,27 +61,51 @@ class PerWorker(Declaration, Generic[V]):
     # As for :class:`headrace.ValueState`: without a default, ``value`` may be None.
     @overload
     def __init__(
-        self: PerWorker[T], type: type[T], *, merge: Callable[[T, T], T], default: T,
-        codec: Codec[T] | None = None, version: int = 1,
-        upgrade: Mapping[int, UpgradeLike] | None = None, renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
-    @overload
-    def __init__(
-        self: PerWorker[T | None], type: type[T], *, merge: Callable[[T, T], T],
-        default: None = None, codec: Codec[T] | None = None, version: int = 1,
-        upgrade: Mapping[int, UpgradeLike] | None = None, renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
-    @overload
-    def __init__(
-        self: PerWorker[Any], type: Any, *, merge: Callable[[Any, Any], Any],
-        default: V | None = None, codec: Codec[V] | None = None, version: int = 1,
-        upgrade: Mapping[int, UpgradeLike] | None = None, renamed_from: str = "",
-    ) -> None: ...  # fmt: skip
-    def __init__(
-        self, type: Any, *, merge: Any, default: Any = None, codec: Any = None,
-        version: int = 1, upgrade: Mapping[int, UpgradeLike] | None = None,
+        self: PerWorker[T],
+        type: type[T],
+        *,
+        merge: Callable[[T, T], T],
+        default: T,
+        codec: Codec[T] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
         renamed_from: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: PerWorker[T | None],
+        type: type[T],
+        *,
+        merge: Callable[[T, T], T],
+        default: None = None,
+        codec: Codec[T] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        renamed_from: str = "",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: PerWorker[Any],
+        type: Any,
+        *,
+        merge: Callable[[Any, Any], Any],
+        default: V | None = None,
+        codec: Codec[V] | None = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        renamed_from: str = "",
+    ) -> None: ...
+    def __init__(
+        self,
+        type: Any,
+        *,
+        merge: Any,
+        default: Any = None,
+        codec: Any = None,
+        version: int = 1,
+        upgrade: Mapping[int, UpgradeLike] | None = None,
+        renamed_from: str = "",
+    ) -> None:
         self.renamed_from = renaming(renamed_from)
         self.type = type
         self.merge = merge

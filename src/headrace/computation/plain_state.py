@@ -41,17 +41,35 @@ from headrace.computation.installed import is_users_module
 from headrace.errors import PipelineError
 
 _CONTAINERS = (
-    dict, list, set, bytearray, array.array, collections.deque,
-    collections.UserDict, collections.UserList,
-)  # fmt: skip
+    dict,
+    list,
+    set,
+    bytearray,
+    array.array,
+    collections.deque,
+    collections.UserDict,
+    collections.UserList,
+)
 #: Modules whose objects draw random numbers. (Nothing here may draw one, so they are named.)
 _RANDOM = ("random", "_random", "numpy.random")
 _FINAL = re.compile(r"\bFinal\b")
 #: Methods that run before any handler, and may set up the object.
-_SETTING_UP = frozenset({
-    "__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__", "__setstate__",
-    "__getstate__", "__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__", "declare",
-})  # fmt: skip
+_SETTING_UP = frozenset(
+    {
+        "__init__",
+        "__new__",
+        "__post_init__",
+        "__init_subclass__",
+        "__set_name__",
+        "__setstate__",
+        "__getstate__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__copy__",
+        "__deepcopy__",
+        "declare",
+    }
+)
 #: Largest number of functions that are followed from the handlers of one computation.
 _MOST_FUNCTIONS = 500
 _NOWHERE = object()
@@ -187,8 +205,10 @@ def _changes_itself(kind: type[Any], value: Any) -> bool:
             if not isinstance(member, types.FunctionType) or name in _SETTING_UP:
                 continue
             own = member.__code__.co_varnames[:1]
-            if any(change.path[:1] == own and len(change.path) > 1
-                   for change in body_of(member).changes):  # fmt: skip
+            if any(
+                change.path[:1] == own and len(change.path) > 1
+                for change in body_of(member).changes
+            ):
                 return True
     return False
 
@@ -267,9 +287,13 @@ def _closure(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _check_change(
-    computation: UserCode, owner: type[Any] | None, function: types.FunctionType,
-    change: Changed, declared: Collection[str], name: str,
-) -> None:  # fmt: skip
+    computation: UserCode,
+    owner: type[Any] | None,
+    function: types.FunctionType,
+    change: Changed,
+    declared: Collection[str],
+    name: str,
+) -> None:
     found = _what_is_changed(computation, owner, function, change, declared)
     if found is None:
         return
@@ -284,9 +308,12 @@ def _check_change(
 
 
 def _what_is_changed(
-    computation: UserCode, owner: type[Any] | None, function: types.FunctionType,
-    change: Changed, declared: Collection[str],
-) -> _Found | None:  # fmt: skip
+    computation: UserCode,
+    owner: type[Any] | None,
+    function: types.FunctionType,
+    change: Changed,
+    declared: Collection[str],
+) -> _Found | None:
     """Return what a change applies to, if it is shared by all keys; None if it is not."""
     first, *rest = change.path
     closure, own = _closure(function), _first_parameter(function)

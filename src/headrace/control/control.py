@@ -91,9 +91,15 @@ class Control(PlacesWorkers):
         return self._log.put(named, self.head().commands)
 
     def ask(
-        self, kind: Kind, names: list[str] | None = None, *, sinks: list[str] | None = None,
-        forget: bool = False, at_step: int = 0, now: bool = False,
-    ) -> int:  # fmt: skip
+        self,
+        kind: Kind,
+        names: list[str] | None = None,
+        *,
+        sinks: list[str] | None = None,
+        forget: bool = False,
+        at_step: int = 0,
+        now: bool = False,
+    ) -> int:
         """Send a command of the given kind. Return its number.
 
         A running pipeline applies the command between two steps. A pipeline that does not run

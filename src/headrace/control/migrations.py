@@ -245,9 +245,15 @@ class MovesState(ABC):
         """Send a command, under its own nonce. Return its answer, or None if none came in time."""
 
     def rescale(
-        self, workers: int, *, strategy: Strategy | None = None, prepare: bool = False,
-        objective: DurationLike | None = None, if_busy: IfBusy = "queue", dry_run: bool = False,
-    ) -> Migration:  # fmt: skip
+        self,
+        workers: int,
+        *,
+        strategy: Strategy | None = None,
+        prepare: bool = False,
+        objective: DurationLike | None = None,
+        if_busy: IfBusy = "queue",
+        dry_run: bool = False,
+    ) -> Migration:
         """Change the number of workers that share the state, while the pipeline runs.
 
         It makes about the fewest moves that leave workers with equal loads. The load is the time
@@ -276,10 +282,16 @@ class MovesState(ABC):
         return self._migrate(goal, strategy, prepare, objective, if_busy, dry_run)
 
     def move(
-        self, bins: BinLike | Iterable[BinLike], worker: int, *, strategy: Strategy | None = None,
-        prepare: bool = False, objective: DurationLike | None = None,
-        if_busy: IfBusy = "queue", dry_run: bool = False,
-    ) -> Migration:  # fmt: skip
+        self,
+        bins: BinLike | Iterable[BinLike],
+        worker: int,
+        *,
+        strategy: Strategy | None = None,
+        prepare: bool = False,
+        objective: DurationLike | None = None,
+        if_busy: IfBusy = "queue",
+        dry_run: bool = False,
+    ) -> Migration:
         """Move bins to a worker. A prefix of several bins stands for all of them.
 
         Args:
@@ -306,9 +318,12 @@ class MovesState(ABC):
         return self._migrate(goal, None, False, None, if_busy, dry_run)
 
     def merge(
-        self, parents: BinLike | Iterable[BinLike], *, if_busy: IfBusy = "queue",
+        self,
+        parents: BinLike | Iterable[BinLike],
+        *,
+        if_busy: IfBusy = "queue",
         dry_run: bool = False,
-    ) -> Migration:  # fmt: skip
+    ) -> Migration:
         """Merge all bins of each prefix into one. It belongs to the owner of the first of them.
 
         Raises:
@@ -318,10 +333,15 @@ class MovesState(ABC):
         return self._migrate(goal, None, False, None, if_busy, dry_run)
 
     def drain_workers(
-        self, workers: int | Sequence[int], *, strategy: Strategy | None = None,
-        prepare: bool = False, objective: DurationLike | None = None,
-        if_busy: IfBusy = "queue", dry_run: bool = False,
-    ) -> Migration:  # fmt: skip
+        self,
+        workers: int | Sequence[int],
+        *,
+        strategy: Strategy | None = None,
+        prepare: bool = False,
+        objective: DurationLike | None = None,
+        if_busy: IfBusy = "queue",
+        dry_run: bool = False,
+    ) -> Migration:
         """Move all bins away from some workers, so that their machines can be taken away.
 
         The other workers share these bins.
@@ -334,10 +354,16 @@ class MovesState(ABC):
         return self._migrate(goal, strategy, prepare, objective, if_busy, dry_run)
 
     def rebalance(
-        self, *, by: By | None = None, strategy: Strategy | None = None, prepare: bool = False,
-        objective: DurationLike | None = None, if_busy: IfBusy = "queue", dry_run: bool = False,
+        self,
+        *,
+        by: By | None = None,
+        strategy: Strategy | None = None,
+        prepare: bool = False,
+        objective: DurationLike | None = None,
+        if_busy: IfBusy = "queue",
+        dry_run: bool = False,
         group: str | None = None,
-    ) -> Migration:  # fmt: skip
+    ) -> Migration:
         """Even out the loads of workers, if that is worth its cost.
 
         Args:
@@ -418,14 +444,22 @@ class MovesState(ABC):
         return answer
 
     def _migrate(
-        self, goal: Goal, strategy: Strategy | None, prepare: bool,
-        objective: DurationLike | None, if_busy: IfBusy, dry_run: bool,
-    ) -> Migration:  # fmt: skip
+        self,
+        goal: Goal,
+        strategy: Strategy | None,
+        prepare: bool,
+        objective: DurationLike | None,
+        if_busy: IfBusy,
+        dry_run: bool,
+    ) -> Migration:
         objective_us = 0 if objective is None else duration_micros(objective, "objective")
         whole = msgspec.structs.replace(
-            goal, strategy=strategy or batched(), prepare=prepare, objective_us=objective_us,
+            goal,
+            strategy=strategy or batched(),
+            prepare=prepare,
+            objective_us=objective_us,
             groups=list(self.groups.names),
-        )  # fmt: skip
+        )
         if dry_run:
             return Migration(0, self, planned(self.current(), whole, self.measurements()))
         answer = self.ask_for(Command("migrate", goal=whole, if_busy=if_busy))
@@ -481,6 +515,4 @@ def progress_of(facts: migrations.RecordedMigration) -> Progress:
     total = len(facts.rounds or []) or (0 if estimate is None else estimate.rounds)
     done = total if facts.state == "done" else facts.next
     bins = 0 if estimate is None else estimate.bins
-    return Progress(
-        facts.state, done, total, facts.bins, bins, facts.nbytes, facts.paused
-    )  # fmt: skip
+    return Progress(facts.state, done, total, facts.bins, bins, facts.nbytes, facts.paused)

@@ -43,9 +43,11 @@ def has_backlog(head: Head, pipeline_facts: PipelineFacts, *, backfilling: bool)
 
 
 def backlog_after(
-    head: Head, left: Collection[str], rested: Sequence[str],
+    head: Head,
+    left: Collection[str],
+    rested: Sequence[str],
     watermarks: Mapping[str, tuple[int, int]],
-) -> dict[str, int] | None:  # fmt: skip
+) -> dict[str, int] | None:
     """Return the backlog after a step; None if it is as before.
 
     The backlog says how many portions each computation has fired since its input ended.

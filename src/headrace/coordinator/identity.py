@@ -37,9 +37,14 @@ _NOT_STORED = ("upgrades", "attributes", "removed")
 
 
 def merged_identity(
-    stored: Identity, wanted: Identity, *, step: int = 0, removed: Collection[str] = (),
-    forgotten: Collection[str] = (), floor: int = -1,
-) -> Identity:  # fmt: skip
+    stored: Identity,
+    wanted: Identity,
+    *,
+    step: int = 0,
+    removed: Collection[str] = (),
+    forgotten: Collection[str] = (),
+    floor: int = -1,
+) -> Identity:
     """Return the identity to store: new parts are added, and stored cells are kept.
 
     Args:
@@ -138,9 +143,12 @@ def flows_otherwise(stored: Identity, wanted: Identity) -> bool:
 
 
 def check_identity(
-    stored: Identity, wanted: Identity, *, removed: Collection[str] = (),
+    stored: Identity,
+    wanted: Identity,
+    *,
+    removed: Collection[str] = (),
     forgotten: Collection[str] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Check that this pipeline can read the durable state.
 
     Args:

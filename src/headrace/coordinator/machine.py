@@ -630,10 +630,16 @@ class Coordinator:
         )
         step.adopted = adopted
         step.draft = StepDraft(
-            step.planned, adopted, self._head, self.pipeline_facts, self.settings,
-            nonce=self._nonce(), cleaned=self._clean_up.cleaned, pinned=self._clean_up.pinned,
+            step.planned,
+            adopted,
+            self._head,
+            self.pipeline_facts,
+            self.settings,
+            nonce=self._nonce(),
+            cleaned=self._clean_up.cleaned,
+            pinned=self._clean_up.pinned,
             layout_changes=self._steering.after_step(self._head, plan.clock_us, took),
-        )  # fmt: skip
+        )
         return self._deliver_before_commit(step.draft, adopted) or self._stage(step.draft)
 
     def _on_failure(self, failure: Failure) -> list[Instruction]:
@@ -881,10 +887,15 @@ class Coordinator:
         return [self._note(caught_up=why == CAUGHT_UP)]
 
     def _note(
-        self, answers: Sequence[Answer] = (), *, paused: bool | None = None,
-        backfill: Backfill | None = None, layout_state: LayoutState | None = None,
-        commanded: Commanded | None = None, caught_up: bool = False,
-    ) -> Commit:  # fmt: skip
+        self,
+        answers: Sequence[Answer] = (),
+        *,
+        paused: bool | None = None,
+        backfill: Backfill | None = None,
+        layout_state: LayoutState | None = None,
+        commanded: Commanded | None = None,
+        caught_up: bool = False,
+    ) -> Commit:
         """Commit a manifest without a computed step, for what it says."""
         head = self._head
         note = note_manifest(

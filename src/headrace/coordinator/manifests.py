@@ -102,7 +102,11 @@ def claim_manifest(
         layout=layout,
         requested_sizes=requested_sizes(head, pipeline_facts),
         identity=merged_identity(
-            stored, pipeline_facts.identity, step=step, removed=removed, forgotten=forgotten,
+            stored,
+            pipeline_facts.identity,
+            step=step,
+            removed=removed,
+            forgotten=forgotten,
             floor=-1 if head is None else head.slices_floor,
         ),
         boundary=0 if head is None else head.boundary,
@@ -120,7 +124,7 @@ def claim_manifest(
         uncheckpointed=head is not None and head.is_behind,
         **({} if head is None else outbox.facts(head.unreleased, head.released)),
         **({} if layout_state is None else layout_state.manifest_fields(head)),
-    )  # fmt: skip
+    )
 
 
 def _check_same_topology(head: Head, pipeline_facts: PipelineFacts) -> None:
@@ -242,10 +246,18 @@ class StepDraft:
     """
 
     def __init__(
-        self, planned: PlannedStep, adopted: Adopted, head: Head, pipeline_facts: PipelineFacts,
-        settings: Settings, *, nonce: str, cleaned: int, pinned: int | None = None,
+        self,
+        planned: PlannedStep,
+        adopted: Adopted,
+        head: Head,
+        pipeline_facts: PipelineFacts,
+        settings: Settings,
+        *,
+        nonce: str,
+        cleaned: int,
+        pinned: int | None = None,
         layout_changes: Mapping[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         manifest = step_manifest(
             planned,
             adopted,

@@ -264,9 +264,10 @@ def _undeclared(head: Head, pipeline_facts: PipelineFacts) -> list[str]:
     """Return the computations with stored state that this run's code does not declare."""
     declared = pipeline_facts.identity["computations"]
     return [
-        name for name, facts in head.identity["computations"].items()
+        name
+        for name, facts in head.identity["computations"].items()
         if name in declared and set(facts["cells"]) - set(declared[name]["cells"])
-    ]  # fmt: skip
+    ]
 
 
 def _reversed_bits(number: int, bits: int) -> int:

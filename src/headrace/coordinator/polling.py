@@ -71,9 +71,12 @@ def _ahead(
 
 
 def limits(
-    head: Head, pipeline_facts: PipelineFacts, settings: Settings, live_rows: int,
+    head: Head,
+    pipeline_facts: PipelineFacts,
+    settings: Settings,
+    live_rows: int,
     paused: Mapping[str, frozenset[str]],
-) -> dict[str, Limit]:  # fmt: skip
+) -> dict[str, Limit]:
     """Return how much each injector that has not ended may offer now.
 
     Args:

@@ -59,9 +59,10 @@ def reopening(head: Head | None, pipeline_facts: PipelineFacts) -> Reopening:
     }
     before = {name: head.frontiers_of(name) for name in names}
     frontiers = {
-        name: changed for name, of in before.items()
+        name: changed
+        for name, of in before.items()
         if (changed := changes(of, _without_end(of))) is not None
-    }  # fmt: skip
+    }
     if not on:
         return Reopening(names, frontiers)
     ahead = {node for node in on if head.percentiles.get(node, on[node][1]) > on[node][1]}

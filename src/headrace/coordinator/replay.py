@@ -132,10 +132,17 @@ class Replay:
         """
         assert self._then is not None
         return msgspec.structs.replace(
-            self._then, epoch=now.epoch, chains=now.chains, chains_since=now.chains_since,
-            layout=now.layout, lineage=now.lineage, layout_version=now.layout_version,
-            relocated=now.relocated, updates=[], migrations=[],
-        )  # fmt: skip
+            self._then,
+            epoch=now.epoch,
+            chains=now.chains,
+            chains_since=now.chains_since,
+            layout=now.layout,
+            lineage=now.lineage,
+            layout_version=now.layout_version,
+            relocated=now.relocated,
+            updates=[],
+            migrations=[],
+        )
 
 
 def check_same(recorded: Manifest, adopted: Adopted) -> None:

@@ -32,9 +32,14 @@ PENDING = ("timer", "posted", "waiting")
 _TWO_WORDS = ("per",)
 #: The class that declares each kind.
 _CLASSES = {
-    "value": "ValueState", "list": "ListState", "map": "MapState", "table": "TableState",
-    "per worker": "PerWorker", "timer": "Timer", "posted": "Posted",
-}  # fmt: skip
+    "value": "ValueState",
+    "list": "ListState",
+    "map": "MapState",
+    "table": "TableState",
+    "per worker": "PerWorker",
+    "timer": "Timer",
+    "posted": "Posted",
+}
 
 REMEDY = (
     "give what was added a default; or raise the state's version= and say by upgrade= how older rows are "
@@ -93,15 +98,21 @@ def _gone(name: str, cell: str, before: Facts, now: Facts) -> Problem:
     what = f"computation {name!r}: {_in_short(cell, before)} is stored, and no longer declared"
     if kind in PENDING:
         what = f"computation {name!r}: {kind} {cell!r} is gone, and may be pending"
-    drop = _WAIT if kind in PENDING else (
-        f"if it is no longer used, say {cell} = hr.Removed(): what is stored is kept (forget=[{name!r}] "
-        f"gives up all state of {name!r})"
-    )  # fmt: skip
+    drop = (
+        _WAIT
+        if kind in PENDING
+        else (
+            f"if it is no longer used, say {cell} = hr.Removed(): what is stored is kept "
+            f"(forget=[{name!r}] gives up all state of {name!r})"
+        )
+    )
     attributes = now.get("attributes", {})
     if cell in attributes.values():
         declared = next(stored for stored, attribute in attributes.items() if attribute == cell)
-        return Problem(what, f"this storage has {cell!r} under its own name: leave out "
-                       f"renamed_from={declared!r}")  # fmt: skip
+        return Problem(
+            what,
+            f"this storage has {cell!r} under its own name: leave out renamed_from={declared!r}",
+        )
     new = _likely_names(cell, before, now)
     if not new:
         return Problem(what, drop)
@@ -124,9 +135,10 @@ def _likely_names(cell: str, before: Facts, now: Facts) -> list[str]:
     if _kind(before["cells"][cell]) not in _CLASSES:
         return []
     new = [
-        other for other, text in now["cells"].items()
+        other
+        for other, text in now["cells"].items()
         if other not in before["cells"] and text == before["cells"][cell]
-    ]  # fmt: skip
+    ]
     return sorted(new, key=lambda other: -SequenceMatcher(None, cell, other).ratio())
 
 
@@ -355,9 +367,10 @@ def _merged(was: Any, shape: Any, step: int, floor: int) -> Any:
     if now > was.get("version", 1):
         dropped = sorted(shape.get("dropped", ()))
     return {
-        **_plain(shape), **({"dropped": dropped} if dropped else {}),
+        **_plain(shape),
+        **({"dropped": dropped} if dropped else {}),
         **({"older": older} if older else {}),
-    }  # fmt: skip
+    }
 
 
 def _undeclared(shape: Any) -> Any:

@@ -208,14 +208,26 @@ class Driver:
     """
 
     def __init__(
-        self, pipeline: Pipeline, store: Store, runner: Runner, *, workers: int | None = None,
-        bins: int | None = None, settings: Settings | None = None, clock: Clock | None = None,
-        nonce: Callable[[], str] | None = None, drain: bool = False,
-        check_predecessor: bool = True, stopwatch: Stopwatch | None = None,
-        policy: Policy | None = None, how: How | None = None, policy_dry_run: bool = False,
+        self,
+        pipeline: Pipeline,
+        store: Store,
+        runner: Runner,
+        *,
+        workers: int | None = None,
+        bins: int | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        nonce: Callable[[], str] | None = None,
+        drain: bool = False,
+        check_predecessor: bool = True,
+        stopwatch: Stopwatch | None = None,
+        policy: Policy | None = None,
+        how: How | None = None,
+        policy_dry_run: bool = False,
         fingerprint_of: Callable[[Pipeline], str] = fingerprint,
-        reopen: Collection[str] = (), remove_injectors: Collection[str] = (),
-    ) -> None:  # fmt: skip
+        reopen: Collection[str] = (),
+        remove_injectors: Collection[str] = (),
+    ) -> None:
         pipeline.check_complete()
         check_names(reopen, pipeline.injectors)
         check_replayable(pipeline, settings or Settings())
@@ -268,9 +280,13 @@ class Driver:
             Meter(self._settings.measure_us), Bounds.of(self._settings)
         )
         self.controller = Controller(
-            policy, how or How(), dry_run=policy_dry_run, store=store,
-            places=runner.default_workers, nonce=self._nonce,
-        )  # fmt: skip
+            policy,
+            how or How(),
+            dry_run=policy_dry_run,
+            store=store,
+            places=runner.default_workers,
+            nonce=self._nonce,
+        )
         self._use_topology(pipeline, ControlState(frozenset()))
 
     # -- the loop -----------------------------------------------------------------------------
@@ -347,9 +363,11 @@ class Driver:
         if opened.head is not None:
             pipeline_facts = self.coordinator.pipeline_facts
             check_injectors_are_there(
-                opened.head, pipeline_facts.identity, forgotten=pipeline_facts.forgotten,
+                opened.head,
+                pipeline_facts.identity,
+                forgotten=pipeline_facts.forgotten,
                 given_up=self._removed_injectors,
-            )  # fmt: skip
+            )
         self._instructions = deque(self._handle(opened))
         self.runner.avoid(opened.drained_hosts or ())
         workers = self.coordinator.begins_with.workers
@@ -637,10 +655,16 @@ class Driver:
         newest = self._attempts.newest
         phases = {**adopted.phases, **lap.of_step(), "commit": now - started}
         summary = StepSummary(
-            head.step, sum(adopted.read_rows.values()), now - newest.started, phases,
-            newest.plan.exchange, adopted.soft_state, head, sum(adopted.skipped.values()),
+            head.step,
+            sum(adopted.read_rows.values()),
+            now - newest.started,
+            phases,
+            newest.plan.exchange,
+            adopted.soft_state,
+            head,
+            sum(adopted.skipped.values()),
             instruction.manifest.counts,
-        )  # fmt: skip
+        )
         with self._stopwatch.phase("notify"):
             self._source_poller.committed(instruction.manifest)
             for listener in self.listeners:
@@ -754,14 +778,18 @@ class Driver:
         self._streams = pipeline.streams()
         self._source_poller.use(pipeline)
         pipeline_facts = pipeline_facts_of(
-            pipeline, self.full_pipeline, control_state, beginning=beginning or [],
+            pipeline,
+            self.full_pipeline,
+            control_state,
+            beginning=beginning or [],
             starts=self._source_poller.starts(),
             layout=pipeline.groups.layout(*self._shared).to_wire(),
-            requested_sizes=self._requested_sizes, store=self.store.location,
+            requested_sizes=self._requested_sizes,
+            store=self.store.location,
             wide_exchange=self.runner.wide_exchange(),
             code=self._code if any(node.weak for node in pipeline.sinks.values()) else "",
             reopened=self._reopen,
-        )  # fmt: skip
+        )
         self.coordinator = Coordinator(
             pipeline_facts, self._settings, self._nonce, drain=self._drain, steering=self._steering
         )
@@ -835,10 +863,13 @@ class Driver:
     def _new_deliveries(self, pipeline: Pipeline) -> Deliveries:
         timeout_us = self._settings.sink_timeout_us
         return Deliveries(
-            pipeline, self.store, self._stopwatch, self._proof,
+            pipeline,
+            self.store,
+            self._stopwatch,
+            self._proof,
             concurrent=self.runner.concurrent,
             timeout_s=timeout_us / 1e6 if timeout_us else None,
-        )  # fmt: skip
+        )
 
     def _deliver_before_commit(self, instruction: DeliverBeforeCommit) -> DeliveredBeforeCommit:
         """Give a step to its weak sinks. Wait for those that must acknowledge before the commit."""

@@ -32,8 +32,11 @@ LOOKS = 2
 def whom(heartbeat: HeartbeatRecord) -> str:
     """Return who wrote a heartbeat, for people: host and process, what it does, and since when."""
     does = {
-        "leads": "leads", "waits": "stands by", "asks": "wants to take over", "ended": "led",
-    }[heartbeat.role]  # fmt: skip
+        "leads": "leads",
+        "waits": "stands by",
+        "asks": "wants to take over",
+        "ended": "led",
+    }[heartbeat.role]
     return one_line(
         f"{heartbeat.where}, which {does} since {show_time(heartbeat.since_us)} "
         f"(last heartbeat {show_time(heartbeat.now_us)})"

@@ -85,10 +85,16 @@ class Leadership:
     """
 
     def __init__(
-        self, driver: Driver, heartbeat: HeartbeatSettings | None = None, *, standby: bool = False,
-        handover: bool = False, within_s: float | None = None, replaces: bool = False,
+        self,
+        driver: Driver,
+        heartbeat: HeartbeatSettings | None = None,
+        *,
+        standby: bool = False,
+        handover: bool = False,
+        within_s: float | None = None,
+        replaces: bool = False,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if replaces and (standby or handover):
             raise PipelineError(
                 "a job that is to take over at once neither stands by nor asks for a handover",
@@ -234,9 +240,13 @@ class Leadership:
             return
         now, claimed = self._clock(), self._driver.loop_progress.claimed_s
         self.take_over = TakeOver(
-            decided.why, summary.head.epoch, decided.silent_s, claimed - decided.at_s,
-            now - decided.at_s, now - decided.last_step_s,
-        )  # fmt: skip
+            decided.why,
+            summary.head.epoch,
+            decided.silent_s,
+            claimed - decided.at_s,
+            now - decided.at_s,
+            now - decided.last_step_s,
+        )
         log.warning(
             "%s: leads in epoch %d; %.3f s without a heartbeat before, claimed in %.3f s, first step "
             "(%d) in %.3f s, %.3f s after the last one of the driver before",
@@ -289,7 +299,7 @@ class Leadership:
     def _request_handover(self, head: Head | None) -> int:
         command = Command(
             "hand_over", to=self._heartbeat.token, by=self._heartbeat.where, nonce=uuid.uuid4().hex
-        )  # fmt: skip
+        )
         return CommandLog(self._driver.store).put(command, 0 if head is None else head.commands)
 
     def _answered(self, answer: Answer, watcher: LeaderWatcher) -> Decided:

@@ -48,9 +48,15 @@ class Controller:
     """
 
     def __init__(
-        self, policy: Policy | None, how: How, *, dry_run: bool, store: Store,
-        places: Callable[[], int], nonce: Callable[[], str],
-    ) -> None:  # fmt: skip
+        self,
+        policy: Policy | None,
+        how: How,
+        *,
+        dry_run: bool,
+        store: Store,
+        places: Callable[[], int],
+        nonce: Callable[[], str],
+    ) -> None:
         self.decision: Decision | None = None
         self._policy = policy
         self._how = how

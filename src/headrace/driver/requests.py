@@ -325,9 +325,11 @@ class Requests:
         """
         check_replayable(pipeline, self._settings)
         check_identity(
-            head.identity, pipeline.identity(), removed=control_state.removed,
+            head.identity,
+            pipeline.identity(),
+            removed=control_state.removed,
             forgotten=control_state.forgotten,
-        )  # fmt: skip
+        )
         with self._source_poller.opened_for(pipeline):
             more = self._source_poller.more_in(pipeline, head.positions, head.ended)
             if more:
@@ -360,9 +362,10 @@ def _within(opening: CommandsAtStart, bounds: Bounds) -> CommandsAtStart:
 
 def _control_state_of(head: Head) -> ControlState:
     return ControlState(
-        frozenset(removed_of(head)), paused=head.paused,
+        frozenset(removed_of(head)),
+        paused=head.paused,
         drained_hosts=frozenset(head.drained_hosts),
-    )  # fmt: skip
+    )
 
 
 def _may_come_first(request: CommandRequest) -> bool:
@@ -391,8 +394,12 @@ def plan_of(change: Change, head: Head | None, pipeline: Pipeline) -> ChangePlan
     """
     stored = merged_identity({}, pipeline.identity()) if head is None else head.identity
     plan = plan_change(
-        stored, pipeline, change.pipeline, forget=change.forget, begin=change.begin,
+        stored,
+        pipeline,
+        change.pipeline,
+        forget=change.forget,
+        begin=change.begin,
         behind=[] if head is None else head.backfilling,
-    )  # fmt: skip
+    )
     check_behind(change.pipeline, None if head is None else head.backfill)
     return plan

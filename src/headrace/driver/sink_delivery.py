@@ -120,9 +120,15 @@ class Deliveries:
     """
 
     def __init__(
-        self, pipeline: Pipeline, store: Store, stopwatch: Stopwatch, proof: Proof, *,
-        concurrent: bool, timeout_s: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        pipeline: Pipeline,
+        store: Store,
+        stopwatch: Stopwatch,
+        proof: Proof,
+        *,
+        concurrent: bool,
+        timeout_s: float | None = None,
+    ) -> None:
         self.delivered = threading.Event()
         self.received: dict[str, int] = {}
         self._sinks = pipeline.sinks
@@ -215,8 +221,9 @@ class Deliveries:
             if one is not None and not queue.wait(self._left_s(one)):
                 log.warning(
                     "sink %r has not returned from the delivery of step %d, and is left alone",
-                    name, one.step,
-                )  # fmt: skip
+                    name,
+                    one.step,
+                )
 
     def abandon(self) -> None:
         """Start no more deliveries, and let :meth:`close` wait for none. Safe from any thread."""
@@ -280,9 +287,13 @@ class Deliveries:
         pending = {next_id} if head is None else {next_id, *(head.origin_of(n).id for n in steps)}
         delivered = -1 if head is None else head.delivered.get(sink, -1)
         return Deliverer(
-            Ledger(self._store).lineage(), without_secrets(self._store.location), self._pipeline,
-            sink, delivered, frozenset(pending),
-        )  # fmt: skip
+            Ledger(self._store).lineage(),
+            without_secrets(self._store.location),
+            self._pipeline,
+            sink,
+            delivered,
+            frozenset(pending),
+        )
 
 
 def _place(sink: str, step: int) -> str:

@@ -63,9 +63,13 @@ class Watchdog:
     """
 
     def __init__(
-        self, driver: Driver, give_up: GivesUp, *, grace_s: float | None = None,
+        self,
+        driver: Driver,
+        give_up: GivesUp,
+        *,
+        grace_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._driver = driver
         self._give_up = give_up
         self._grace_s = GRACE_S if grace_s is None else grace_s

@@ -43,9 +43,13 @@ class Calendar:
     """
 
     def __init__(
-        self, unit: CalendarUnit, *, every: int = 1, time_zone: str = "UTC",
+        self,
+        unit: CalendarUnit,
+        *,
+        every: int = 1,
+        time_zone: str = "UTC",
         week_starts: Weekday = "monday",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if unit not in ("hour", *_DAYS, *_MONTHS):
             raise PipelineError(
                 f"{unit!r} is not a unit of a calendar",

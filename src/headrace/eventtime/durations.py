@@ -28,17 +28,29 @@ DurationLike = timedelta | str
 TimeoutLike = float | DurationLike
 
 _UNITS = {
-    "us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000,
-}  # fmt: skip
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
 _PART = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*(us|ms|s|m|h|d)\s*")
 
 #: NumPy's units that are of a fixed length. (Its years and months are not.)
 _NUMPY_UNITS = {
-    "W": Fraction(7 * 86_400_000_000), "D": Fraction(86_400_000_000), "h": Fraction(3_600_000_000),
-    "m": Fraction(60_000_000), "s": Fraction(1_000_000), "ms": Fraction(1_000), "us": Fraction(1),
-    "ns": Fraction(1, 10**3), "ps": Fraction(1, 10**6), "fs": Fraction(1, 10**9),
+    "W": Fraction(7 * 86_400_000_000),
+    "D": Fraction(86_400_000_000),
+    "h": Fraction(3_600_000_000),
+    "m": Fraction(60_000_000),
+    "s": Fraction(1_000_000),
+    "ms": Fraction(1_000),
+    "us": Fraction(1),
+    "ns": Fraction(1, 10**3),
+    "ps": Fraction(1, 10**6),
+    "fs": Fraction(1, 10**9),
     "as": Fraction(1, 10**12),
-}  # fmt: skip
+}
 
 
 def duration_micros(duration: DurationLike, what: str = "", *, place: str = "") -> int:
@@ -157,9 +169,10 @@ def take_durations(of: msgspec.Struct) -> None:
             continue
         if micros != field.default:
             raise PipelineError(
-                f"{plain}={duration!r} and {name}={micros} say the same", place=place,
+                f"{plain}={duration!r} and {name}={micros} say the same",
+                place=place,
                 remedy="give one of the two",
-            )  # fmt: skip
+            )
         micros = duration_micros(duration, plain, place=place)
         msgspec.structs.force_setattr(of, name, micros)
         msgspec.structs.force_setattr(of, plain, None)

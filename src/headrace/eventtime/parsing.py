@@ -31,9 +31,13 @@ class BadTime(ValueError):
 
 
 def to_micros_column(
-    column: pa.Array, *, zone: str = "UTC", unit: TimeUnit | None = None,
-    ambiguous: Ambiguous = "earliest", form: TimeFormat | None = None,
-) -> pa.Array:  # fmt: skip
+    column: pa.Array,
+    *,
+    zone: str = "UTC",
+    unit: TimeUnit | None = None,
+    ambiguous: Ambiguous = "earliest",
+    form: TimeFormat | None = None,
+) -> pa.Array:
     """Return a column as int64 microseconds since 1970 UTC.
 
     Anything finer than a microsecond is cut off, before 1970 as well as after. But floats are
@@ -92,8 +96,9 @@ def _from_integers(column: pa.Array, unit: TimeUnit | None) -> pa.Array:
     numbers: I64 = column.cast(pa.int64()).to_numpy()
     if unit is None and len(numbers) and _are_dates(numbers):
         raise BadTime(
-            0, f"{numbers[0]} seems to be a date; say time_format=\"%Y%m%d\", or time_unit= if it is none"
-        )  # fmt: skip
+            0,
+            f'{numbers[0]} seems to be a date; say time_format="%Y%m%d", or time_unit= if it is none',
+        )
     if unit == "ns":
         return pa.array(numbers // 1_000)
     return pa.array(_times_factor(numbers, _PER_UNIT[unit or "us"], column))
@@ -177,8 +182,12 @@ def _in_zone(local: I64, zone: str, ambiguous: Ambiguous) -> I64:
 
 
 def _from_strings(
-    column: pa.Array, zone: str, unit: TimeUnit | None, ambiguous: Ambiguous, form: TimeFormat | None
-) -> pa.Array:  # fmt: skip
+    column: pa.Array,
+    zone: str,
+    unit: TimeUnit | None,
+    ambiguous: Ambiguous,
+    form: TimeFormat | None,
+) -> pa.Array:
     if form is None:
         quick = _quickly(column, zone, ambiguous)
         if quick is not None:
@@ -208,9 +217,12 @@ def _quickly(column: pa.Array, zone: str, ambiguous: Ambiguous) -> pa.Array | No
 
 
 def _with_numbers(
-    column: pa.Array, numbers: np.ndarray[tuple[int], np.dtype[np.bool_]], zone: str, unit: TimeUnit,
+    column: pa.Array,
+    numbers: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    zone: str,
+    unit: TimeUnit,
     ambiguous: Ambiguous,
-) -> pa.Array:  # fmt: skip
+) -> pa.Array:
     """Return texts, some of which are numbers, as microseconds."""
     micros = np.empty(len(column), np.int64)
     for mask in (numbers, ~numbers):

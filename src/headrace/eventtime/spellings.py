@@ -31,9 +31,19 @@ _NO_OFFSET = 2**62
 _FIRST_YEAR, _LAST_YEAR = -290_000, 294_000
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LONG_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-    "November", "December",
-)  # fmt: skip
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 
 _OFFSET = r"(?P<off>[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)"
 #: ISO 8601 and its variations, also with slashes, as in Go's logs.
@@ -49,25 +59,38 @@ _ISO = (
 #: JavaScript's ``Date.toString`` and ``toUTCString``, mail and HTTP.
 _NAMED = (
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?"
-    r"(?:(?P<d>\d{1,2}) (?P<b>" + "|".join(_MONTHS) + r")|(?P<b2>" + "|".join(_MONTHS) + r") (?P<e>\d\d?))"
+    r"(?:(?P<d>\d{1,2}) (?P<b>"
+    + "|".join(_MONTHS)
+    + r")|(?P<b2>"
+    + "|".join(_MONTHS)
+    + r") (?P<e>\d\d?))"
     r" (?P<Y>\d{4}) (?P<H>\d\d):(?P<M>\d\d)(?::(?P<S>\d\d))? (?P<off>Z|(?:GMT|UTC)?[+-]\d{4}|GMT|UTC)"
     r"(?: \([^()]*\))?"
-)  # fmt: skip
+)
 _NUMBER = r"[+-]?\d+(?:\.\d+)?"
 
 #: Directives of formats, as in Python's ``strptime``, and the pattern of each.
 _DIRECTIVES = {
-    "Y": r"(?P<Y>\d{4})", "y": r"(?P<y>\d\d)", "m": r"(?P<m>1[0-2]|0?[1-9])",
-    "d": r"(?P<d>3[01]|[12]\d|0?[1-9])", "e": r" ?(?P<d>3[01]|[12]\d|0?[1-9])",
-    "H": r"(?P<H>2[0-3]|[01]\d|\d)", "I": r"(?P<I>1[0-2]|0?[1-9])", "M": r"(?P<M>[0-5]\d|\d)",
-    "S": r"(?P<S>[0-5]\d|\d)", "f": r"(?P<f>\d{1,9})", "p": r"(?P<p>[AaPp][Mm])",
-    "j": r"(?P<j>36[0-6]|3[0-5]\d|[12]\d\d|0\d\d|\d\d|\d)", "z": _OFFSET,
-    "b": r"(?P<b>(?i:" + "|".join(_MONTHS) + "))", "h": r"(?P<b>(?i:" + "|".join(_MONTHS) + "))",
+    "Y": r"(?P<Y>\d{4})",
+    "y": r"(?P<y>\d\d)",
+    "m": r"(?P<m>1[0-2]|0?[1-9])",
+    "d": r"(?P<d>3[01]|[12]\d|0?[1-9])",
+    "e": r" ?(?P<d>3[01]|[12]\d|0?[1-9])",
+    "H": r"(?P<H>2[0-3]|[01]\d|\d)",
+    "I": r"(?P<I>1[0-2]|0?[1-9])",
+    "M": r"(?P<M>[0-5]\d|\d)",
+    "S": r"(?P<S>[0-5]\d|\d)",
+    "f": r"(?P<f>\d{1,9})",
+    "p": r"(?P<p>[AaPp][Mm])",
+    "j": r"(?P<j>36[0-6]|3[0-5]\d|[12]\d\d|0\d\d|\d\d|\d)",
+    "z": _OFFSET,
+    "b": r"(?P<b>(?i:" + "|".join(_MONTHS) + "))",
+    "h": r"(?P<b>(?i:" + "|".join(_MONTHS) + "))",
     "B": r"(?P<B>(?i:" + "|".join(_LONG_MONTHS) + "))",
     "a": r"(?i:Mon|Tue|Wed|Thu|Fri|Sat|Sun)",
     "A": r"(?i:Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday)",
     "%": "%",
-}  # fmt: skip
+}
 _SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "R": "%H:%M", "D": "%m/%d/%y"}
 
 
@@ -153,9 +176,13 @@ def read_texts(
 
 
 def _all_read(
-    texts: pa.Array, fields: pa.Array, matched: np.ndarray[Any, Any], zone: str, ambiguous: Ambiguous,
+    texts: pa.Array,
+    fields: pa.Array,
+    matched: np.ndarray[Any, Any],
+    zone: str,
+    ambiguous: Ambiguous,
     form: TimeFormat | None,
-) -> tuple[I64, tuple[int, str] | None]:  # fmt: skip
+) -> tuple[I64, tuple[int, str] | None]:
     found = _Fields(fields)
     bad = ~matched | ~found.possible(iso=form is None)
     if bad.any():

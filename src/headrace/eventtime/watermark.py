@@ -326,9 +326,12 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def advance(
-    before: Mapping[str, Frontiers], seen: Mapping[str, Mapping[str, PartitionSeen]],
-    finals: Iterable[str], rules: Mapping[str, Rules], clock_us: int,
-) -> dict[str, Frontiers]:  # fmt: skip
+    before: Mapping[str, Frontiers],
+    seen: Mapping[str, Mapping[str, PartitionSeen]],
+    finals: Iterable[str],
+    rules: Mapping[str, Rules],
+    clock_us: int,
+) -> dict[str, Frontiers]:
     """Return what is known of all injectors after a step. Pure: tasks and the coordinator agree.
 
     Args:

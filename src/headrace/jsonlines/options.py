@@ -44,10 +44,14 @@ def type_with_options(
         for at, name in enumerate(names)
     ]
     return msgspec.defstruct(
-        "Options", fields, rename={f"f{at}": name for at, name in enumerate(names)},
-        tag=tag, tag_field=None if tag is None else config.tag_field,
-        forbid_unknown_fields=forbids, gc=False,
-    )  # fmt: skip
+        "Options",
+        fields,
+        rename={f"f{at}": name for at, name in enumerate(names)},
+        tag=tag,
+        tag_field=None if tag is None else config.tag_field,
+        forbid_unknown_fields=forbids,
+        gc=False,
+    )
 
 
 def _type_in(form: Form) -> Any:

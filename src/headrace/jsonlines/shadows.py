@@ -258,5 +258,7 @@ def _struct(kind: pa.DataType, form: Any, exactly: bool) -> tuple[Any, Convert |
 
 
 _NESTED: dict[str, Callable[[pa.DataType, Any, bool], tuple[Any, Convert | None]]] = {
-    "list": _list, "map": _map, "struct": _struct,
-}  # fmt: skip
+    "list": _list,
+    "map": _map,
+    "struct": _struct,
+}

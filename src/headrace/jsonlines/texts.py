@@ -187,8 +187,10 @@ _PLAIN: dict[str, Read] = {
 }
 
 _KEYS: dict[str, Callable[[str], Any]] = {
-    "int": _int_key, "float": _float_key, "bool": {"true": True, "false": False}.__getitem__,
-}  # fmt: skip
+    "int": _int_key,
+    "float": _float_key,
+    "bool": {"true": True, "false": False}.__getitem__,
+}
 
 
 def _shown(text: str) -> str:

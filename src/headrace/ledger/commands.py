@@ -28,17 +28,36 @@ from headrace.storage.base import Store
 from headrace.storage.bounds import StepNumber, Whole
 
 Kind = Literal[
-    "remove", "restore", "stop", "drain", "catch_up", "pause", "resume",
-    "migrate", "update", "withdraw_update",
-    "pause_migration", "resume_migration", "abort_migration", "hasten_migration",
-    "drain_hosts", "undrain_hosts",
+    "remove",
+    "restore",
+    "stop",
+    "drain",
+    "catch_up",
+    "pause",
+    "resume",
+    "migrate",
+    "update",
+    "withdraw_update",
+    "pause_migration",
+    "resume_migration",
+    "abort_migration",
+    "hasten_migration",
+    "drain_hosts",
+    "undrain_hosts",
     "hand_over",
-]  # fmt: skip
+]
 #: The kinds of command that move state or control how it moves.
 MOVING: frozenset[Kind] = frozenset(
-    {"migrate", "update", "withdraw_update", "pause_migration", "resume_migration", "abort_migration",
-     "hasten_migration"}
-)  # fmt: skip
+    {
+        "migrate",
+        "update",
+        "withdraw_update",
+        "pause_migration",
+        "resume_migration",
+        "abort_migration",
+        "hasten_migration",
+    }
+)
 
 FORMAT = 1
 _SEALED = "headrace-command"

@@ -291,9 +291,13 @@ def _layout_after(head: Head, manifest: Manifest) -> LayoutNow:
 
 def _with_layout(head: Head, now: LayoutNow) -> Head:
     return msgspec.structs.replace(
-        head, layout=now.wire, lineage=now.lineage, layout_version=now.version,
-        relocated=now.relocated, updates=now.updates,
-    )  # fmt: skip
+        head,
+        layout=now.wire,
+        lineage=now.lineage,
+        layout_version=now.version,
+        relocated=now.relocated,
+        updates=now.updates,
+    )
 
 
 def _frontiers_after(head: Head, manifest: Manifest) -> dict[str, Frontiers]:
@@ -330,9 +334,12 @@ def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
         since = _retained_since(head.identity, manifest.kept_from)["retained"].values()
         marks = without_old_marks(marks, min(since))
     return with_mark(
-        marks, manifest.step, streams, watermarks=manifest.watermarks,
+        marks,
+        manifest.step,
+        streams,
+        watermarks=manifest.watermarks,
         percentiles=manifest.percentiles,
-    )  # fmt: skip
+    )
 
 
 def _moved(head: Head, manifest: Manifest) -> dict[str, tuple[int, int]]:

@@ -725,8 +725,15 @@ def _folded(head: Head | None, manifest: Manifest, digest: str) -> Head:
     """
     try:
         return fold(head, manifest, digest)
-    except (HeadraceError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError,
-            ValueError) as error:  # fmt: skip
+    except (
+        HeadraceError,
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         why = error.what if isinstance(error, HeadraceError) else type(error).__name__
         name = manifest_name(manifest.step)
         raise Damaged(

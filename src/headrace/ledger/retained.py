@@ -52,9 +52,13 @@ def producer_of(stream: str) -> str:
 
 
 def with_mark(
-    marks: list[Mark], step: int, streams: Collection[str], *,
-    watermarks: Mapping[str, tuple[int, int]], percentiles: Mapping[str, int],
-) -> list[Mark]:  # fmt: skip
+    marks: list[Mark],
+    step: int,
+    streams: Collection[str],
+    *,
+    watermarks: Mapping[str, tuple[int, int]],
+    percentiles: Mapping[str, int],
+) -> list[Mark]:
     """Return the marks after a step; the same list if it moved none of these watermarks.
 
     Args:

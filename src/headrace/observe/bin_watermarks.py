@@ -98,9 +98,12 @@ def _dated(cells: dict[str, str]) -> dict[str, TimeDomain]:
 
 
 def _note(
-    rows: pa.Table, dated: dict[str, TimeDomain], layout: Layout,
-    lowest: npt.NDArray[np.int64], pending: npt.NDArray[np.int64],
-) -> None:  # fmt: skip
+    rows: pa.Table,
+    dated: dict[str, TimeDomain],
+    layout: Layout,
+    lowest: npt.NDArray[np.int64],
+    pending: npt.NDArray[np.int64],
+) -> None:
     """Add the rows of a section that are due in event time to their bins."""
     for batch in rows.combine_chunks().to_batches():
         found = due_rows(batch, dated, expiring=False)

@@ -25,8 +25,12 @@ def show_duration(micros: int) -> str:
     >>> show_duration(5_400_000_000)
     '1.5 h'
     """
-    for unit, name in ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"),
-                       (1_000_000, "s")):  # fmt: skip
+    for unit, name in (
+        (86_400_000_000, "d"),
+        (3_600_000_000, "h"),
+        (60_000_000, "min"),
+        (1_000_000, "s"),
+    ):
         if abs(micros) >= unit:
             return f"{micros / unit:.1f} {name}"
     return f"{micros / 1000:.0f} ms"

@@ -90,7 +90,7 @@ class ProgressLine:
 
     def __init__(
         self, name: str, every_s: float = _LINE_EVERY_S, *, dropping: Collection[str] = ()
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.ended: Callable[[], str | None] = lambda: "ended"
         self._totals = RunTotals(dropping)
         self._began = time.monotonic()
@@ -120,9 +120,11 @@ class ProgressLine:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self._live:
             self._progress.stop()
         elif self._unprinted:

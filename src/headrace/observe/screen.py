@@ -101,9 +101,14 @@ def _computations(view: View) -> Table:
     for name, of in view.computations.items():
         lag = "-" if of.lag_s is None else show_duration(round(of.lag_s * 1e6))
         table.add_row(
-            Text(one_line(name)), _rate(of.records_per_s), _rate(of.timers_per_s), f"{of.late:,}",
-            f"{of.skipped:,}", lag, _to_seconds(of.watermark),
-        )  # fmt: skip
+            Text(one_line(name)),
+            _rate(of.records_per_s),
+            _rate(of.timers_per_s),
+            f"{of.late:,}",
+            f"{of.skipped:,}",
+            lag,
+            _to_seconds(of.watermark),
+        )
     return table
 
 

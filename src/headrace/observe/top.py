@@ -183,10 +183,14 @@ def phases_of(timings: Sequence[Timing]) -> list[Phase]:
     whole = sum(spent for _, spent, _ in rows) or 1
     count = len(timings)
     return [
-        Phase(name, spent / whole, _mean_ms(spent, count),
-              None if total is None else _mean_ms(total, count))
+        Phase(
+            name,
+            spent / whole,
+            _mean_ms(spent, count),
+            None if total is None else _mean_ms(total, count),
+        )
         for name, spent, total in rows
-    ]  # fmt: skip
+    ]
 
 
 def _in_order(names: Iterable[str], order: list[str]) -> list[str]:

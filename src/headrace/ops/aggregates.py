@@ -368,9 +368,12 @@ class Aggregation:
     """
 
     def __init__(
-        self, aggregates: Mapping[str, Aggregate], inputs: Any, place: str,
+        self,
+        aggregates: Mapping[str, Aggregate],
+        inputs: Any,
+        place: str,
         reserved: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not aggregates:
             raise PipelineError(
                 "it has nothing to aggregate", place=place, remedy="give it count=ops.Count()"

@@ -63,9 +63,16 @@ class CalendarWindows(ColumnarComputation):
     over: Any
 
     def __init__(
-        self, unit: CalendarUnit, /, *, every: int = 1, time_zone: str = "UTC",
-        week_starts: Weekday = "monday", allowed_lateness: DurationLike = "0s", **aggregates: Aggregate,
-    ) -> None:  # fmt: skip
+        self,
+        unit: CalendarUnit,
+        /,
+        *,
+        every: int = 1,
+        time_zone: str = "UTC",
+        week_starts: Weekday = "monday",
+        allowed_lateness: DurationLike = "0s",
+        **aggregates: Aggregate,
+    ) -> None:
         self._calendar = Calendar(unit, every=every, time_zone=time_zone, week_starts=week_starts)
         self._wait = positive(allowed_lateness, "allowed_lateness", place_of(self, ()), least=0)
         self._requested = aggregates

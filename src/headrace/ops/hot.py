@@ -65,9 +65,15 @@ class _Whole(ColumnarComputation):
 
 
 def two_phase(
-    pipeline: Pipeline, name: str, stream: Stream | Node, *, key: str | Sequence[str],
-    parts: int = 16, spread: str | Sequence[str] = (), **aggregates: Aggregate,
-) -> Node:  # fmt: skip
+    pipeline: Pipeline,
+    name: str,
+    stream: Stream | Node,
+    *,
+    key: str | Sequence[str],
+    parts: int = 16,
+    spread: str | Sequence[str] = (),
+    **aggregates: Aggregate,
+) -> Node:
     """Add running aggregates for keys that are too hot for one worker.
 
     Use it if a few keys have a large part of all records. For evenly spread keys, :class:`Running`

@@ -98,9 +98,14 @@ class Join(ColumnarComputation):
     deterministic = True
 
     def __init__(
-        self, how: How = "inner", *, within: Within = None, left: Sequence[str] | None = None,
-        right: Sequence[str] | None = None, suffix: str = "_right",
-    ) -> None:  # fmt: skip
+        self,
+        how: How = "inner",
+        *,
+        within: Within = None,
+        left: Sequence[str] | None = None,
+        right: Sequence[str] | None = None,
+        suffix: str = "_right",
+    ) -> None:
         if how not in ("inner", "left", "right", "full"):
             raise PipelineError(
                 f"how={how!r} is not 'inner', 'left', 'right' or 'full'", place="ops.Join"
@@ -127,8 +132,9 @@ class Join(ColumnarComputation):
         found: dict[str, Declaration | Output] = {}
         fields: list[pa.Field] = []
         for side, other, stream in (
-            (self._left, self._right, inputs[0]), (self._right, self._left, inputs[1]),
-        ):  # fmt: skip
+            (self._left, self._right, inputs[0]),
+            (self._right, self._left, inputs[1]),
+        ):
             side.stream, side.renamed = stream.name, {}
             side.payload = Payload(stream, self._chosen[side.name], place)
             taken_names = {field.name for field in fields}

@@ -77,10 +77,15 @@ class Lookup(ColumnarComputation):
     old: Any
 
     def __init__(
-        self, how: Literal["left", "inner"] = "left", *, wait: bool = True, table: int = 1,
-        stream_columns: Sequence[str] | None = None, table_columns: Sequence[str] | None = None,
+        self,
+        how: Literal["left", "inner"] = "left",
+        *,
+        wait: bool = True,
+        table: int = 1,
+        stream_columns: Sequence[str] | None = None,
+        table_columns: Sequence[str] | None = None,
         suffix: str = "_table",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if how not in ("left", "inner") or table not in (0, 1):
             raise PipelineError(
                 f"how={how!r}, table={table!r}: how is 'left' or 'inner', table is 0 or 1",

@@ -61,9 +61,12 @@ class Reduce(ColumnarComputation):
     kept: TableHandle
 
     def __init__(
-        self, function: Callable[[Columns, Columns], Mapping[str, Any]], *,
-        columns: Sequence[str] | None = None, associative: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        function: Callable[[Columns, Columns], Mapping[str, Any]],
+        *,
+        columns: Sequence[str] | None = None,
+        associative: bool = False,
+    ) -> None:
         if not callable(function):
             raise PipelineError(f"{function!r} is not a function", place="ops.Reduce")
         self._function = function

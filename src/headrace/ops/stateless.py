@@ -32,9 +32,10 @@ class _Stateless(ColumnarComputation):
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
             raise PipelineError(
-                f"{function!r} is not a function", place=f"ops.{type(self).__name__}",
+                f"{function!r} is not a function",
+                place=f"ops.{type(self).__name__}",
                 remedy="give a function of a batch",
-            )  # fmt: skip
+            )
         self._function = function
 
 

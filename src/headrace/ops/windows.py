@@ -117,9 +117,15 @@ class Sliding(ColumnarComputation):
     over: Any
 
     def __init__(
-        self, size: DurationLike, every: DurationLike, /, *, offset: DurationLike = "0s",
-        allowed_lateness: DurationLike = "0s", **aggregates: Aggregate,
-    ) -> None:  # fmt: skip
+        self,
+        size: DurationLike,
+        every: DurationLike,
+        /,
+        *,
+        offset: DurationLike = "0s",
+        allowed_lateness: DurationLike = "0s",
+        **aggregates: Aggregate,
+    ) -> None:
         place = f"ops.{type(self).__name__}"
         self._size = positive(size, "size", place)
         self._every = positive(every, "every", place)
@@ -234,9 +240,14 @@ class Tumbling(Sliding):
     """
 
     def __init__(
-        self, size: DurationLike, /, *, offset: DurationLike = "0s",
-        allowed_lateness: DurationLike = "0s", **aggregates: Aggregate,
-    ) -> None:  # fmt: skip
+        self,
+        size: DurationLike,
+        /,
+        *,
+        offset: DurationLike = "0s",
+        allowed_lateness: DurationLike = "0s",
+        **aggregates: Aggregate,
+    ) -> None:
         super().__init__(size, size, offset=offset, allowed_lateness=allowed_lateness, **aggregates)
 
 

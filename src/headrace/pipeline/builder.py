@@ -163,9 +163,14 @@ class Pipeline(PipelineGraph):
                 remedy="use one of headrace.sources, or subclass headrace.sources.Source",
             )
         rules = rules_of(
-            name, source, watermark=watermark, expect=expect, idle_after=idle_after,
-            skew_limit=skew_limit, percentile=percentile,
-        )  # fmt: skip
+            name,
+            source,
+            watermark=watermark,
+            expect=expect,
+            idle_after=idle_after,
+            skew_limit=skew_limit,
+            percentile=percentile,
+        )
         check_one_of("on_error", on_error, get_args(OnError), name)
         if on_error != "stop" and not source.sifts:
             raise PipelineError(

@@ -66,13 +66,15 @@ def removal_problem(
             return not_there(sink, "sink", graph.sinks)
     going = streams_gone(graph, names)
     readers = sorted(
-        node.name for node in graph.nodes.values()
+        node.name
+        for node in graph.nodes.values()
         if node.name not in names and going & {stream.name for stream in node.inputs}
-    )  # fmt: skip
+    )
     takers = sorted(
-        sink.name for sink in graph.sinks.values()
+        sink.name
+        for sink in graph.sinks.values()
         if sink.name not in sinks and sink.stream.name in going
-    )  # fmt: skip
+    )
     if not readers and not takers:
         return None
     users = [f"computation {name!r}" for name in readers] + [f"sink {name!r}" for name in takers]

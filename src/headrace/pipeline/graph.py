@@ -62,10 +62,11 @@ class PipelineGraph:
     def unread_without(self, names: Collection[str]) -> list[str]:
         """Return the injectors that lose their last reader if these computations are removed."""
         return [
-            injector for injector, item in self.injectors.items()
+            injector
+            for injector, item in self.injectors.items()
             if not self._readers(item) - set(names)
             and any(node.name in names for node in self._reading(item))
-        ]  # fmt: skip
+        ]
 
     def _readers(self, injector: Injector) -> set[str]:
         """Return the names of an injector's readers, without the engine's own computations."""

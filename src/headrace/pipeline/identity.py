@@ -13,9 +13,11 @@ from headrace.schema import describe
 
 
 def identity_of(
-    injectors: Mapping[str, Injector], nodes: Mapping[str, Node], streams: Mapping[str, Stream],
+    injectors: Mapping[str, Injector],
+    nodes: Mapping[str, Node],
+    streams: Mapping[str, Stream],
     retained: Collection[str],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return these facts as plain data, as they are stored."""
     return {
         "computations": {

@@ -20,8 +20,10 @@ def place_in_layer(graph: PipelineGraph, node: Node) -> None:
     producer = graph.producer(node.inputs[0])
     producers = [graph.layer_of_stream(stream.address) for stream in node.inputs]
     node.chained = (
-        len(node.inputs) == 1 and node.key_columns[0] is None
+        len(node.inputs) == 1
+        and node.key_columns[0] is None
         and node.inputs[0].group == node.group
-        and producer is not None and not producer.declarations.holding
-    )  # fmt: skip
+        and producer is not None
+        and not producer.declarations.holding
+    )
     node.layer = producers[0] if node.chained else 1 + max(producers)

@@ -68,9 +68,17 @@ class Stream:
     """
 
     def __init__(
-        self, pipeline: StreamOwner, name: str, values: ValueType, key_fields: tuple[pa.Field, ...],
-        *, is_late: bool = False, address: str = "", checked: bool = False, group: Group = ALONE,
-    ) -> None:  # fmt: skip
+        self,
+        pipeline: StreamOwner,
+        name: str,
+        values: ValueType,
+        key_fields: tuple[pa.Field, ...],
+        *,
+        is_late: bool = False,
+        address: str = "",
+        checked: bool = False,
+        group: Group = ALONE,
+    ) -> None:
         self.pipeline = pipeline
         self.name = name
         self.values = values

@@ -14,9 +14,15 @@ from headrace.pipeline.source import Source
 
 
 def rules_of(
-    name: str, source: Source, *, watermark: Strategy | None, expect: Sequence[str],
-    idle_after: DurationLike | None, skew_limit: DurationLike | None, percentile: float | None,
-) -> Rules:  # fmt: skip
+    name: str,
+    source: Source,
+    *,
+    watermark: Strategy | None,
+    expect: Sequence[str],
+    idle_after: DurationLike | None,
+    skew_limit: DurationLike | None,
+    percentile: float | None,
+) -> Rules:
     """Return an injector's rules. The arguments are those of :meth:`Pipeline.inject`.
 
     Raises:

@@ -21,9 +21,11 @@ def error_of(failure: Failure) -> HeadraceError:
     kind: Any = getattr(errors, failure.kind, InvariantBroken)
     if kind is UserCodeError:
         return UserCodeError(
-            failure.what, place=failure.place, remedy=failure.remedy,
+            failure.what,
+            place=failure.place,
+            remedy=failure.remedy,
             traceback_text=failure.traceback,
-        )  # fmt: skip
+        )
     what = f"{failure.what}\n{failure.traceback}" if failure.traceback else failure.what
     error: HeadraceError = kind(what, place=failure.place, remedy=failure.remedy)
     return error

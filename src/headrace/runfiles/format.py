@@ -189,10 +189,14 @@ def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[
         buffer = batch.slice(first, last - first).serialize()
         blocks.append(
             Block(
-                offset, len(buffer), xxhash.xxh3_64_intdigest(buffer), last - first,
-                int(hashes[first]), int(hashes[last - 1]),
+                offset,
+                len(buffer),
+                xxhash.xxh3_64_intdigest(buffer),
+                last - first,
+                int(hashes[first]),
+                int(hashes[last - 1]),
             )
-        )  # fmt: skip
+        )
         offset += len(buffer)
         buffers.append(buffer)
     schema = batch.schema.serialize().to_pybytes()
@@ -220,9 +224,11 @@ def _bin_table(
     at = np.searchsorted(first, rows, side="right") - 1
     np.minimum.at(lowest, (is_wall.astype(np.int64), at), times)
     return BinTable(
-        layout.starts[touched].tobytes(), layout.bits[touched].tobytes(),
-        lowest[0].tobytes(), lowest[1].tobytes(),
-    )  # fmt: skip
+        layout.starts[touched].tobytes(),
+        layout.bits[touched].tobytes(),
+        lowest[0].tobytes(),
+        lowest[1].tobytes(),
+    )
 
 
 class LowestTimers(msgspec.Struct, frozen=True):

@@ -82,9 +82,13 @@ class StateSources:
     """
 
     def __init__(
-        self, owner: str, slices: Sequence[SlicePart], runs: Sequence[RunReader],
-        extents: Sequence[Ranges | None] | None = None, each: Each = map,
-    ) -> None:  # fmt: skip
+        self,
+        owner: str,
+        slices: Sequence[SlicePart],
+        runs: Sequence[RunReader],
+        extents: Sequence[Ranges | None] | None = None,
+        each: Each = map,
+    ) -> None:
         self.each = each
         self.owner = owner
         self.slices = slices

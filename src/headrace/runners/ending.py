@@ -166,9 +166,11 @@ class TaskWatch:
 
     @contextlib.contextmanager
     def watching(
-        self, plan: StepPlan, is_cancelled: Callable[[], bool] = lambda: False,
+        self,
+        plan: StepPlan,
+        is_cancelled: Callable[[], bool] = lambda: False,
         report: Callable[[HeadraceError], None] = lambda error: None,
-    ) -> Iterator[None]:  # fmt: skip
+    ) -> Iterator[None]:
         """Watch a task within a ``with`` block.
 
         Args:

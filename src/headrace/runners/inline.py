@@ -36,10 +36,14 @@ class InlineRunner(Runner):
     """
 
     def __init__(
-        self, seed: int = 0, processes: int = 1,
-        timer: Callable[[], float] = time.perf_counter, *, watched: bool = True,
+        self,
+        seed: int = 0,
+        processes: int = 1,
+        timer: Callable[[], float] = time.perf_counter,
+        *,
+        watched: bool = True,
         ends_process: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._timer = timer
         self._rng = random.Random(seed)
         self._soft = [SoftState() for _ in range(processes)]

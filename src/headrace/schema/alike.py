@@ -121,8 +121,10 @@ def _sorted(values: Any) -> list[Any]:
 def _same_fields(value: Any, kept: Any, names: Iterable[tuple[str, str]]) -> bool:
     if isinstance(value, Mapping):
         return all(
-            same_types(value[outside], getattr(kept, name)) for name, outside in names if outside in value
-        )  # fmt: skip
+            same_types(value[outside], getattr(kept, name))
+            for name, outside in names
+            if outside in value
+        )
     return type(value) is type(kept) and all(
         same_types(getattr(value, name), getattr(kept, name)) for name, _ in names
     )

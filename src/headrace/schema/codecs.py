@@ -20,8 +20,17 @@ from headrace.schema.compatibility import shape_of_type
 from headrace.schema.forms import shortened
 
 _IMMUTABLE: tuple[Any, ...] = (
-    int, float, str, bytes, bool, date, datetime, timedelta, type(None), frozenset,
-)  # fmt: skip
+    int,
+    float,
+    str,
+    bytes,
+    bool,
+    date,
+    datetime,
+    timedelta,
+    type(None),
+    frozenset,
+)
 #: Types that say nothing about what a value contains.
 _UNTYPED: tuple[Any, ...] = (Any, object, list, dict, tuple, set, frozenset)
 _EXACT: tuple[Any, ...] = (int, float, str, bytes, bool)

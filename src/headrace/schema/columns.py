@@ -154,11 +154,13 @@ def _family(kind: pa.DataType) -> str:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     families: list[tuple[str, Any]] = [
-        ("integer", pa.types.is_integer), ("float", pa.types.is_floating),
-        ("time", pa.types.is_timestamp), ("duration", pa.types.is_duration),
+        ("integer", pa.types.is_integer),
+        ("float", pa.types.is_floating),
+        ("time", pa.types.is_timestamp),
+        ("duration", pa.types.is_duration),
         ("text", lambda k: pa.types.is_string(k) or pa.types.is_large_string(k)),
         ("bytes", lambda k: pa.types.is_binary(k) or pa.types.is_large_binary(k)),
-    ]  # fmt: skip
+    ]
     return next((name for name, holds in families if holds(kind)), str(kind))
 
 

@@ -54,14 +54,26 @@ from headrace.schema.nested import (
 
 #: Forms of types that are not composed of other types.
 PLAIN: dict[Any, Callable[[], Form]] = {
-    int: Int, float: Float, bool: Bool, str: TextForm, bytes: Bytes, date: Date, datetime: PointInTime,
-    timedelta: DurationForm, time: TimeOfDay, Decimal: Number, UUID: Uuid,
-}  # fmt: skip
+    int: Int,
+    float: Float,
+    bool: Bool,
+    str: TextForm,
+    bytes: Bytes,
+    date: Date,
+    datetime: PointInTime,
+    timedelta: DurationForm,
+    time: TimeOfDay,
+    Decimal: Number,
+    UUID: Uuid,
+}
 
 _LISTS = (list, collections.abc.Sequence, collections.abc.Collection, collections.abc.Iterable)
 _SETS: dict[Any, type[Any]] = {
-    set: set, frozenset: frozenset, collections.abc.Set: set, collections.abc.MutableSet: set,
-}  # fmt: skip
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Set: set,
+    collections.abc.MutableSet: set,
+}
 _DICTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 _ANY: tuple[Any, ...] = (Any, object, list, tuple, set, frozenset, dict)
 _REMEDY = (
@@ -103,9 +115,14 @@ def _unwrapped(kind: Any) -> Any:
 
 
 def part_of(
-    name: str, kind: Any, place: str, *, outside: str = "",
-    default: Callable[[], Any] | None = None, within: tuple[Any, ...] = (),
-) -> FormPart:  # fmt: skip
+    name: str,
+    kind: Any,
+    place: str,
+    *,
+    outside: str = "",
+    default: Callable[[], Any] | None = None,
+    within: tuple[Any, ...] = (),
+) -> FormPart:
     """Return the part for a field of a declared type.
 
     Args:
@@ -381,10 +398,14 @@ def parts_of(kind: Any, place: str, within: tuple[Any, ...] = ()) -> list[FormPa
             check_name(name, place)
         parts.append(
             part_of(
-                field.name, field.kind, place, outside=field.outside, default=field.default,
+                field.name,
+                field.kind,
+                place,
+                outside=field.outside,
+                default=field.default,
                 within=(*within, kind),
             )
-        )  # fmt: skip
+        )
     _check_apart([part.outside for part in parts], type_name(kind), place)
     return parts
 
@@ -393,9 +414,10 @@ def _check_apart(names: list[str], of: str, place: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise PipelineError(
-                f"two fields of {of} are called {name!r} outside", place=place,
+                f"two fields of {of} are called {name!r} outside",
+                place=place,
                 remedy="give them names of their own with rename= or field(name=)",
-            )  # fmt: skip
+            )
 
 
 def check_name(name: str, place: str) -> None:
@@ -434,11 +456,13 @@ def fields_of(kind: Any, place: str) -> list[DeclaredField]:
         defaults: dict[str, Any] = getattr(cls, "_field_defaults")  # noqa: B009
         return [
             DeclaredField(
-                name, hints.get(name, Any), name,
+                name,
+                hints.get(name, Any),
+                name,
                 Always(defaults[name]) if name in defaults else None,
             )
             for name in cls._fields
-        ]  # fmt: skip
+        ]
     raise _unknown(kind, place)
 
 
@@ -480,9 +504,17 @@ def _unknown(kind: Any, place: str) -> PipelineError:
 # -- Arrow types ------------------------------------------------------------------------------
 
 _OF_FAMILY: dict[str, type[Plain]] = {
-    "int": Int, "float": Float, "bool": Bool, "text": TextForm, "bytes": Bytes, "date": Date,
-    "point in time": PointInTime, "duration": DurationForm, "time of day": TimeOfDay, "decimal": Number,
-}  # fmt: skip
+    "int": Int,
+    "float": Float,
+    "bool": Bool,
+    "text": TextForm,
+    "bytes": Bytes,
+    "date": Date,
+    "point in time": PointInTime,
+    "duration": DurationForm,
+    "time of day": TimeOfDay,
+    "decimal": Number,
+}
 
 
 #: Arrow cannot ``take`` values of view types, so they are kept as the plain types.

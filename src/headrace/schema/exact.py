@@ -140,9 +140,19 @@ _FAMILIES: list[tuple[str, Callable[[pa.DataType], bool]]] = [
     ("int", pa.types.is_integer),
     ("float", pa.types.is_floating),
     ("decimal", pa.types.is_decimal),
-    ("text", lambda k: pa.types.is_string(k) or pa.types.is_large_string(k) or k == pa.string_view()),
-    ("bytes", lambda k: pa.types.is_binary(k) or pa.types.is_large_binary(k)
-     or pa.types.is_fixed_size_binary(k) or k == pa.binary_view()),
+    (
+        "text",
+        lambda k: pa.types.is_string(k) or pa.types.is_large_string(k) or k == pa.string_view(),
+    ),
+    (
+        "bytes",
+        lambda k: (
+            pa.types.is_binary(k)
+            or pa.types.is_large_binary(k)
+            or pa.types.is_fixed_size_binary(k)
+            or k == pa.binary_view()
+        ),
+    ),
     ("date", pa.types.is_date),
     ("point in time", lambda k: pa.types.is_timestamp(k) and k.tz is not None),
     ("time without a zone", pa.types.is_timestamp),
@@ -150,10 +160,17 @@ _FAMILIES: list[tuple[str, Callable[[pa.DataType], bool]]] = [
     ("duration", pa.types.is_duration),
     ("map", pa.types.is_map),
     ("struct", pa.types.is_struct),
-    ("list", lambda k: pa.types.is_list(k) or pa.types.is_large_list(k)
-     or pa.types.is_fixed_size_list(k) or pa.types.is_list_view(k)
-     or pa.types.is_large_list_view(k)),
-]  # fmt: skip
+    (
+        "list",
+        lambda k: (
+            pa.types.is_list(k)
+            or pa.types.is_large_list(k)
+            or pa.types.is_fixed_size_list(k)
+            or pa.types.is_list_view(k)
+            or pa.types.is_large_list_view(k)
+        ),
+    ),
+]
 
 
 def family_of(kind: pa.DataType) -> str:
@@ -434,9 +451,11 @@ def entries_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Arr
 
 
 def cast_maps(
-    array: pa.Array, kind: pa.DataType,
-    keys: Callable[[pa.Array], pa.Array], items: Callable[[pa.Array], pa.Array],
-) -> pa.Array:  # fmt: skip
+    array: pa.Array,
+    kind: pa.DataType,
+    keys: Callable[[pa.Array], pa.Array],
+    items: Callable[[pa.Array], pa.Array],
+) -> pa.Array:
     """Return maps as maps of another type. Two functions cast their keys and items."""
     if family_of(array.type) != "map":
         raise wrong_kind(array, kind)
@@ -450,9 +469,12 @@ def cast_maps(
 
 
 def map_of(
-    kind: pa.DataType, offsets: npt.NDArray[np.int64], keys: pa.Array, items: pa.Array,
+    kind: pa.DataType,
+    offsets: npt.NDArray[np.int64],
+    keys: pa.Array,
+    items: pa.Array,
     like: pa.Array,
-) -> pa.Array:  # fmt: skip
+) -> pa.Array:
     """Return maps of the given keys and items, which are null where ``like`` is null."""
     starts = narrow(offsets)
     if like.null_count:  # (in Arrow, a null offset marks a map that is null)
@@ -540,9 +562,11 @@ def _cast_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def _cast_map(array: pa.Array, kind: pa.DataType) -> pa.Array:
     inner = kind.item_field
     return cast_maps(
-        array, kind, lambda keys: cast_exactly(keys, kind.key_type, nullable=False),
+        array,
+        kind,
+        lambda keys: cast_exactly(keys, kind.key_type, nullable=False),
         lambda items: cast_exactly(items, inner.type, nullable=inner.nullable),
-    )  # fmt: skip
+    )
 
 
 def _cast_struct(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -101,10 +101,14 @@ def _one_of_equals(value: Any, *, mixed: bool) -> Any:
             }
             return msgspec.structs.replace(value, **fields)
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return dataclasses.replace(value, **{
-                field.name: _one_of_equals(getattr(value, field.name), mixed=mixed)
-                for field in dataclasses.fields(value) if field.init
-            })  # fmt: skip
+            return dataclasses.replace(
+                value,
+                **{
+                    field.name: _one_of_equals(getattr(value, field.name), mixed=mixed)
+                    for field in dataclasses.fields(value)
+                    if field.init
+                },
+            )
         case _:
             return value
 

@@ -50,9 +50,14 @@ class FormPart:
     """
 
     def __init__(
-        self, name: str, form: Form, *, nullable: bool = False, outside: str = "",
+        self,
+        name: str,
+        form: Form,
+        *,
+        nullable: bool = False,
+        outside: str = "",
         default: Callable[[], Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self.form = form
         self.nullable = nullable
@@ -111,7 +116,7 @@ def relabelled(column: pa.Array, kind: pa.DataType) -> pa.Array:
         parts = [
             relabelled(part, field.type)
             for part, field in zip(present.flatten(), kind, strict=True)
-        ]  # fmt: skip
+        ]
         return spread(pa.StructArray.from_arrays(parts, fields=list(kind)), there, len(column))
     if pa.types.is_map(kind):
         offsets, keys, items = entries_of(column)
@@ -242,9 +247,14 @@ class RecordForm(Form):
     """
 
     def __init__(
-        self, type_name: str, parts: Sequence[FormPart], *, accepts: type[Any],
-        get: Callable[[str, int], Callable[[Any], Any]], make: Callable[..., Any],
-    ) -> None:  # fmt: skip
+        self,
+        type_name: str,
+        parts: Sequence[FormPart],
+        *,
+        accepts: type[Any],
+        get: Callable[[str, int], Callable[[Any], Any]],
+        make: Callable[..., Any],
+    ) -> None:
         self.type_name = type_name
         self.arrow = pa.struct([part.field for part in parts])
         self.parts, self.accepts, self._get, self._make = list(parts), accepts, get, make
@@ -510,9 +520,21 @@ class Constrained(Form):
 
 
 _LIMITS = (
-    "gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz", "title",
-    "description", "examples", "extra_json_schema", "extra",
-)  # fmt: skip
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "multiple_of",
+    "pattern",
+    "min_length",
+    "max_length",
+    "tz",
+    "title",
+    "description",
+    "examples",
+    "extra_json_schema",
+    "extra",
+)
 
 
 def _limits(given: dict[str, Any]) -> msgspec.Meta:

@@ -23,7 +23,7 @@ from headrace.schema.codecs import StateCodec
 #: Types whose values cannot be changed in place.
 ATOMS = frozenset(
     {int, float, str, bytes, bool, type(None), date, datetime, timedelta, Decimal, frozenset}
-)  # fmt: skip
+)
 
 #: What a handler has put into a cell: the dict or list, the place in it, the value, its codec, and
 #: whether the value is kept there together with the time at which it expires.

@@ -64,9 +64,13 @@ class ValueType:
     """
 
     def __init__(
-        self, python_type: Any, parts: Sequence[FormPart], *, is_scalar: bool,
+        self,
+        python_type: Any,
+        parts: Sequence[FormPart],
+        *,
+        is_scalar: bool,
         make: Callable[..., Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.python_type = python_type
         self.parts = list(parts)
         self.schema = pa.schema([part.field for part in parts])
@@ -313,8 +317,9 @@ def _within_dates(column: pa.Array) -> pa.Array:
         return column
     nearest = pc.max_element_wise(
         pc.min_element_wise(days, pa.scalar(last, pa.int32()), skip_nulls=False),
-        pa.scalar(first, pa.int32()), skip_nulls=False,
-    )  # fmt: skip
+        pa.scalar(first, pa.int32()),
+        skip_nulls=False,
+    )
     return nearest.view(pa.date32())
 
 

@@ -257,8 +257,11 @@ def _check_options(context: Any, options: SessionOptions) -> None:
         if (actual := conf.get(key, None)) != value:
             log.warning(
                 "%s is %s in the active session, although %s was asked for: set it where the "
-                "session is started", key, "not set" if actual is None else actual, value,
-            )  # fmt: skip
+                "session is started",
+                key,
+                "not set" if actual is None else actual,
+                value,
+            )
 
 
 def _first_line(error: BaseException) -> str:

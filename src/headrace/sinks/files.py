@@ -40,9 +40,12 @@ _WAS_A_LOCATION = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 #: Types that CSV cannot hold: bytes need not be text, and nested values have no form in CSV.
 _NOT_IN_CSV = [
-    pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary,
+    pa.types.is_nested,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
     pa.types.is_binary_view,
-]  # fmt: skip
+]
 
 
 class Files(Sink):

@@ -28,7 +28,7 @@ from headrace.schema.forms import (
     Int,
     PointInTime,
     TextForm,
-)  # fmt: skip
+)
 from headrace.schema.nested import FormPart
 from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.schema.shown import first_not_shown
@@ -78,11 +78,19 @@ class Columns:
     """
 
     def __init__(
-        self, values: ValueType, event_time: str, *, zone: str = "UTC", unit: TimeUnit | None = None,
-        times: TimeOptions | None = None, names: Mapping[str, str] | None = None,
-        foreign: bool = False, text: bool = False, json: bool = False,
+        self,
+        values: ValueType,
+        event_time: str,
+        *,
+        zone: str = "UTC",
+        unit: TimeUnit | None = None,
+        times: TimeOptions | None = None,
+        names: Mapping[str, str] | None = None,
+        foreign: bool = False,
+        text: bool = False,
+        json: bool = False,
         remedy: str = "fix the record; nothing of this step was committed",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._values = values
         self._event_time = event_time
         self._options = times or TimeOptions(zone, unit)
@@ -235,9 +243,12 @@ class Columns:
         options = self._options
         try:
             return to_micros_column(
-                column, zone=zone or options.zone, unit=options.unit, ambiguous=options.ambiguous,
+                column,
+                zone=zone or options.zone,
+                unit=options.unit,
+                ambiguous=options.ambiguous,
                 form=options.formats.get(name),
-            )  # fmt: skip
+            )
         except (BadTime, pa.ArrowInvalid) as error:
             row = error.row if isinstance(error, BadTime) else 0
             raise BadInput(
@@ -275,9 +286,11 @@ class _Leaves:
                 return local_in_utc(column, options.zone, options.ambiguous)
             if len(there):
                 micros[there] = to_micros_column(
-                    column.take(pa.array(there)), zone=options.zone, unit=options.unit,
+                    column.take(pa.array(there)),
+                    zone=options.zone,
+                    unit=options.unit,
                     ambiguous=options.ambiguous,
-                ).to_numpy()  # fmt: skip
+                ).to_numpy()
         except BadTime as error:
             row = error.row if not len(there) else int(there[error.row])
             raise Misfit(row, str(error)) from None

@@ -16,7 +16,7 @@ from headrace.schema.exact import (
     map_of,
     present_rows,
     spread,
-)  # fmt: skip
+)
 
 
 class Leaves(Protocol):

@@ -46,12 +46,18 @@ class Quoting:
         """Pattern of a value and its end. As for Arrow, a quote opens only at the start."""
         delimiter, quote, escape = map(re.escape, (self.delimiter, self.quote, self.escape))
         pair = rb"|" + escape + rb"[\s\S]" if escape else b""
-        between = rb"(?:%b[^%b]*(?:(?:%b%b%b)[^%b]*)*(?:%b|\Z))?" % (
-            quote, quote + escape, quote, quote, pair, quote + escape, quote
-        ) if quote else b""  # fmt: skip
-        plain = rb"[^%b\r\n]*(?:(?:%b[\s\S])[^%b\r\n]*)*" % (
-            delimiter + escape, escape, delimiter + escape
-        ) if escape else rb"[^%b\r\n]*" % delimiter  # fmt: skip
+        between = (
+            rb"(?:%b[^%b]*(?:(?:%b%b%b)[^%b]*)*(?:%b|\Z))?"
+            % (quote, quote + escape, quote, quote, pair, quote + escape, quote)
+            if quote
+            else b""
+        )
+        plain = (
+            rb"[^%b\r\n]*(?:(?:%b[\s\S])[^%b\r\n]*)*"
+            % (delimiter + escape, escape, delimiter + escape)
+            if escape
+            else rb"[^%b\r\n]*" % delimiter
+        )
         return re.compile(between + plain + rb"(?:[%b\r]|(\n)|\Z)" % delimiter)
 
 

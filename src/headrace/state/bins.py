@@ -344,9 +344,13 @@ class BinnedState(ABC):
     # -- changes of the layout ----------------------------------------------------------------
 
     def relayout(
-        self, layout: Layout, owned: npt.NDArray[np.bool_], moved: Ranges, coming: Ranges,
+        self,
+        layout: Layout,
+        owned: npt.NDArray[np.bool_],
+        moved: Ranges,
+        coming: Ranges,
         reopen: Callable[[], StateSources],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Follow a live change of the layout, between steps.
 
         Bins that have moved, whether away, here, or away and back, are evicted. All others stay as

@@ -146,9 +146,12 @@ class RecordBuffer:
     """
 
     def __init__(
-        self, section: str, keys: Sequence[pa.Field], values: pa.Schema,
+        self,
+        section: str,
+        keys: Sequence[pa.Field],
+        values: pa.Schema,
         defaults: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.section = section
         self._defaults = {COLUMN_PREFIX + name: value for name, value in defaults.items()}
         at_work = [pa.field(f"__{field.name}", field.type) for field in keys]
@@ -400,9 +403,8 @@ def _sources(stored: pa.Schema) -> dict[str, str]:
     """Return, for each stored column, the column in memory from which it is made."""
     special = {HASH: HASH, _STORED_SEQUENCE: SEQUENCE, DUE: TIMESTAMP_COLUMN}
     return {
-        name: special.get(name) or (
-            name.removeprefix(COLUMN_PREFIX) if name.startswith(COLUMN_PREFIX) else f"__{name}"
-        )
+        name: special.get(name)
+        or (name.removeprefix(COLUMN_PREFIX) if name.startswith(COLUMN_PREFIX) else f"__{name}")
         for name in stored.names
         if name != DELETED
-    }  # fmt: skip
+    }

@@ -135,9 +135,14 @@ class StoredTableRows:
     """
 
     def __init__(
-        self, sub: Sequence[ColumnType], columns: Sequence[ColumnType], version: int,
-        upgrades: Mapping[int, Upgrade], *, place: str,
-    ) -> None:  # fmt: skip
+        self,
+        sub: Sequence[ColumnType],
+        columns: Sequence[ColumnType],
+        version: int,
+        upgrades: Mapping[int, Upgrade],
+        *,
+        place: str,
+    ) -> None:
         self._sub, self._columns = sub, columns
         self._version = version
         self._upgrades = upgrades

@@ -78,9 +78,12 @@ class ObjectStore(Store):
     """
 
     def __init__(
-        self, location: str, *, patience_s: float = PATIENCE_S,
+        self,
+        location: str,
+        *,
+        patience_s: float = PATIENCE_S,
         pause: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._library = _library()
         self._location = checked(location)
         self._pause = pause

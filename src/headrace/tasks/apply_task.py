@@ -47,9 +47,14 @@ class ApplyTask(Task):
     """
 
     def __init__(
-        self, process: Process, plan: StepPlan, layer: int, worker: int, task_attempt: str,
+        self,
+        process: Process,
+        plan: StepPlan,
+        layer: int,
+        worker: int,
+        task_attempt: str,
         payload: list[bytes],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(process, plan, layer, worker, task_attempt)
         self.parcels: list[Parcel] = []
         self.watermarks: dict[str, Watermarks] = {}
@@ -108,9 +113,14 @@ class ApplyTask(Task):
         process, plan, report = self._process, self.plan, self.report
         with self.phase("state"):
             entry, how = process.soft.take(
-                self.pipeline, process.code, plan, self.layout, self.layer, self.worker,
+                self.pipeline,
+                process.code,
+                plan,
+                self.layout,
+                self.layer,
+                self.worker,
                 process.store,
-            )  # fmt: skip
+            )
         report.notes["soft_state"] = how
         opening = OpeningCost(process.timer)
         for visitor in entry.visitors.values():
@@ -164,11 +174,17 @@ class ApplyTask(Task):
             if held.handles:
                 begin_per_worker(held, node.name, plan, self.worker, entry.head, report)
             done = visitor.step(
-                inputs, entry.owned, step=plan.step, late_before=late_before,
-                watermark=max(before_in, low), output_before=before_out, clock_us=plan.clock_us,
-                seed=plan.seed, latest=self.latest,
+                inputs,
+                entry.owned,
+                step=plan.step,
+                late_before=late_before,
+                watermark=max(before_in, low),
+                output_before=before_out,
+                clock_us=plan.clock_us,
+                seed=plan.seed,
+                latest=self.latest,
                 portions=plan.portions.get(node.name, 0),
-            )  # fmt: skip
+            )
             if held.handles:
                 end_per_worker(held, node.name, report)
             before = plan.percentiles.get(node.name, MIN_TIME)

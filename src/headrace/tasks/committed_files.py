@@ -62,9 +62,15 @@ class CommittedFiles:
     """
 
     def __init__(
-        self, store: Store, layout: Layout, layer: int, worker: int, plan: StepPlan, chain: ChainPlan,
+        self,
+        store: Store,
+        layout: Layout,
+        layer: int,
+        worker: int,
+        plan: StepPlan,
+        chain: ChainPlan,
         heads: Heads,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._chain = chain
         self.digest = chain.digest
         self.store = store

@@ -39,10 +39,19 @@ class IdCheck:
         self.per_worker = PerWorkerState({}, place=node.name)  # the check has none
 
     def step(
-        self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
-        watermark: int, output_before: int, clock_us: int, seed: int, latest: int,
+        self,
+        inputs: list[pa.RecordBatch | None],
+        owned: Any,
+        *,
+        step: int,
+        late_before: int,
+        watermark: int,
+        output_before: int,
+        clock_us: int,
+        seed: int,
+        latest: int,
         portions: int = 0,
-    ) -> NodeReport:  # fmt: skip
+    ) -> NodeReport:
         """Check a step's records; see :meth:`headrace.tasks.run_keyed.Visitor.step`."""
         report = NodeReport(
             input_watermark=watermark, output_watermark=watermark, next_wall_timer=MAX_TIME
@@ -78,9 +87,13 @@ class IdCheck:
             rows = rows.take(pa.array(candidates))
         stream = self.node.inputs[0]
         groups = grouped(
-            stream.name, stream.values, rows, self.state.key_types, names,
+            stream.name,
+            stream.values,
+            rows,
+            self.state.key_types,
+            names,
             hash_is_key=self.node.hash_is_key,
-        )  # fmt: skip
+        )
         ids = groups.keys
         new = self.state.add(ids.hashes, ids.columns, ids.times_us)
         return groups.first_rows[new]

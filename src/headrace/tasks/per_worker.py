@@ -16,9 +16,13 @@ from headrace.tasks.user_code import raise_in_handler
 
 
 def begin_per_worker(
-    state: PerWorkerState, name: str, plan: StepPlan, worker: int, head: Callable[[], Head],
+    state: PerWorkerState,
+    name: str,
+    plan: StepPlan,
+    worker: int,
+    head: Callable[[], Head],
     report: TaskReport,
-) -> None:  # fmt: skip
+) -> None:
     """Bring a computation's per-worker state to the step before.
 
     State of workers that no longer exist is merged into it.

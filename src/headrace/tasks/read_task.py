@@ -105,9 +105,14 @@ class ReadTask(Task):
                 _check_as_now(stream, table, place)
                 report.read_rows[name] = report.read_rows.get(name, 0) + table.num_rows
                 self.router.route_again(
-                    stream, table, self.layout, self.outbox, order=number, place=place,
+                    stream,
+                    table,
+                    self.layout,
+                    self.outbox,
+                    order=number,
+                    place=place,
                     inactive=self.plan.inactive,
-                )  # fmt: skip
+                )
 
     def _see(self, name: str, partition: str, place: str, times: I64) -> None:
         """Note what a partition's records mean for the injector's watermark.

@@ -283,9 +283,16 @@ class Router:
             _send(reader, batch, layout, outbox, order, place)
 
     def route_again(
-        self, stream: Stream, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: OutgoingEntries,
-        *, order: int, place: str, inactive: Collection[str],
-    ) -> None:  # fmt: skip
+        self,
+        stream: Stream,
+        batch: pa.RecordBatch | pa.Table,
+        layout: Layout,
+        outbox: OutgoingEntries,
+        *,
+        order: int,
+        place: str,
+        inactive: Collection[str],
+    ) -> None:
         """Send retained records to those consumers that work in this step, chained ones included.
 
         Args:
@@ -298,9 +305,13 @@ class Router:
 
 
 def _send(
-    reader: InputFormat, batch: pa.RecordBatch | pa.Table, layout: Layout, outbox: OutgoingEntries,
-    order: int, place: str,
-) -> None:  # fmt: skip
+    reader: InputFormat,
+    batch: pa.RecordBatch | pa.Table,
+    layout: Layout,
+    outbox: OutgoingEntries,
+    order: int,
+    place: str,
+) -> None:
     rows = reader.rows(batch, place=place)
     owners = layout.workers_of(rows.column(0).to_numpy(zero_copy_only=False))
     for worker, part in _by_worker(reader.sent(rows), owners, layout.workers):

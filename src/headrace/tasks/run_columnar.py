@@ -111,10 +111,19 @@ class BatchVisitor:
         ]
 
     def step(
-        self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
-        watermark: int, output_before: int, clock_us: int, seed: int, latest: int,
+        self,
+        inputs: list[pa.RecordBatch | None],
+        owned: Any,
+        *,
+        step: int,
+        late_before: int,
+        watermark: int,
+        output_before: int,
+        clock_us: int,
+        seed: int,
+        latest: int,
         portions: int = 0,
-    ) -> NodeReport:  # fmt: skip
+    ) -> NodeReport:
         """Apply a step's records and due timers.
 
         See :meth:`headrace.tasks.run_keyed.Visitor.step`.
@@ -176,9 +185,13 @@ class BatchVisitor:
     def _process(self, number: int, rows: pa.RecordBatch, report: NodeReport) -> None:
         stream = self.node.inputs[number]
         batch = grouped(
-            stream.name, stream.values, rows, self.state.key_types, key_names(self.node),
+            stream.name,
+            stream.values,
+            rows,
+            self.state.key_types,
+            key_names(self.node),
             hash_is_key=self.node.hash_is_key,
-        )  # fmt: skip
+        )
         self.state.load_bins_of(batch.keys.hashes)
         self._process_batch(batch, report)
 

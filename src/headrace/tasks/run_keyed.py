@@ -219,10 +219,19 @@ class Visitor:
         return KeyContext(self.node, self.outputs)
 
     def step(
-        self, inputs: list[pa.RecordBatch | None], owned: Any, *, step: int, late_before: int,
-        watermark: int, output_before: int, clock_us: int, seed: int, latest: int,
+        self,
+        inputs: list[pa.RecordBatch | None],
+        owned: Any,
+        *,
+        step: int,
+        late_before: int,
+        watermark: int,
+        output_before: int,
+        clock_us: int,
+        seed: int,
+        latest: int,
         portions: int = 0,
-    ) -> NodeReport:  # fmt: skip
+    ) -> NodeReport:
         """Apply a step's records and due timers. Outputs and state changes can be taken afterwards.
 
         Args:
@@ -321,9 +330,12 @@ class Visitor:
         """End the step. Whatever is left is for later steps."""
 
     def _visit_all(
-        self, visits: Iterable[tuple[KeyCells, list[Record]]], watermark: int, clock_us: int,
+        self,
+        visits: Iterable[tuple[KeyCells, list[Record]]],
+        watermark: int,
+        clock_us: int,
         report: NodeReport,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Visit keys of a computation whose errors stop the pipeline.
 
         This is the hottest loop, so it avoids calls.
@@ -355,9 +367,13 @@ class Visitor:
         report.keys += keys
 
     def _visit_guarded(
-        self, cells: KeyCells, records: list[Record], watermark: int, clock_us: int,
+        self,
+        cells: KeyCells,
+        records: list[Record],
+        watermark: int,
+        clock_us: int,
         report: NodeReport,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Visit a key. Errors are undone, and the item is skipped or becomes a dead letter."""
         report.keys += 1
         self.state.set_key(cells)
@@ -472,9 +488,13 @@ class Visitor:
             self._raise_user_error(error, "timer", timer)
 
     def _guarded(
-        self, handle: Callable[[Any, Any], None], item: Any, cause: int, report: NodeReport,
+        self,
+        handle: Callable[[Any, Any], None],
+        item: Any,
+        cause: int,
+        report: NodeReport,
         earliest: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Call a handler. If it raises, undo all that it did, and skip or dead-letter the item."""
         lengths = {name: len(output.values) for name, output in self.outputs.items()}
         self.state.cursor.begin()
@@ -537,10 +557,12 @@ class Visitor:
         columns = [
             pa.array(output.hashes, pa.uint64()),
             pa.array(output.times, pa.int64()),
-            *(pa.array(part, field.type) for part, field in
-              zip(parts, stream.key_fields, strict=True)),
+            *(
+                pa.array(part, field.type)
+                for part, field in zip(parts, stream.key_fields, strict=True)
+            ),
             *values,
-        ]  # fmt: skip
+        ]
         return pa.record_batch(columns, schema=stream_schema(stream))
 
 

@@ -154,11 +154,14 @@ class TimelineVisitor(Visitor):
         hashes = rows.column(HASH).to_numpy()
         bins = self.state.layout.starts_of(hashes).tolist()
         records = zip(
-            bins, keys, hashes.tolist(),
-            rows.column(TIMESTAMP_COLUMN).to_pylist(), rows.column(SEQUENCE).to_pylist(),
+            bins,
+            keys,
+            hashes.tolist(),
+            rows.column(TIMESTAMP_COLUMN).to_pylist(),
+            rows.column(SEQUENCE).to_pylist(),
             read_values(stream, [rows.column(field) for field in stream.values.schema.names]),
             strict=True,
-        )  # fmt: skip
+        )
         found = []
         for bin_, key, hash_, time, order, value in records:
             cells = self.state.find(bin_, key, hash_)
@@ -172,16 +175,23 @@ class TimelineVisitor(Visitor):
     # -- keys ---------------------------------------------------------------------------------
 
     def _visit_all(
-        self, visits: Iterable[tuple[KeyCells, list[Record]]], watermark: int, clock_us: int,
+        self,
+        visits: Iterable[tuple[KeyCells, list[Record]]],
+        watermark: int,
+        clock_us: int,
         report: NodeReport,
-    ) -> None:  # fmt: skip
+    ) -> None:
         for cells, records in visits:
             self._visit_guarded(cells, records, watermark, clock_us, report)
 
     def _visit_guarded(
-        self, cells: KeyCells, records: list[Record], watermark: int, clock_us: int,
+        self,
+        cells: KeyCells,
+        records: list[Record],
+        watermark: int,
+        clock_us: int,
         report: NodeReport,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Visit a key, whatever ``on_error`` says: it is applied where handlers are called."""
         report.keys += 1
         self.state.set_key(cells)
@@ -245,8 +255,9 @@ class TimelineVisitor(Visitor):
         first_own = sequence(self._step, 0)
         # The number of turns that cannot be left for the next step: these posts and records have
         # left their buffers. Whatever comes before them has to be done in this step, too.
-        waited = sum(kind != _TIMER and not _is_own(kind, order, first_own)
-                     for _, kind, order, _, _ in turns)  # fmt: skip
+        waited = sum(
+            kind != _TIMER and not _is_own(kind, order, first_own) for _, kind, order, _, _ in turns
+        )
         seen = self._add_posted(turns, until, seen, report)
         heapq.heapify(turns)
         while turns:
@@ -337,10 +348,11 @@ class TimelineVisitor(Visitor):
             hashes, keys, times, numbers, values = zip(*found, strict=True)
             parts = [keys] if len(fields) == 1 else list(zip(*keys, strict=True))
             columns = [
-                pa.array(hashes, pa.uint64()), pa.array(times, pa.int64()),
+                pa.array(hashes, pa.uint64()),
+                pa.array(times, pa.int64()),
                 *(pa.array(part, field.type) for part, field in zip(parts, fields, strict=True)),
                 *self._columns(name, keys, list(values)),
-            ]  # fmt: skip
+            ]
             rows = pa.record_batch(columns, schema=stream_schema(self.node.posts[name]))
             self.state.posts[name].add(rows, sequences(self._step, np.array(numbers)))
 

@@ -69,9 +69,14 @@ class WorkerState:
     """
 
     def __init__(
-        self, pipeline: Pipeline, layout: Layout, layer: int, worker: int, digest: str,
+        self,
+        pipeline: Pipeline,
+        layout: Layout,
+        layer: int,
+        worker: int,
+        digest: str,
         version: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.digest = digest
         self.layer = layer
         self.worker = worker
@@ -352,9 +357,15 @@ class SoftState:
         self._used_s: dict[str, float] = {}  # storage -> time of its last use
 
     def take(
-        self, pipeline: Pipeline, code: str, plan: StepPlan, layout: Layout, layer: int, worker: int,
+        self,
+        pipeline: Pipeline,
+        code: str,
+        plan: StepPlan,
+        layout: Layout,
+        layer: int,
+        worker: int,
         store: Store,
-    ) -> tuple[WorkerState, str]:  # fmt: skip
+    ) -> tuple[WorkerState, str]:
         """Take the entry of a (layer, worker), brought up to the plan's chain and layout.
 
         Until the caller gives it back, nothing is remembered for this worker. So a step that fails
@@ -436,9 +447,14 @@ class SoftState:
         self._heads.forget()
 
     def _cold(
-        self, pipeline: Pipeline, plan: StepPlan, layout: Layout, layer: int, worker: int,
+        self,
+        pipeline: Pipeline,
+        plan: StepPlan,
+        layout: Layout,
+        layer: int,
+        worker: int,
         committed: CommittedFiles,
-    ) -> WorkerState:  # fmt: skip
+    ) -> WorkerState:
         self.has_evicted = True  # the earlier entry, or one that was not given back
         version = plan.layout_version
         entry = WorkerState(pipeline, layout, layer, worker, committed.digest, version)

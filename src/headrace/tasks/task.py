@@ -64,10 +64,15 @@ class Process:
     """
 
     def __init__(
-        self, pipeline: Pipeline, code: str, store: Store, soft: SoftState,
-        spool: Spool | None = None, soft_files: Store | None = None,
+        self,
+        pipeline: Pipeline,
+        code: str,
+        store: Store,
+        soft: SoftState,
+        spool: Spool | None = None,
+        soft_files: Store | None = None,
         timer: Callable[[], float] = time.perf_counter,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.pipeline = pipeline
         self.router = Router(pipeline)
         self.code = code
@@ -135,9 +140,17 @@ class Task:
         """
         plan, report = self.plan, self.report
         return ParcelHeader(
-            self.layer, self.worker, report.task_attempt, plan.epoch, plan.step, plan.attempt,
-            local, known, report.seen, report.failure is not None,
-        )  # fmt: skip
+            self.layer,
+            self.worker,
+            report.task_attempt,
+            plan.epoch,
+            plan.step,
+            plan.attempt,
+            local,
+            known,
+            report.seen,
+            report.failure is not None,
+        )
 
     def foresee(self) -> None:
         """Let the soft state of the process get ready for the plan."""

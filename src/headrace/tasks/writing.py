@@ -109,9 +109,13 @@ def _part(owner: str, kind: str, dated: list[Dated], pipeline: Pipeline) -> RunP
 
 
 def stage(
-    staged: dict[str, pa.RecordBatch], pipeline: Pipeline, files: AttemptFiles, report: TaskReport, *,
+    staged: dict[str, pa.RecordBatch],
+    pipeline: Pipeline,
+    files: AttemptFiles,
+    report: TaskReport,
+    *,
     uncheckpointed: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Add the productions for sinks and for later readers. Small ones also go into the report."""
     sinks = pipeline.sink_streams
     small = {name for name, batch in staged.items() if batch.nbytes <= INLINE_BYTES}

@@ -161,10 +161,17 @@ def drive(
         HeadraceError: if the pipeline cannot run.
     """
     return Harness(
-        pipeline, workers=workers, bins=bins, clock=clock, storage=storage, seed=seed,
-        processes=processes, settings=settings,
-        policy={"policy": policy, "how": policy_how, "policy_dry_run": policy_dry_run}, timer=timer,
-    )  # fmt: skip
+        pipeline,
+        workers=workers,
+        bins=bins,
+        clock=clock,
+        storage=storage,
+        seed=seed,
+        processes=processes,
+        settings=settings,
+        policy={"policy": policy, "how": policy_how, "policy_dry_run": policy_dry_run},
+        timer=timer,
+    )
 
 
 class Harness(MovesState):
@@ -185,10 +192,19 @@ class Harness(MovesState):
     """
 
     def __init__(
-        self, pipeline: Pipeline, *, workers: int, bins: int, clock: Moment,
-        storage: str | os.PathLike[str] | Store | None, seed: int, processes: int,
-        settings: Settings | None, policy: Mapping[str, Any], timer: Callable[[], float] | None,
-    ) -> None:  # fmt: skip
+        self,
+        pipeline: Pipeline,
+        *,
+        workers: int,
+        bins: int,
+        clock: Moment,
+        storage: str | os.PathLike[str] | Store | None,
+        seed: int,
+        processes: int,
+        settings: Settings | None,
+        policy: Mapping[str, Any],
+        timer: Callable[[], float] | None,
+    ) -> None:
         self._policy, self._timer = policy, timer or _no_time
         self._store = _store(storage)
         self._workers, self._bins, self._seed, self._processes = workers, bins, seed, processes
@@ -266,9 +282,13 @@ class Harness(MovesState):
         self.push_many(injector, [value], at=None if at is None else [at], partition=partition)
 
     def push_many(
-        self, injector: str, values: Iterable[Any], *, at: Iterable[Moment] | None = None,
+        self,
+        injector: str,
+        values: Iterable[Any],
+        *,
+        at: Iterable[Moment] | None = None,
         partition: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Push records, in order; ``at`` gives a time for each."""
         self._feed(injector).push(list(values), at, partition)
 
@@ -406,9 +426,13 @@ class Harness(MovesState):
         self._driver = None
 
     def resume(
-        self, *, workers: int | None = None, pipeline: Pipeline | None = None,
-        reopen: Sequence[str] = (), remove_injectors: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        workers: int | None = None,
+        pipeline: Pipeline | None = None,
+        reopen: Sequence[str] = (),
+        remove_injectors: Sequence[str] = (),
+    ) -> None:
         """Start again from the storage. A step after a crash does so by itself.
 
         Args:
@@ -425,11 +449,18 @@ class Harness(MovesState):
         if pipeline is not None:
             self._pipeline = self._placed(pipeline)
         driver = Driver(
-            self._pipeline, self._store,
+            self._pipeline,
+            self._store,
             InlineRunner(self._seed, self._processes, self._timer, watched=False),
-            workers=self._workers, bins=self._bins, settings=self._settings, clock=self._clock,
-            nonce=self._name, reopen=reopen, remove_injectors=remove_injectors, **self._policy,
-        )  # fmt: skip
+            workers=self._workers,
+            bins=self._bins,
+            settings=self._settings,
+            clock=self._clock,
+            nonce=self._name,
+            reopen=reopen,
+            remove_injectors=remove_injectors,
+            **self._policy,
+        )
         driver.listeners.append(self._note)
         try:
             driver.open()
@@ -441,9 +472,13 @@ class Harness(MovesState):
         self._driver, self._head = driver, None
 
     def change(
-        self, pipeline: Pipeline | None = None, *, begin: Mapping[str, Begin] | None = None,
-        forget: Sequence[str] = (), drawing: Pipeline | None = None,
-    ) -> ChangePlan:  # fmt: skip
+        self,
+        pipeline: Pipeline | None = None,
+        *,
+        begin: Mapping[str, Begin] | None = None,
+        forget: Sequence[str] = (),
+        drawing: Pipeline | None = None,
+    ) -> ChangePlan:
         """Change the topology between two steps, as :meth:`headrace.Job.change` does.
 
         Args:

@@ -38,9 +38,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def run(pipeline: Any, data: Path) -> dict[str, Any]:
     """Return the job's results, each sink's in an order of its own, and its counts."""
     job = hr.run(
-        pipeline.build(data, data / "out"), storage=data / "state", workers=2, runner="inline",
+        pipeline.build(data, data / "out"),
+        storage=data / "state",
+        workers=2,
+        runner="inline",
         settings=hr.Settings(limit=hr.Limit(2_000, 16 << 20)),
-    )  # fmt: skip
+    )
     with job:
         job.drain()
     assert job.head is not None

@@ -28,9 +28,14 @@ def ran(folder: Path, command: str) -> str:
     program, *arguments = shlex.split(command)
     assert program == "headrace"
     process = subprocess.run(
-        [sys.executable, "-m", "headrace.cli", *arguments], cwd=folder, capture_output=True,
-        text=True, timeout=300, check=False, env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-    )  # fmt: skip
+        [sys.executable, "-m", "headrace.cli", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -98,9 +103,16 @@ def test_bills_are_right_when_the_process_is_killed_again_and_again(tmp_path: Pa
     storage, log = tmp_path / "state", tmp_path / "log"
     program = f"import os; os.chdir({str(tmp_path)!r}); from headrace.cli import main; main()"
     arguments = [
-        "run", str(FOLDER / "billing.py"), "--storage", str(storage), "--runner", "inline",
-        "--available-now", "--rows", "200",
-    ]  # fmt: skip
+        "run",
+        str(FOLDER / "billing.py"),
+        "--storage",
+        str(storage),
+        "--runner",
+        "inline",
+        "--available-now",
+        "--rows",
+        "200",
+    ]
     for step in (4, 30, 31):
         process = start(["-c", program, *arguments], log)
         assert wait_for(lambda step=step: steps_in(storage) >= step, process=process)

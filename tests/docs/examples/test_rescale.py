@@ -33,8 +33,9 @@ def test_both_migrations_are_done_and_no_reading_is_missing_or_billed_twice(
     for workers in (4, 2):
         assert re.search(
             rf"^rescale to {workers} workers: done, 8 bins and \d+\.\d MB moved in \d+ rounds",
-            shown.stdout, re.MULTILINE,
-        ), shown.stdout  # fmt: skip
+            shown.stdout,
+            re.MULTILINE,
+        ), shown.stdout
     counted = re.search(
         r"([\d,]+) readings sent, ([\d,]+) billed, of 3,000 meters: 0 missing, 0 twice, 0 sums wrong",
         shown.stdout,

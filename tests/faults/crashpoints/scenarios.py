@@ -89,16 +89,29 @@ class Story(ABC):
         """Check that all came to what an undisturbed run comes to."""
 
     def live(
-        self, pipeline: hr.Pipeline, store: FaultStore, *, rows: int, runner: InlineRunner | None = None,
-        workers: int = 2, until_idle: bool = False, **upkeep: int,
-    ) -> None:  # fmt: skip
+        self,
+        pipeline: hr.Pipeline,
+        store: FaultStore,
+        *,
+        rows: int,
+        runner: InlineRunner | None = None,
+        workers: int = 2,
+        until_idle: bool = False,
+        **upkeep: int,
+    ) -> None:
         """Run a pipeline to the end of its input, or until it has nothing to do."""
         time = Time(store)
         clock = TimeOfDay(time)
         driver = Driver(
-            pipeline, store, runner or InlineRunner(), workers=workers, bins=16, drain=not until_idle,
-            clock=clock, settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), **UPKEEP, **upkeep),
-        )  # fmt: skip
+            pipeline,
+            store,
+            runner or InlineRunner(),
+            workers=workers,
+            bins=16,
+            drain=not until_idle,
+            clock=clock,
+            settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), **UPKEEP, **upkeep),
+        )
         driver.listeners.append(lambda summary: driver.requests.look_at_once())
         clock.idle = lambda: driver.request_stop(drain=False) if until_idle else None
         with the_time_of(time):
@@ -117,9 +130,12 @@ class Ordinary(Story):
     def tell(self, store: FaultStore) -> None:
         self.lives += 1
         self.live(
-            draw(self.spec, self.collected), store, rows=self.spec.rows, workers=1 + self.lives % 3,
+            draw(self.spec, self.collected),
+            store,
+            rows=self.spec.rows,
+            workers=1 + self.lives % 3,
             checkpoint_steps=self.checkpoint_steps,
-        )  # fmt: skip
+        )
 
     def check(self) -> None:
         model = Model(self.spec, hr.hash_key)
@@ -156,8 +172,12 @@ class Migrating(Ordinary):
         workers = 2 if head is None else Layout.from_wire(head.layout).workers
         runner = Noticed(self._asking, processes=2)
         self.live(
-            draw(self.spec, self.collected), store, rows=self.spec.rows, workers=workers, runner=runner
-        )  # fmt: skip
+            draw(self.spec, self.collected),
+            store,
+            rows=self.spec.rows,
+            workers=workers,
+            runner=runner,
+        )
 
     def check(self) -> None:
         super().check()

@@ -88,10 +88,14 @@ def test_all_crash_points(name: str) -> None:
                 struck[faults] += reached
                 troubles += [trouble] if trouble else []
         figures = {
-            "operations": total, "points": len(singles), "struck": struck[1],
-            "share": struck[1] / len(singles), "crashes_in_recovery": len(doubles),
-            "wrong": len(troubles), "seconds": round(time.monotonic() - begun),
-        }  # fmt: skip
+            "operations": total,
+            "points": len(singles),
+            "struck": struck[1],
+            "share": struck[1] / len(singles),
+            "crashes_in_recovery": len(doubles),
+            "wrong": len(troubles),
+            "seconds": round(time.monotonic() - begun),
+        }
         print(name, figures)
         keep(figures)
         assert not troubles, "\n\n".join(troubles[:5])

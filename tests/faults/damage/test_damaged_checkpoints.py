@@ -123,10 +123,19 @@ def test_files_that_changed_places_are_found_or_have_no_effect(world: World) -> 
 @pytest.mark.parametrize(
     "name",
     [
-        "unknown", "manifests/unknown", "manifests/12", "runs/unknown", "runs/000000000003-e1-x",
-        "outputs/zzz", "streams/-", "intents/none", "commands/x", "pins/x", "pins/000000000001-x",
+        "unknown",
+        "manifests/unknown",
+        "manifests/12",
+        "runs/unknown",
+        "runs/000000000003-e1-x",
+        "outputs/zzz",
+        "streams/-",
+        "intents/none",
+        "commands/x",
+        "pins/x",
+        "pins/000000000001-x",
     ],
-)  # fmt: skip
+)
 def test_an_unknown_file_has_no_effect(world: World, name: str) -> None:
     files = {**world.files, name: b"\x00\xffwhat is this?"}
     assert list(Checkpoints(store_of(files)).verify()) == []

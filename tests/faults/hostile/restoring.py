@@ -23,9 +23,19 @@ from tests.formats import kept_pipeline
 
 #: What the interpreter tells of before it executes something that is data until then.
 FORBIDDEN = {
-    "compile", "exec", "import", "marshal.load", "marshal.loads", "os.exec", "os.posix_spawn", "os.system",
-    "pickle.find_class", "subprocess.Popen", "ctypes.dlopen", "code.__new__",
-}  # fmt: skip
+    "compile",
+    "exec",
+    "import",
+    "marshal.load",
+    "marshal.loads",
+    "os.exec",
+    "os.posix_spawn",
+    "os.system",
+    "pickle.find_class",
+    "subprocess.Popen",
+    "ctypes.dlopen",
+    "code.__new__",
+}
 
 
 class Executed(BaseException):

@@ -16,17 +16,73 @@ import xxhash
 from tests.faults.hostile.left_in_storage import Files
 
 NAMES = [
-    "../victim", "../../victim", "runs/../../victim", "../victims/000000000001-e1-t0-l1-w0-a1",
-    "/etc/passwd", "/", "", ".", "..", "runs", "runs/", "runs//x", "runs/.", "runs/..", "runs/x\0y",
-    "runs\\..\\victim", "runs/\x1b[31mred", "runs/a\nb", "x" * 5_000, "runs/" + "y" * 300,
-    "manifests/000000000000", "cleaned", "~", "runs/💥", "=cmd()", "s3://other/bucket",
-    "soft/00/l0-w0/../../../../victim", "outputs/../manifests/000000000000",
-]  # fmt: skip
+    "../victim",
+    "../../victim",
+    "runs/../../victim",
+    "../victims/000000000001-e1-t0-l1-w0-a1",
+    "/etc/passwd",
+    "/",
+    "",
+    ".",
+    "..",
+    "runs",
+    "runs/",
+    "runs//x",
+    "runs/.",
+    "runs/..",
+    "runs/x\0y",
+    "runs\\..\\victim",
+    "runs/\x1b[31mred",
+    "runs/a\nb",
+    "x" * 5_000,
+    "runs/" + "y" * 300,
+    "manifests/000000000000",
+    "cleaned",
+    "~",
+    "runs/💥",
+    "=cmd()",
+    "s3://other/bucket",
+    "soft/00/l0-w0/../../../../victim",
+    "outputs/../manifests/000000000000",
+]
 NUMBERS: list[Any] = [
-    -1, -2, 0, 1, 2, 3, 7, 255, 4_096, 65_535, 65_536, 10**6, 10**9, 2**31, 2**32, 2**53, 2**53 + 1,
-    10**15, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**70, 10**40, -(2**31), -(2**63), -(2**64),
-    0.5, 1e308, -1e308, True, None, "1", [], {},
-]  # fmt: skip
+    -1,
+    -2,
+    0,
+    1,
+    2,
+    3,
+    7,
+    255,
+    4_096,
+    65_535,
+    65_536,
+    10**6,
+    10**9,
+    2**31,
+    2**32,
+    2**53,
+    2**53 + 1,
+    10**15,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    2**64,
+    2**70,
+    10**40,
+    -(2**31),
+    -(2**63),
+    -(2**64),
+    0.5,
+    1e308,
+    -1e308,
+    True,
+    None,
+    "1",
+    [],
+    {},
+]
 #: What a source makes for itself; its own tests spoil it.
 _OF_SOURCES = {"positions", "starts", "start", "end"}
 _TRAILER = struct.Struct("<QQ8s")
@@ -37,9 +93,13 @@ def spoilt(files: Files, rng: random.Random) -> tuple[Files, str]:
     """Return files of which something is spoilt, and what."""
     files = dict(files)
     kinds: list[Callable[[Files, random.Random], str]] = [
-        _spoil_document, _spoil_document, _spoil_document, _spoil_footer, _spoil_block,
+        _spoil_document,
+        _spoil_document,
+        _spoil_document,
+        _spoil_footer,
+        _spoil_block,
         _spoil_name,
-    ]  # fmt: skip
+    ]
     told = [rng.choice(kinds)(files, rng) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
     return files, "; ".join(told)
 
@@ -144,12 +204,24 @@ def _spoil_name(files: Files, rng: random.Random) -> str:
     name, other = rng.choice(sorted(files)), rng.choice(sorted(files))
     where = rng.choice(
         [
-            other, "manifests/000000000x", "manifests/999999999999999999", "manifests/00000000000000",
-            "runs/999999999999999999-x", "runs/²-x", "runs/000000000001-é", "intents/000000000000",
-            "commands/1", "pins/000000000000000000-ü", "measurements/zz", "soft/x", "runs/1-",
-            "beats/a-0", "probes/x", "intents/999999999999999999",
+            other,
+            "manifests/000000000x",
+            "manifests/999999999999999999",
+            "manifests/00000000000000",
+            "runs/999999999999999999-x",
+            "runs/²-x",
+            "runs/000000000001-é",
+            "intents/000000000000",
+            "commands/1",
+            "pins/000000000000000000-ü",
+            "measurements/zz",
+            "soft/x",
+            "runs/1-",
+            "beats/a-0",
+            "probes/x",
+            "intents/999999999999999999",
         ]
-    )  # fmt: skip
+    )
     files[where] = files[name]
     return f"{where} is {name}"
 

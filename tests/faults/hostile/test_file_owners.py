@@ -42,11 +42,13 @@ def test_files_of_a_storage_are_their_owner_s(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("access", "umask", "folders", "files"),
     [
-        ("group", 0o022, "0o750", "0o640"), ("group", 0o007, "0o770", "0o660"),
-        ("group", 0o077, "0o700", "0o600"), ("all", 0o022, "0o755", "0o644"),
+        ("group", 0o022, "0o750", "0o640"),
+        ("group", 0o007, "0o770", "0o660"),
+        ("group", 0o077, "0o700", "0o600"),
+        ("all", 0o022, "0o755", "0o644"),
         ("owner", 0o277, "0o500", "0o400"),
     ],
-)  # fmt: skip
+)
 def test_the_environment_says_otherwise_and_the_umask_holds(
     tmp_path: Path,
     access: str,

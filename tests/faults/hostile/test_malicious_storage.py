@@ -21,9 +21,20 @@ SEED = 7
 def campaign(store: str, cases: int, *, first: int = 0, remote: str = "") -> dict[str, Any]:
     """Return what a campaign says."""
     command = [
-        sys.executable, "-m", "tests.faults.hostile.trying", "--store", store, "--cases", str(cases),
-        "--seed", str(SEED), "--first", str(first), "--remote", remote,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "tests.faults.hostile.trying",
+        "--store",
+        store,
+        "--cases",
+        str(cases),
+        "--seed",
+        str(SEED),
+        "--first",
+        str(first),
+        "--remote",
+        remote,
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     assert ran.returncode == 0, ran.stderr[-3_000:]
     said: dict[str, Any] = json.loads(ran.stdout)

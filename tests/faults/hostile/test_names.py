@@ -223,15 +223,24 @@ def test_a_link_in_place_of_a_folder_is_not_swept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("boundary", 10**12), ("bases", [10**14]), ("step", 10**14), ("epoch", 2**63),
-        ("layout", [10**6, [[0, 1, 0]], ""]), ("layout", [3, [[3, 2**40, 0]], ""]),
-        ("layout", [3, [[3, 8, 5]], ""]), ("layout", [3, [[64, 2, 0]], ""]), ("layout", [3, [], ""]),
-        ("dead", [["manifests/000000000000", 1]]), ("commands", -1), ("done", 2**60),
-        ("identity", {"computations": {"cells": 7}}), ("identity", {"groups": ["g"] * 300}),
+        ("boundary", 10**12),
+        ("bases", [10**14]),
+        ("step", 10**14),
+        ("epoch", 2**63),
+        ("layout", [10**6, [[0, 1, 0]], ""]),
+        ("layout", [3, [[3, 2**40, 0]], ""]),
+        ("layout", [3, [[3, 8, 5]], ""]),
+        ("layout", [3, [[64, 2, 0]], ""]),
+        ("layout", [3, [], ""]),
+        ("dead", [["manifests/000000000000", 1]]),
+        ("commands", -1),
+        ("done", 2**60),
+        ("identity", {"computations": {"cells": 7}}),
+        ("identity", {"groups": ["g"] * 300}),
         ("slices", {"0": {"number": 0, "of": 3, "as_of": 0, "files": []}}),
         ("slices", {"0": {"number": 0, "of": 2**40, "as_of": 0, "files": []}}),
     ],
-)  # fmt: skip
+)
 def test_numbers_and_shapes_that_cannot_have_been_written_are_damage(
     field: str, value: Any
 ) -> None:

@@ -52,12 +52,24 @@ MOST_BYTES = 2 << 30
 MOST_RESIDENT = 700 << 20
 _VICTIM = b"not to be touched"
 _COMMANDS = [
-    ["status"], ["status", "--output", "json"], ["layout"], ["migrations"], ["hosts"], ["policy"],
-    ["watermark", "why", "cells"], ["watermark", "why", "cells", "--output", "json"],
-    ["watermark", "list"], ["watermark", "bins", "cells"], ["checkpoint", "list"],
-    ["checkpoint", "verify"], ["state", "scan", "cells"], ["state", "scan", "tables"],
-    ["state", "get", "cells", "u1"], ["state", "diff", "4", "6", "ordered"], ["top", "--once"],
-]  # fmt: skip
+    ["status"],
+    ["status", "--output", "json"],
+    ["layout"],
+    ["migrations"],
+    ["hosts"],
+    ["policy"],
+    ["watermark", "why", "cells"],
+    ["watermark", "why", "cells", "--output", "json"],
+    ["watermark", "list"],
+    ["watermark", "bins", "cells"],
+    ["checkpoint", "list"],
+    ["checkpoint", "verify"],
+    ["state", "scan", "cells"],
+    ["state", "scan", "tables"],
+    ["state", "get", "cells", "u1"],
+    ["state", "diff", "4", "6", "ordered"],
+    ["top", "--once"],
+]
 
 
 class Found(Exception):
@@ -213,9 +225,15 @@ def read_inbox(store: Store) -> None:
     pipeline.compute("count", Count(), keys={notes: "n"})
     clock = StopWhenIdle()
     driver = Driver(
-        pipeline, MemoryStore(), InlineRunner(0), workers=2, bins=4, settings=Settings(poll_us=1),
-        clock=clock, nonce=lambda: "n",
-    )  # fmt: skip
+        pipeline,
+        MemoryStore(),
+        InlineRunner(0),
+        workers=2,
+        bins=4,
+        settings=Settings(poll_us=1),
+        clock=clock,
+        nonce=lambda: "n",
+    )
     clock.driver = driver
     try:
         driver.run()
@@ -283,9 +301,15 @@ def campaign(cases: int, seed: int, kind: str, remote: str, first: int) -> dict[
     if resident > MOST_RESIDENT:
         found.append({"case": -1, "what": "", "problems": [f"{resident >> 20} MB were resident"]})
     return {
-        "store": kind, "cases": cases, "seed": seed, "seconds": time.perf_counter() - began,
-        "slowest_s": slowest[0], "slowest": slowest[1], "resident_mb": resident >> 20, "found": found,
-    }  # fmt: skip
+        "store": kind,
+        "cases": cases,
+        "seed": seed,
+        "seconds": time.perf_counter() - began,
+        "slowest_s": slowest[0],
+        "slowest": slowest[1],
+        "resident_mb": resident >> 20,
+        "found": found,
+    }
 
 
 if __name__ == "__main__":

@@ -60,9 +60,11 @@ class Interleavings(RuleBasedStateMachine):
         self.note(name, of.append(batch, sequence=of.next if numbered else None), batch)
 
     @rule(
-        name=names, rows=sizes, act=st.sampled_from(["crash before", "crash after", "error"]),
+        name=names,
+        rows=sizes,
+        act=st.sampled_from(["crash before", "crash after", "error"]),
         at=st.integers(1, 2),
-    )  # fmt: skip
+    )
     def append_and_die(self, name: str, rows: int, act: str, at: int) -> None:
         """The process ends as it creates, or reads back; the next one appends the same batch again."""
         batch, failing = self.new(name, rows), FaultStore(self.inbox)

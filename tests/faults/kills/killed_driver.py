@@ -57,11 +57,16 @@ def main() -> None:
     counts = pipeline.compute("counts", Numbering(), keys={stream: "key"})
     pipeline.sink("counts", counts, hr.sinks.Calls(take, idempotent=True))
     driver = Driver(
-        pipeline, open_store(storage), InlineRunner(), workers=2, bins=16, drain=True,
+        pipeline,
+        open_store(storage),
+        InlineRunner(),
+        workers=2,
+        bins=16,
+        drain=True,
         settings=Settings(
             limit=hr.Limit(4, 1 << 20), base_every=3, slices=2, retain_steps=1, sweep_every=4
         ),
-    )  # fmt: skip
+    )
     try:
         driver.run()
     finally:

@@ -175,9 +175,11 @@ def test_what_a_fenced_driver_left_behind_tells_nothing_of_what_was_recorded() -
     (division,) = (of.divisions["items"] for of in found if of.divisions)
     end = {**division.end, "next": {"a": 99}}
     left = msgspec.structs.replace(
-        found[-1], step=step + 1, nonce="late",
+        found[-1],
+        step=step + 1,
+        nonce="late",
         divisions={"items": msgspec.structs.replace(division, end=end)},
-    )  # fmt: skip
+    )
     for number in range(1, 20):
         read_one_more(number)
     storage.create(manifest_name(step + 1), MANIFESTS.encode(left))

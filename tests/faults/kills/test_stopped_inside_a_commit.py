@@ -22,8 +22,9 @@ STALL_AT = 4
 def overtaken(folder: Path, *options: str) -> tuple[int, str, Path]:
     """Run the scene; return the stalled driver's exit code, what it said, and the storage."""
     storage = folder / "storage"
-    a = processes.start([SCRIPT, str(storage), "6", "--stall-at", str(STALL_AT), *options],
-                        folder / "a.log")  # fmt: skip
+    a = processes.start(
+        [SCRIPT, str(storage), "6", "--stall-at", str(STALL_AT), *options], folder / "a.log"
+    )
     processes.wait_for(lambda: psutil.Process(a.pid).status() == psutil.STATUS_STOPPED)
     b = processes.start([SCRIPT, str(storage), "12"], folder / "b.log")
     assert b.wait(timeout=60) == 0, (folder / "b.log").read_text()

@@ -134,10 +134,20 @@ def _run_tests(copy: Path, finder: str) -> tuple[int, str]:
     is found should be neither luck nor long.
     """
     command = [
-        sys.executable, "-m", "pytest", "-q", "-x", "-m", "not soak", "--tb=short",
-        "-p", "no:cacheprovider", "--hypothesis-seed=0", "--hypothesis-profile=unshrunk",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-m",
+        "not soak",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+        "--hypothesis-seed=0",
+        "--hypothesis-profile=unshrunk",
         *shlex.split(finder),
-    ]  # fmt: skip
+    ]
     env = {**os.environ, "PYTHONPATH": f"{copy / 'src'}:{copy}", "COLUMNS": "200"}
     env.pop(KEPT_IN, None)  # (what such tests record is of the bug)
     try:

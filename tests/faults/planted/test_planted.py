@@ -51,9 +51,12 @@ def test_all_planted_bugs_are_found() -> None:
         print(*map(told, findings), sep="\n")
         missed = [finding.name for finding in findings if not finding.found]
         alarms = false_alarms(BUGS, jobs=2)
-        keep({
-            "missed": missed, "false_alarms": alarms,
-            "findings": [asdict(finding) for finding in findings],
-        })  # fmt: skip
+        keep(
+            {
+                "missed": missed,
+                "false_alarms": alarms,
+                "findings": [asdict(finding) for finding in findings],
+            }
+        )
         assert not missed
         assert not alarms, "\n".join(alarms.values())

@@ -28,8 +28,10 @@ T = TypeVar("T")
 STORAGE, RESULTS = "/data/pipelines/one", "/data/results"
 SPEC = Spec(
     injectors={"first": [((i * 7) % 5, i % 3, i * 3 + (i * 31) % 20) for i in range(28)]},
-    bound=20, rows=7, nodes=[NodeSpec("node0", [("first", "a")], delay=10, echo=True)],
-)  # fmt: skip
+    bound=20,
+    rows=7,
+    nodes=[NodeSpec("node0", [("first", "a")], delay=10, echo=True)],
+)
 UPKEEP = {"base_every": 2, "slices": 2, "retain_steps": 1, "sweep_every": 3}
 
 
@@ -85,9 +87,13 @@ class Strong(World):
         pipeline = draw(SPEC, self.collected)
         pipeline.sink("files", pipeline.nodes["node0"], hr.sinks.Files(RESULTS))
         run_inline(
-            pipeline, store=store, rows=SPEC.rows, workers=1 + self.lives % 2, checkpoint_steps=self._every,
+            pipeline,
+            store=store,
+            rows=SPEC.rows,
+            workers=1 + self.lives % 2,
+            checkpoint_steps=self._every,
             **UPKEEP,
-        )  # fmt: skip
+        )
 
     def check(self) -> None:
         assert self.collected.rows() == EXPECTED

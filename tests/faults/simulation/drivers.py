@@ -112,9 +112,14 @@ class Drivers:
         except Damaged:
             raise
         except (
-            StorageError, StepAbandoned, ChangeRefused, CodeChanged, TaskTimeout, SinkTimeout,
+            StorageError,
+            StepAbandoned,
+            ChangeRefused,
+            CodeChanged,
+            TaskTimeout,
+            SinkTimeout,
             StorageInUse,
-        ) as error:  # fmt: skip
+        ) as error:
             kernel.saw(f"stopped: {type(error).__name__}")
         finally:
             self.working.discard(name)
@@ -129,9 +134,14 @@ class Drivers:
         if not self._world.options.reign:
             return driver.run()
         reign = Leadership(
-            driver, LEASE, standby=how == "stands by", handover=how == "is handed over to",
-            within_s=1.0, replaces=how == "leads", clock=lambda: self._kernel.now_us / 1e6,
-        )  # fmt: skip
+            driver,
+            LEASE,
+            standby=how == "stands by",
+            handover=how == "is handed over to",
+            within_s=1.0,
+            replaces=how == "leads",
+            clock=lambda: self._kernel.now_us / 1e6,
+        )
         try:
             return reign.run()
         finally:
@@ -161,9 +171,15 @@ class Drivers:
     def _drawn(self, recorder: Recorder, store: ProcessStore) -> hr.Pipeline:
         world = self._world
         return draw(
-            world.program, world.source(), recorder, world.disk, store, weak=world.weak, ids=world.ids,
+            world.program,
+            world.source(),
+            recorder,
+            world.disk,
+            store,
+            weak=world.weak,
+            ids=world.ids,
             code=self._rng.choice(world.codes),
-        )  # fmt: skip
+        )
 
     def _settings(self) -> hr.Settings:
         """Return how a driver runs: some bring state to storage more often than those before."""
@@ -174,15 +190,27 @@ class Drivers:
         return msgspec.structs.replace(settings, checkpoint_steps=steps)
 
     def _made(
-        self, pipeline: hr.Pipeline, store: Store, runner: Runner, clock: Clock, who: str,
+        self,
+        pipeline: hr.Pipeline,
+        store: Store,
+        runner: Runner,
+        clock: Clock,
+        who: str,
         workers: int | None,
-    ) -> Driver:  # fmt: skip
+    ) -> Driver:
         numbers = iter(range(1 << 30))
         driver = Driver(
-            pipeline, store, runner, workers=workers, bins=1 << BIN_BITS,
-            settings=self._settings(), clock=clock, nonce=lambda: f"{who}-{next(numbers)}",
-            drain=True, stopwatch=Stopwatch(lambda: self._kernel.now_us / 1e6),
-        )  # fmt: skip
+            pipeline,
+            store,
+            runner,
+            workers=workers,
+            bins=1 << BIN_BITS,
+            settings=self._settings(),
+            clock=clock,
+            nonce=lambda: f"{who}-{next(numbers)}",
+            drain=True,
+            stopwatch=Stopwatch(lambda: self._kernel.now_us / 1e6),
+        )
         driver.woken = cast(threading.Event, KernelEvent(self._kernel))
         driver.loop_progress = LoopProgress(lambda: self._kernel.now_us / 1e6)
         return driver

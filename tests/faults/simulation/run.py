@@ -43,9 +43,15 @@ TIMEOUT_US = 10_000_000
 _BY_TIME = ("windows", "groups", "later", "alarms")
 #: What a run's pipeline consists of.
 _SINKS = [
-    ("counts",), ("windows",), ("counts", "groups"), ("counts", "windows", "groups"),
-    ("counts", "alarms"), ("windows", "alarms"), ("windows", "later"), ("counts", "windows", "later"),
-]  # fmt: skip
+    ("counts",),
+    ("windows",),
+    ("counts", "groups"),
+    ("counts", "windows", "groups"),
+    ("counts", "alarms"),
+    ("windows", "alarms"),
+    ("windows", "later"),
+    ("counts", "windows", "later"),
+]
 
 
 @dataclass
@@ -83,14 +89,22 @@ class World:
         self.recorder = Recorder()
         self.weak = rng.random() < 0.3
         self.settings = Settings(
-            limit=hr.Limit(rng.choice([3, 8, 30]), 1 << 30), exchange=rng.choice(["driver", "shuffle"]),
-            base_every=rng.choice([2, 5, 64]), slices=rng.choice([1, 4]), retain_steps=rng.choice([1, 4]),
-            sweep_every=rng.choice([3, 16]), cached_bytes=rng.choice([512, 1 << 30]), poll_us=2_000,
-            ahead_bytes=rng.choice([512, 1 << 20]), clean_per_step=rng.choice([1, 8]),
+            limit=hr.Limit(rng.choice([3, 8, 30]), 1 << 30),
+            exchange=rng.choice(["driver", "shuffle"]),
+            base_every=rng.choice([2, 5, 64]),
+            slices=rng.choice([1, 4]),
+            retain_steps=rng.choice([1, 4]),
+            sweep_every=rng.choice([3, 16]),
+            cached_bytes=rng.choice([512, 1 << 30]),
+            poll_us=2_000,
+            ahead_bytes=rng.choice([512, 1 << 20]),
+            clean_per_step=rng.choice([1, 8]),
             checkpoint_steps=1 if self.weak else rng.choice([1, 2, 5, 20]),
-            retain_us=rng.choice([0, 0, 100_000, 2_000_000]), task_timeout_us=TIMEOUT_US,
-            sink_timeout_us=TIMEOUT_US, outbox_steps=rng.choice([1, 3, 64]),
-        )  # fmt: skip
+            retain_us=rng.choice([0, 0, 100_000, 2_000_000]),
+            task_timeout_us=TIMEOUT_US,
+            sink_timeout_us=TIMEOUT_US,
+            outbox_steps=rng.choice([1, 3, 64]),
+        )
         self.inline_bytes = rng.choice([0, 300, 600, 1 << 18])
         self.processes = rng.choice([1, 2, 3])
         self.concurrent = rng.random() < 0.5
@@ -265,10 +279,16 @@ class World:
             wrong = differences(expected(self.outside.sent, self.program), effects)
             problem = "\n".join((wrong or [*self._too_late(), *self._rung_wrong()])[:10])
         return Outcome(
-            self.seed, kernel.events, self.disk.faults, self.steps,
+            self.seed,
+            kernel.events,
+            self.disk.faults,
+            self.steps,
             sum(sum(rows.values()) for rows in self.recorder.effects().values()),
-            kernel.fingerprint, problem, dict(kernel.seen), list(kernel.story) if problem else [],
-        )  # fmt: skip
+            kernel.fingerprint,
+            problem,
+            dict(kernel.seen),
+            list(kernel.story) if problem else [],
+        )
 
     def _too_late(self) -> list[str]:
         """Return which windows were told later than in the step whose watermark has passed them."""

@@ -168,10 +168,13 @@ class SimulatedRunner(Runner):
         worker = self._workers.get(process.name)
         if worker is None:
             worker = Worker(
-                pipeline, pipeline.name, process.store, process.soft,
+                pipeline,
+                pipeline.name,
+                process.store,
+                process.soft,
                 soft_files=ProcessStore(self._host, process.store),
                 timer=lambda: self._kernel.now_us / 1e6,
-            )  # fmt: skip
+            )
             self._workers[process.name] = worker
             self._process_of[worker] = process
         self._attempts += 1

@@ -45,9 +45,12 @@ class Disk:
     """
 
     def __init__(
-        self, kernel: Kernel, options: Options, world: Disk | None = None,
+        self,
+        kernel: Kernel,
+        options: Options,
+        world: Disk | None = None,
         store: MemoryStore | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._world = world
         self.kernel = kernel
         self.options = options

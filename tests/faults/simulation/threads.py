@@ -187,8 +187,13 @@ def _uuid_of(kernel: Kernel) -> Any:
 def the_time_of(clock: HasTime) -> Iterator[None]:
     """Let drivers, and who reads beside them, measure time by a clock."""
     modules: list[Any] = [
-        driver_module, requests_module, tries_module, opened_module, delivery_module, proof_module,
-    ]  # fmt: skip
+        driver_module,
+        requests_module,
+        tries_module,
+        opened_module,
+        delivery_module,
+        proof_module,
+    ]
     with pytest.MonkeyPatch.context() as patched:
         for module in modules:
             patched.setattr(module, "time", _time_of(clock))

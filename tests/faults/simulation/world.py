@@ -254,15 +254,25 @@ class Delivering(hr.sinks.Sink):
 
 
 def draw(
-    program: Program, source: Source, recorder: Recorder, disk: Disk, store: ProcessStore,
-    *, weak: bool, ids: bool, code: int,
-) -> hr.Pipeline:  # fmt: skip
+    program: Program,
+    source: Source,
+    recorder: Recorder,
+    disk: Disk,
+    store: ProcessStore,
+    *,
+    weak: bool,
+    ids: bool,
+    code: int,
+) -> hr.Pipeline:
     """Return the pipeline that the oracle knows."""
     pipeline = hr.Pipeline("simulated")
     hits = pipeline.inject(
-        "hits", source, watermark=hr.bounded_delay(timedelta(microseconds=DISORDER)),
-        ids="id" if ids else None, horizon=timedelta(microseconds=4 * DISORDER),
-    )  # fmt: skip
+        "hits",
+        source,
+        watermark=hr.bounded_delay(timedelta(microseconds=DISORDER)),
+        ids="id" if ids else None,
+        horizon=timedelta(microseconds=4 * DISORDER),
+    )
     streams = {}
     if "counts" in program.sinks:
         streams["counts"] = pipeline.compute(

@@ -139,9 +139,14 @@ def test_a_disk_that_becomes_read_only_stops_with_a_typed_error_and_resumes(
     """As a kernel does with a file system that has errors: after a step, or before the first."""
     folder, collected = disk.folder(), Collected()
     driver = Driver(
-        draw(SPEC, collected), LocalStore(folder), InlineRunner(), workers=2, bins=16, drain=True,
+        draw(SPEC, collected),
+        LocalStore(folder),
+        InlineRunner(),
+        workers=2,
+        bins=16,
+        drain=True,
         settings=hr.Settings(limit=hr.Limit(SPEC.rows, 1 << 30), **UPKEEP),
-    )  # fmt: skip
+    )
 
     def note(summary: hr.StepSummary) -> None:
         if summary.head.step == at:
@@ -160,8 +165,13 @@ def test_a_disk_that_becomes_read_only_stops_with_a_typed_error_and_resumes(
 
 def elsewhere(program: str, *arguments: object) -> str:
     """Run a program in a process of its own; return what it says."""
-    done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], cwd=ROOT,
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout + done.stderr
 
 

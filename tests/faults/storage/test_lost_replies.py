@@ -73,9 +73,15 @@ def test_measurements_whose_reply_was_lost_are_taken_away_by_the_next_ones(act: 
                 raise StorageError("the reply was lost")
 
     driver = Driver(
-        draw(SPEC, Collected()), Noting(store), InlineRunner(), workers=2, bins=16, drain=True,
-        settings=Settings(limit=hr.Limit(SPEC.rows, 1 << 20)), how=How(every=timedelta(microseconds=1)),
-    )  # fmt: skip
+        draw(SPEC, Collected()),
+        Noting(store),
+        InlineRunner(),
+        workers=2,
+        bins=16,
+        drain=True,
+        settings=Settings(limit=hr.Limit(SPEC.rows, 1 << 20)),
+        how=How(every=timedelta(microseconds=1)),
+    )
     driver.run()
     driver.close()
     assert len(written) > 4

@@ -115,10 +115,15 @@ def task_attempt(seen: Seen, store: Store, kind: str, *, rows: int, now: int) ->
         pipeline.sink("strong", node, hr.sinks.Calls(lambda step, rows: None), weak=False)
     late = kind == "stragglers"
     driver = Driver(
-        pipeline, store, Elsewhere() if late else InlineRunner(), workers=2, bins=16, drain=True,
+        pipeline,
+        store,
+        Elsewhere() if late else InlineRunner(),
+        workers=2,
+        bins=16,
+        drain=True,
         clock=Ticking(now),
         settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), base_every=2, retain_steps=1, slices=2),
-    )  # fmt: skip
+    )
     seen.gate = threading.Event() if late else None
     if late:  # what it is given before the commit it acknowledges only after one
         driver.listeners.append(lambda summary: seen.gate.set())

@@ -57,14 +57,21 @@ def divided(draw_: st.DrawFn) -> tuple[Spec, set[str]]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    divided(), st.integers(0, 12), FAULTS,
+    divided(),
+    st.integers(0, 12),
+    FAULTS,
     st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=4),
-    st.sampled_from(["driver", "host", "shuffle"]), st.booleans(),
-)  # fmt: skip
+    st.sampled_from(["driver", "host", "shuffle"]),
+    st.booleans(),
+)
 def test_whatever_reads_retained_streams_and_whenever_it_crashes_outputs_are_those_of_the_whole(
-    divided: tuple[Spec, set[str]], after: int, faults: list[str], workers: list[int],
-    exchange: Any, weak: bool,
-) -> None:  # fmt: skip
+    divided: tuple[Spec, set[str]],
+    after: int,
+    faults: list[str],
+    workers: list[int],
+    exchange: Any,
+    weak: bool,
+) -> None:
     """Each crash is followed by a start with another number of workers."""
     spec, first = divided
     model = Model(spec, hr.hash_key)
@@ -78,13 +85,20 @@ def test_whatever_reads_retained_streams_and_whenever_it_crashes_outputs_are_tho
         whole = known > first
         drawn = draw(spec if whole else part_of(spec, first), collected, weak=weak, retain=first)
         driver = Driver(
-            drawn, store, Crashes(InlineRunner(starts), faults),
-            workers=workers[starts % len(workers)], bins=16, drain=True,
+            drawn,
+            store,
+            Crashes(InlineRunner(starts), faults),
+            workers=workers[starts % len(workers)],
+            bins=16,
+            drain=True,
             settings=hr.Settings(
-                limit=hr.Limit(spec.rows, 1 << 30), slices=4, base_every=2, retain_steps=1,
+                limit=hr.Limit(spec.rows, 1 << 30),
+                slices=4,
+                base_every=2,
+                retain_steps=1,
                 exchange=exchange,
             ),
-        )  # fmt: skip
+        )
         starts += 1
 
         def add_the_rest(driver: Driver = driver) -> None:
@@ -160,14 +174,18 @@ class Total(hr.Computation):
 
 
 def retaining(
-    records: list[Item], collected: Collected, computation: hr.Computation | None = None,
-    *, retain: bool = True,
-) -> hr.Pipeline:  # fmt: skip
+    records: list[Item],
+    collected: Collected,
+    computation: hr.Computation | None = None,
+    *,
+    retain: bool = True,
+) -> hr.Pipeline:
     """Draw a computation that retains what it produces, and one that reads that from the start."""
     pipeline = hr.Pipeline("changing")
     stream = pipeline.inject("items", hr.sources.Iterable(records, Item, event_time="at"))
-    count = pipeline.compute("count", computation or Count(), keys={stream: "page"},
-                             retain=["out"] if retain else [])  # fmt: skip
+    count = pipeline.compute(
+        "count", computation or Count(), keys={stream: "page"}, retain=["out"] if retain else []
+    )
     reader = pipeline.compute("early", Total(), keys={count["out"]: "value"})
     pipeline.sink("early", reader, collected.sink("early"))
     return pipeline
@@ -219,9 +237,11 @@ def test_productions_of_wall_timers_come_as_they_came() -> None:
             self.at = max(self.at, until_us)
 
     driver = run(
-        retaining(items(60), collected, Tick()), MemoryStore(),
-        {40: lambda d: begin_late(d, collected)}, clock=Still(),
-    )  # fmt: skip
+        retaining(items(60), collected, Tick()),
+        MemoryStore(),
+        {40: lambda d: begin_late(d, collected)},
+        clock=Still(),
+    )
     head = driver.coordinator.head
     assert head is not None
     assert len(flat(collected, "early")) > 60
@@ -306,8 +326,11 @@ def test_a_stream_that_is_retained_only_since_some_step_is_refused_with_that() -
     assert head is not None
     since = head.step + 1
     changes: list[Change] = []
-    run(retaining(items(50), collected), store,
-        {30: lambda driver: changes.append(begin_late(driver, collected))})  # fmt: skip
+    run(
+        retaining(items(50), collected),
+        store,
+        {30: lambda driver: changes.append(begin_late(driver, collected))},
+    )
     with pytest.raises(PipelineError, match=f"it is retained since step {since}, and not from"):
         changes[0].wait("0s")
 
@@ -339,9 +362,15 @@ def test_a_stream_stays_retained_until_who_reads_it_again_has_arrived() -> None:
     def not_retained(pipeline: hr.Pipeline) -> None:
         pipeline.retained.clear()
 
-    run(retaining(items(200), collected), store,
-        {100: lambda driver: begin_late(driver, collected),
-         105: lambda driver: changes.append(ask(driver, not_retained))}, upto=110)  # fmt: skip
+    run(
+        retaining(items(200), collected),
+        store,
+        {
+            100: lambda driver: begin_late(driver, collected),
+            105: lambda driver: changes.append(ask(driver, not_retained)),
+        },
+        upto=110,
+    )
     with pytest.raises(PipelineError, match=r"'late' still catches up .* 'count.out' is none"):
         changes[0].wait("0s")
     pipeline = read_late(retaining(items(200), collected, retain=False), collected)
@@ -374,8 +403,7 @@ def test_productions_of_another_type_than_now_stop_it_with_what_to_do() -> None:
     store, again = MemoryStore(), Collected()
     run(alone(Collected(), Count()), store, upto=50)
     with pytest.raises(SchemaChanged, match=r"'value': 'string.*'value': 'int64") as caught:
-        run(alone(again, CountInNumbers()), store,
-            {60: lambda driver: begin_late(driver, again)})  # fmt: skip
+        run(alone(again, CountInNumbers()), store, {60: lambda driver: begin_late(driver, again)})
     assert "headrace remove the computation that begins" in caught.value.remedy
     Control(store).ask("remove", ["late"], sinks=["late"])
     run(read_late(alone(again, CountInNumbers()), again), store)
@@ -384,9 +412,11 @@ def test_productions_of_another_type_than_now_stop_it_with_what_to_do() -> None:
 
 def test_a_crash_after_any_operation_of_the_storage_leaves_no_trace() -> None:
     whole = crash_after_any_operation(
-        lambda collected: retaining(items(30), collected), read_late, begin_late,
+        lambda collected: retaining(items(30), collected),
+        read_late,
+        begin_late,
         sinks=["early", "late"],
-    )  # fmt: skip
+    )
     assert flat(whole, "late") == flat(whole, "early")
 
 
@@ -410,9 +440,12 @@ def history(steps: list[tuple[str, str, int]]) -> tuple[list[Mark], list[Mark], 
         if computed:
             every.append(Mark(step, {name: (mark, mark) for name, mark in at.items()}))
         marks = with_mark(
-            marks, step, ["a.out", "b.out"], percentiles={},
+            marks,
+            step,
+            ["a.out", "b.out"],
+            percentiles={},
             watermarks={**watermarks, "z": (0, step)} if computed else {},
-        )  # fmt: skip
+        )
         if wrote:
             files.append(file(step, *(f"{name}.out" for name in wrote)))
     return marks, every, files

@@ -86,11 +86,16 @@ def test_whatever_is_added_and_whenever_it_crashes_outputs_are_those_of_a_pipeli
         whole = known > first
         pipeline = draw(spec if whole else part_of(spec, first), collected)
         driver = Driver(
-            pipeline, store, Crashes(InlineRunner(), faults), workers=workers, bins=16, drain=True,
+            pipeline,
+            store,
+            Crashes(InlineRunner(), faults),
+            workers=workers,
+            bins=16,
+            drain=True,
             settings=hr.Settings(
                 limit=hr.Limit(spec.rows, 1 << 30), slices=4, base_every=2, retain_steps=1
             ),
-        )  # fmt: skip
+        )
 
         def note(summary: hr.StepSummary, driver: Driver = driver, whole: bool = whole) -> None:
             if summary.step >= after and not whole and not changed:
@@ -177,8 +182,14 @@ def test_input_that_has_ended_is_read_again_to_its_end() -> None:
     collected, store = Collected(), MemoryStore()
     run(begin(items(50), collected, count=Count()), store)
     pipeline = begin(items(50), collected, count=Count())
-    driver = Driver(pipeline, store, InlineRunner(), workers=2, drain=True,
-                    settings=hr.Settings(limit=hr.Limit(5, 1 << 30)))  # fmt: skip
+    driver = Driver(
+        pipeline,
+        store,
+        InlineRunner(),
+        workers=2,
+        drain=True,
+        settings=hr.Settings(limit=hr.Limit(5, 1 << 30)),
+    )
     begin_late(driver, collected)
     driver.run()
     driver.close()
@@ -207,8 +218,11 @@ def test_a_computation_whose_state_is_given_up_while_it_catches_up_begins_now() 
     collected, store = Collected(), MemoryStore()
 
     def add_it(driver: Driver) -> None:
-        ask(driver, lambda drawing: add(drawing, "late", Count(), collected),
-            begin={"late": "beginning"})  # fmt: skip
+        ask(
+            driver,
+            lambda drawing: add(drawing, "late", Count(), collected),
+            begin={"late": "beginning"},
+        )
 
     def forget_it(driver: Driver) -> None:
         def replaced(drawing: hr.Pipeline) -> None:
@@ -248,8 +262,12 @@ def test_a_computation_may_be_removed_when_a_step_of_its_catching_up_was_begun_o
 
     collected, store = Collected(), MemoryStore()
     with pytest.raises(Crashed):
-        run(begin(items(100), collected, count=Count()), store, {50: act},
-            runner=CrashesCatchingUp())  # fmt: skip
+        run(
+            begin(items(100), collected, count=Count()),
+            store,
+            {50: act},
+            runner=CrashesCatchingUp(),
+        )
     Control(store).ask("remove", ["late"], sinks=["late"])
     pipeline = begin(items(100), collected, count=Count())
     add_weak(pipeline)
@@ -271,10 +289,16 @@ def test_files_are_read_again_from_their_beginning_up_to_where_the_pipeline_is(
     pipeline = hr.Pipeline("changing")
     files = hr.sources.Files(tmp_path / "*.jsonl", event_time="at", type=Item, watch=watch)
     stream = pipeline.inject("items", files)
-    pipeline.sink("count", pipeline.compute("count", Count(), keys={stream: "page"}),
-                  collected.sink("count"))  # fmt: skip
-    driver = Driver(pipeline, LocalStore(tmp_path / "s"), InlineRunner(), drain=not watch,
-                    settings=hr.Settings(limit=hr.Limit(10, 1 << 20), target_us=1))  # fmt: skip
+    pipeline.sink(
+        "count", pipeline.compute("count", Count(), keys={stream: "page"}), collected.sink("count")
+    )
+    driver = Driver(
+        pipeline,
+        LocalStore(tmp_path / "s"),
+        InlineRunner(),
+        drain=not watch,
+        settings=hr.Settings(limit=hr.Limit(10, 1 << 20), target_us=1),
+    )
 
     def note(summary: hr.StepSummary) -> None:
         if len(flat(collected, "count")) >= 60 and not changes:
@@ -302,10 +326,12 @@ class Once(hr.sources.Iterable):
     ("draw_more", "why"),
     [
         (lambda p: add(p, "late", Count(), Collected()), "Once.* cannot be read again"),
-        (lambda p: p.compute("late", Count(), keys={p.nodes["count"]: "value"}) and None,
-         "'count.out': its productions are not made again"),
+        (
+            lambda p: p.compute("late", Count(), keys={p.nodes["count"]: "value"}) and None,
+            "'count.out': its productions are not made again",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_again_is_refused_with_what_to_do(draw_more: Any, why: str) -> None:
     pipeline, collected = hr.Pipeline("changing"), Collected()
     stream = pipeline.inject("items", Once(items(50), Item, event_time="at"))
@@ -330,8 +356,11 @@ def test_a_second_one_waits_until_the_first_has_arrived() -> None:
             ask(driver, lambda p: add(p, name, Count(), collected), begin={name: "beginning"})
         )
 
-    run(begin(items(200), collected, count=Count()), MemoryStore(),
-        {100: more("late"), 110: more("later")})  # fmt: skip
+    run(
+        begin(items(200), collected, count=Count()),
+        MemoryStore(),
+        {100: more("late"), 110: more("later")},
+    )
     assert changes[0].wait("0s") is not None
     with pytest.raises(PipelineError, match="while late still catches up"):
         changes[1].wait("0s")

@@ -91,13 +91,23 @@ def test_what_was_removed_is_brought_back_while_the_pipeline_runs() -> None:
 def test_state_can_be_given_up_later_than_the_computation_is_removed() -> None:
     store = MemoryStore()
     pipeline = begin(items(60), Collected(), count=Count(), old=Count())
-    run(pipeline, store, {15: asks(store, "remove", "old", sinks=["old"]),
-                          30: asks(store, "remove", "old", forget=True)}, upto=50)  # fmt: skip
+    run(
+        pipeline,
+        store,
+        {
+            15: asks(store, "remove", "old", sinks=["old"]),
+            30: asks(store, "remove", "old", forget=True),
+        },
+        upto=50,
+    )
     assert answers(store) == [("remove old", True), ("remove old", True)]
     assert rows_of(store, "old") == {}
     collected = Collected()
-    run(begin(items(90), collected, count=Count(), old=Count()), store,
-        {65: asks(store, "restore", "old")})  # fmt: skip
+    run(
+        begin(items(90), collected, count=Count(), old=Count()),
+        store,
+        {65: asks(store, "restore", "old")},
+    )
     assert min(row[-1] for row in flat(collected, "old")) == "v1 1"
 
 
@@ -111,8 +121,11 @@ def test_code_that_cannot_read_the_state_that_was_kept_does_not_bring_it_back() 
     assert not refused.applied
     assert "'count' was value" in refused.why
     assert len(flat(collected, "count")) == 45
-    run(begin(items(60), collected, count=Count(), old=Count()), store,
-        {50: asks(store, "restore", "old")})  # fmt: skip
+    run(
+        begin(items(60), collected, count=Count(), old=Count()),
+        store,
+        {50: asks(store, "restore", "old")},
+    )
     assert max(int(row[-1].split()[1]) for row in flat(collected, "old")) == 5
 
 
@@ -191,8 +204,12 @@ def test_the_last_reader_of_records_with_ids_is_removed_with_their_check_and_bro
 ) -> None:
     store, collected, whole = MemoryStore(), Collected(), Collected()
     run(with_ids(whole, "old"), MemoryStore())
-    run(with_ids(collected, "old"), store, {10: asks(store, "remove", "old", sinks=["old"])},
-        upto=20)  # fmt: skip
+    run(
+        with_ids(collected, "old"),
+        store,
+        {10: asks(store, "remove", "old", sinks=["old"])},
+        upto=20,
+    )
     head = Control(store).head()
     assert set(head.identity["removed"]) == {"old", "hits.ids"}
     read, some = head.positions["hits"], len(flat(collected, "old"))
@@ -211,8 +228,12 @@ def test_the_last_reader_of_records_with_ids_is_removed_with_their_check_and_bro
 
 def test_ids_are_known_also_to_who_is_the_first_to_read_their_injector_again() -> None:
     store, collected = MemoryStore(), Collected()
-    run(with_ids(collected, "old"), store, {10: asks(store, "remove", "old", sinks=["old"])},
-        upto=20)  # fmt: skip
+    run(
+        with_ids(collected, "old"),
+        store,
+        {10: asks(store, "remove", "old", sinks=["old"])},
+        upto=20,
+    )
     some = len(flat(collected, "old"))
     run(with_ids(collected, "old", "new"), store)
     assert len(flat(collected, "new")) == 50 - some
@@ -297,8 +318,13 @@ def test_a_paused_pipeline_runs_no_step_until_it_may_go_on_also_after_a_restart(
 
     for _ in range(2):
         pipeline = begin(items(40), collected, count=Count())
-        driver = Driver(pipeline, store, InlineRunner(), drain=True,
-                        settings=hr.Settings(limit=hr.Limit(5, 1 << 20)))  # fmt: skip
+        driver = Driver(
+            pipeline,
+            store,
+            InlineRunner(),
+            drain=True,
+            settings=hr.Settings(limit=hr.Limit(5, 1 << 20)),
+        )
         driver.clock.wait_until = wait_until  # type: ignore[method-assign]
 
         def act(summary: hr.StepSummary, driver: Driver = driver) -> None:
@@ -344,8 +370,9 @@ def test_a_paused_pipeline_runs_what_an_earlier_driver_has_begun_only_when_it_ma
 
     looks: list[int] = []
     again = weak(lambda delivery: shown.append((delivery.id, delivery.rows)))
-    driver = Driver(again, store, InlineRunner(), drain=True,
-                    settings=hr.Settings(limit=hr.Limit(5, 1 << 20)))  # fmt: skip
+    driver = Driver(
+        again, store, InlineRunner(), drain=True, settings=hr.Settings(limit=hr.Limit(5, 1 << 20))
+    )
     driver.clock.wait_until = wait_until  # type: ignore[method-assign]
     driver.run()
     driver.close()
@@ -401,8 +428,11 @@ def test_commands_that_nobody_answered_are_answered_when_the_pipeline_is_started
     run(begin(items(20), collected, count=Count()), store)
     assert len(flat(collected, "count")) == 10
     assert answers(store) == [
-        ("stop", False), ("remove old", True), ("pause", True), ("resume", True)
-    ]  # fmt: skip
+        ("stop", False),
+        ("remove old", True),
+        ("pause", True),
+        ("resume", True),
+    ]
     assert rows_of(store, "old")["state"], "its state is kept though nothing draws it"
 
 
@@ -516,8 +546,15 @@ def test_after_a_look_that_took_long_the_next_one_comes_soon(
         now += 0.5
 
     pipeline = begin(items(60), Collected(), count=Count())
-    driver = Driver(pipeline, Stalls(), InlineRunner(), workers=1, bins=4, drain=True,
-                    settings=hr.Settings(limit=hr.Limit(2, 1 << 20)))  # fmt: skip
+    driver = Driver(
+        pipeline,
+        Stalls(),
+        InlineRunner(),
+        workers=1,
+        bins=4,
+        drain=True,
+        settings=hr.Settings(limit=hr.Limit(2, 1 << 20)),
+    )
     driver.listeners.append(passes)
     driver.run()
     assert looks[0] == 1_010.0
@@ -568,12 +605,21 @@ def change_by_commands(store: Store, inner: Store, collected: Collected) -> None
         return do
 
     acts = {
-        5: once("remove", "old", sinks=["old"]), 10: once("pause"),
-        11: once("resume"), 15: once("restore", "old"),
-    }  # fmt: skip
+        5: once("remove", "old", sinks=["old"]),
+        10: once("pause"),
+        11: once("resume"),
+        15: once("restore", "old"),
+    }
     ready = {at: act for at, act in acts.items() if at != 11}
-    driver = Driver(changing(collected), store, InlineRunner(), workers=2, bins=16, drain=True,
-                    settings=hr.Settings(limit=hr.Limit(5, 1 << 30), **REMOVAL))  # type: ignore[arg-type]  # fmt: skip
+    driver = Driver(
+        changing(collected),
+        store,
+        InlineRunner(),
+        workers=2,
+        bins=16,
+        drain=True,
+        settings=hr.Settings(limit=hr.Limit(5, 1 << 30), **REMOVAL),
+    )  # type: ignore[arg-type]
 
     def note(summary: hr.StepSummary) -> None:
         for at in sorted(ready):
@@ -645,17 +691,24 @@ def test_the_command_line_asks_and_tells_the_answer(tmp_path: Path) -> None:
     found: list[Result] = []
     collected = Collected()
     job = hr.run(
-        begin(items(100_000), collected, count=Count(), old=Count()), storage=tmp_path,
-        runner="inline", settings=hr.Settings(limit=hr.Limit(5, 1 << 20)),
-    )  # fmt: skip
+        begin(items(100_000), collected, count=Count(), old=Count()),
+        storage=tmp_path,
+        runner="inline",
+        settings=hr.Settings(limit=hr.Limit(5, 1 << 20)),
+    )
     with job:
         while job.head is None or not job.head.positions:
             job.wait("0.01s")
         for command in (
-            ["remove", "old"], ["remove", "old", "--sink", "old", "--dry-run"],
-            ["remove", "old", "--sink", "old"], ["pause"], ["status"], ["resume"],
-            ["restore", "old", "--output", "json"], ["stop"],
-        ):  # fmt: skip
+            ["remove", "old"],
+            ["remove", "old", "--sink", "old", "--dry-run"],
+            ["remove", "old", "--sink", "old"],
+            ["pause"],
+            ["status"],
+            ["resume"],
+            ["restore", "old", "--output", "json"],
+            ["stop"],
+        ):
             found.append(headrace(tmp_path, *command))
         assert job.wait("60s"), "it was stopped"
     refused, dry, removed, paused, status, resumed, restored, stopped = found

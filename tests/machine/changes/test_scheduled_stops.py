@@ -91,8 +91,12 @@ def test_a_stop_at_a_step_is_kept_by_whoever_runs_the_pipeline_until_then() -> N
         inner, collected = MemoryStore(), Collected()
         faulty = FaultStore(inner, at, "crash after")
         with contextlib.suppress(SimulatedCrash):
-            run(begin(items(50), collected, count=Count()), faulty,
-                {5: halts(inner, "stop", 7)}, **KEPT)  # fmt: skip
+            run(
+                begin(items(50), collected, count=Count()),
+                faulty,
+                {5: halts(inner, "stop", 7)},
+                **KEPT,
+            )
         head = Ledger(inner).open()
         agreed = head is not None and head.scheduled_stop is not None and head.step < 7
         run(begin(items(50), collected, count=Count()), inner, **KEPT)
@@ -122,8 +126,13 @@ def test_a_pause_at_a_step_holds_after_a_restart_and_until_it_may_go_on() -> Non
     clock = Clock()
     clock.wait_until = wait_until  # type: ignore[method-assign]
     with pytest.raises(Ends):
-        run(begin(items(50), collected, count=Count()), store, {10: halts(store, "pause", 6)},
-            clock=clock, **KEPT)  # fmt: skip
+        run(
+            begin(items(50), collected, count=Count()),
+            store,
+            {10: halts(store, "pause", 6)},
+            clock=clock,
+            **KEPT,
+        )
     head = head_of(store)
     assert (head.step, head.paused, computed(store)[-1]) == (6, True, 6)
     run(begin(items(50), collected, count=Count()), store, clock=clock, **KEPT)
@@ -239,8 +248,12 @@ def test_errors_of_a_storage_that_fails_are_typed_while_a_stop_is_agreed_on() ->
         inner, collected = MemoryStore(), Collected()
         store = FaultStore(inner, at, "lost reply")
         try:
-            run(begin(items(50), collected, count=Count()), store, {5: halts(inner, "stop", 7)},
-                **KEPT)  # fmt: skip
+            run(
+                begin(items(50), collected, count=Count()),
+                store,
+                {5: halts(inner, "stop", 7)},
+                **KEPT,
+            )
         except HeadraceError as error:
             assert error.code != "HR999"
         assert max(computed(inner)) <= 7

@@ -127,8 +127,10 @@ def test_an_added_field_with_a_default_and_an_added_member_of_a_union_pass() -> 
     store = stored_by(First())
     with driven(store, Added()) as t:
         assert t.state("it", "a") == {
-            "seen": SeenMore(3, -1), "each": [1, 3], "by": {"n1": 1, "n3": 3},
-        }  # fmt: skip
+            "seen": SeenMore(3, -1),
+            "each": [1, 3],
+            "by": {"n1": 1, "n3": 3},
+        }
         push(t, ("a", 5))
         assert t.state("it", "a")["seen"] == SeenMore(5, 5)
         assert t.state("it", "a")["each"] == [1, 3, None]
@@ -156,13 +158,16 @@ def test_rows_of_older_versions_are_upgraded_when_they_are_read_or_written_in_a_
     with driven(store, Upgraded()) as t:
         idle_steps(t, steps)
         assert t.state("it", "b") == {
-            "seen": SeenBoth(2.0, -1), "each": ["2"], "by": {"n2": "was 2"},
-        }  # fmt: skip
+            "seen": SeenBoth(2.0, -1),
+            "each": ["2"],
+            "by": {"n2": "was 2"},
+        }
         push(t, ("a", 5))
         assert t.state("it", "a") == {
-            "seen": SeenBoth(8.0, 5), "each": ["1", "3", "5"],
+            "seen": SeenBoth(8.0, 5),
+            "each": ["1", "3", "5"],
             "by": {"n1": "was 1", "n3": "was 3", "n5": "5"},
-        }  # fmt: skip
+        }
         t.crash()
         t.resume()
         assert t.state("it", "a")["each"] == ["1", "3", "5"]

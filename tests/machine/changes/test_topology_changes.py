@@ -251,8 +251,12 @@ def test_a_computation_that_is_drawn_again_goes_on_with_its_state_and_its_due_ti
     def again(driver: Driver) -> None:
         changes.append(ask(driver, lambda p: add(p, "old", Remembers(), collected)))
 
-    run(begin(items(200), collected, count=Count(), old=Remembers()), store,
-        {50: less, 150: again}, **upkeep)  # fmt: skip
+    run(
+        begin(items(200), collected, count=Count(), old=Remembers()),
+        store,
+        {50: less, 150: again},
+        **upkeep,
+    )
     assert changes[1].plan.restored == ["old"]
     assert changes[1].plan.added == []
     back = changes[1].wait("0s")
@@ -290,8 +294,12 @@ def test_wall_timers_of_a_removed_computation_fire_when_it_is_drawn_again() -> N
 
     clock, collected, store = Moved(), Collected(), MemoryStore()
     pipeline = begin(items(20), collected, count=Count(), alarm=Alarm())
-    run(pipeline, store, {10: lambda d: ask(d, lambda p: p.remove("alarm", sinks=["alarm"]))},
-        clock=clock)  # fmt: skip
+    run(
+        pipeline,
+        store,
+        {10: lambda d: ask(d, lambda p: p.remove("alarm", sinks=["alarm"]))},
+        clock=clock,
+    )
     assert flat(collected, "alarm") == []
     clock.now = 2_000_000
     again = begin(items(20), collected, count=Count(), alarm=Alarm())
@@ -325,8 +333,13 @@ def test_state_that_is_given_up_is_gone_also_for_a_later_computation_of_the_name
         changes.append(ask(driver, lambda p: add(p, "old", CountOtherwise(), collected)))
 
     changes: list[Change] = []
-    run(begin(items(60), collected, count=Count(), old=Count()), store, {20: less, 30: again},
-        slices=slices, slice_every=2)  # fmt: skip
+    run(
+        begin(items(60), collected, count=Count(), old=Count()),
+        store,
+        {20: less, 30: again},
+        slices=slices,
+        slice_every=2,
+    )
     assert changes[0].plan.added == ["old"]
     back = changes[0].wait("0s")
     assert back is not None
@@ -375,8 +388,12 @@ def test_a_change_that_is_refused_leaves_the_pipeline_running_as_it_was(
     def refused(driver: Driver) -> None:
         changes.append(ask(driver, draw))
 
-    driver = run(begin(items(40), collected, count=Count()), MemoryStore(), {15: refused},
-                 runner=Unsendable())  # fmt: skip
+    driver = run(
+        begin(items(40), collected, count=Count()),
+        MemoryStore(),
+        {15: refused},
+        runner=Unsendable(),
+    )
     with pytest.raises(error, match=why):
         changes[0].wait("0s")
     assert len(flat(collected, "count")) == 40
@@ -415,9 +432,11 @@ def test_a_change_through_the_job_says_its_plan_and_its_step_and_a_dry_run_chang
     collected, store = Collected(), MemoryStore()
     source_items = items(2_000)
     job = hr.run(
-        begin(source_items, collected, count=Count()), storage=store, runner="inline",
+        begin(source_items, collected, count=Count()),
+        storage=store,
+        runner="inline",
         settings=hr.Settings(limit=hr.Limit(1, 1 << 20)),
-    )  # fmt: skip
+    )
     with job:
         drawing = job.pipeline.copy()
         drawing.replace("count", CountBetter())
@@ -449,9 +468,12 @@ def test_a_change_that_was_asked_for_before_another_one_took_effect_does_not_und
             asked.extend([job.change(drawing) for drawing in drawings])
 
     job = hr.run(
-        begin(items(2_000), Collected(), count=Count()), storage=MemoryStore(), runner="inline",
-        settings=hr.Settings(limit=hr.Limit(1, 1 << 20)), listeners=[both],
-    )  # fmt: skip
+        begin(items(2_000), Collected(), count=Count()),
+        storage=MemoryStore(),
+        runner="inline",
+        settings=hr.Settings(limit=hr.Limit(1, 1 << 20)),
+        listeners=[both],
+    )
     with job:
         while not asked:
             job.pass_time()
@@ -503,8 +525,12 @@ def test_what_was_opened_for_a_change_is_closed_when_the_pipeline_ends_before_it
     pipeline = begin(items(30), Collected(), count=Count())
     pipeline.sink("failing", pipeline.nodes["count"], hr.sinks.Calls(fail))
     with pytest.raises(UserCodeError, match="the other side"):
-        run(pipeline, MemoryStore(), {5: lambda driver: changes.append(ask(driver, draw))},
-            runner=Elsewhere())  # fmt: skip
+        run(
+            pipeline,
+            MemoryStore(),
+            {5: lambda driver: changes.append(ask(driver, draw))},
+            runner=Elsewhere(),
+        )
     assert more.notes == ["open", "close"]
     with pytest.raises(ChangeRefused, match="ended before"):
         changes[0].wait("30s")
@@ -525,9 +551,16 @@ def test_a_crash_anywhere_while_a_weak_computation_catches_up_leaves_no_trace() 
         pipeline.sink(name, node, collected.sink(name), weak=True)
 
     def change(store: Store, collected: Collected) -> None:
-        run(begin_weakly(collected, "old"), store,
-            {8: lambda driver: ask(driver, lambda p: add_weakly(p, collected, "new"),
-                                   begin={"new": "beginning"})}, rows=4)  # fmt: skip
+        run(
+            begin_weakly(collected, "old"),
+            store,
+            {
+                8: lambda driver: ask(
+                    driver, lambda p: add_weakly(p, collected, "new"), begin={"new": "beginning"}
+                )
+            },
+            rows=4,
+        )
 
     whole, counter = Collected(), FaultStore(MemoryStore())
     change(counter, whole)

@@ -39,8 +39,15 @@ def good() -> list[TaskReport]:
         for worker in (0, 1):
             name = f"l{layer}{worker}"
             run = FileRef(f"runs/{name}", 9, "0" * 16, 5, layer, worker, ["n"], "x")
-            nodes = {"n": NodeReport(records=3, input_watermark=7 + worker, output_watermark=6,
-                                     next_wall_timer=100 - worker, state_digest=2**63)}  # fmt: skip
+            nodes = {
+                "n": NodeReport(
+                    records=3,
+                    input_watermark=7 + worker,
+                    output_watermark=6,
+                    next_wall_timer=100 - worker,
+                    state_digest=2**63,
+                )
+            }
             reports.append(TaskReport(layer, worker, name, consumed=before, run=run, nodes=nodes))
     return reports
 

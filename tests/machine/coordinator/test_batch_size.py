@@ -114,8 +114,11 @@ class Sparse(hr.sources.Iterable):
 
 
 def limits_while(
-    took_us: Sequence[int], *, live: bool = True, source: type[hr.sources.Iterable] = hr.sources.Iterable
-) -> list[int]:  # fmt: skip
+    took_us: Sequence[int],
+    *,
+    live: bool = True,
+    source: type[hr.sources.Iterable] = hr.sources.Iterable,
+) -> list[int]:
     """Drive a real coordinator through steps that take so long; return what it asks for before each."""
     from headrace.driver.driver import Driver, Settings
     from headrace.runners.inline import InlineRunner
@@ -128,8 +131,13 @@ def limits_while(
     pipeline.sink(
         "out", pipeline.compute("it", Count(), keys={stream: "key"}), Collected().sink("out")
     )
-    driver = Driver(pipeline, MemoryStore(), InlineRunner(), workers=1,
-                    settings=Settings(limit=hr.Limit(50, 1 << 20)))  # fmt: skip
+    driver = Driver(
+        pipeline,
+        MemoryStore(),
+        InlineRunner(),
+        workers=1,
+        settings=Settings(limit=hr.Limit(50, 1 << 20)),
+    )
     asked: list[int] = []
     steps = iter(took_us)
     tell = driver.coordinator.handle

@@ -30,8 +30,11 @@ LAYOUT = contiguous(4, 2).to_wire()
 
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=40),
-    st.integers(0, 12), st.integers(0, 300), st.none() | st.integers(0, 40), st.integers(0, 10),
-)  # fmt: skip
+    st.integers(0, 12),
+    st.integers(0, 300),
+    st.none() | st.integers(0, 40),
+    st.integers(0, 10),
+)
 def test_no_step_goes_that_something_wants(
     steps: list[tuple[int, bool]],
     retain_steps: int,
@@ -46,9 +49,16 @@ def test_no_step_goes_that_something_wants(
     newest = len(steps) - 1
     bases = [n for n, (_, base) in enumerate(steps) if base and n]
     head = Head(
-        newest, 1, "", LAYOUT, {}, bases=bases, clock_us=now, checkpoint=newest - uncheckpointed,
+        newest,
+        1,
+        "",
+        LAYOUT,
+        {},
+        bases=bases,
+        clock_us=now,
+        checkpoint=newest - uncheckpointed,
         clock_before={at: clocks[at - 1] for at in bases},
-    )  # fmt: skip
+    )
     boundary = next_boundary(head, Settings(retain_steps=retain_steps, retain_us=retain_us), pinned)
 
     def wanted(step: int) -> bool:

@@ -24,9 +24,18 @@ def asking(workers: int, bins: int) -> Any:
 
 
 _SHAPE = PipelineFacts(
-    name="p", layers=1, injectors={}, nodes=[], identity={}, layout=contiguous(4, 1).to_wire(), store="",
-    live=[], rules={}, readers={}, wide_exchange="driver",
-)  # fmt: skip
+    name="p",
+    layers=1,
+    injectors={},
+    nodes=[],
+    identity={},
+    layout=contiguous(4, 1).to_wire(),
+    store="",
+    live=[],
+    rules={},
+    readers={},
+    wide_exchange="driver",
+)
 
 
 def left(layout: Layout, requested_sizes: tuple[int, int]) -> Head:

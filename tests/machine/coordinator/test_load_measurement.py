@@ -43,12 +43,15 @@ def loads(of: dict[int, int], took_us: float = 0.0) -> BinLoads:
 @given(
     st.lists(
         st.tuples(
-            st.lists(st.dictionaries(st.integers(0, 7), st.integers(1, 500), min_size=1), max_size=3),
+            st.lists(
+                st.dictionaries(st.integers(0, 7), st.integers(1, 500), min_size=1), max_size=3
+            ),
             st.integers(0, 10**12),
         ),
-        min_size=1, max_size=8,
+        min_size=1,
+        max_size=8,
     )
-)  # fmt: skip
+)
 @settings(max_examples=80)
 def test_a_bins_load_is_the_mean_of_its_steps_newer_ones_counting_more(steps: Any) -> None:
     layout, half = Layout.uniform(8, [0] * 8, 1), 30 * SECOND
@@ -128,9 +131,11 @@ def task(worker: int, records: int, took_us: float, user_us: float, layer: int =
 
 
 @given(
-    st.floats(0.5, 100), st.floats(0, 20_000), st.floats(0.1, 1),
+    st.floats(0.5, 100),
+    st.floats(0, 20_000),
+    st.floats(0.1, 1),
     st.lists(st.integers(1, 100_000), min_size=2, max_size=20),
-)  # fmt: skip
+)
 @settings(max_examples=100)
 def test_a_true_rate_is_what_further_records_take_without_what_any_step_takes(
     each_us: float, fixed_us: float, in_user_code: float, steps: list[int]
@@ -189,9 +194,11 @@ def test_before_anything_was_opened_rates_are_assumed() -> None:
 
 
 @given(
-    st.floats(20, 20_000), st.floats(1e7, 1e9), st.sampled_from([0.0, 3_000.0, 50_000.0]),
+    st.floats(20, 20_000),
+    st.floats(1e7, 1e9),
+    st.sampled_from([0.0, 3_000.0, 50_000.0]),
     st.lists(st.tuples(st.integers(20, 200), st.integers(0, 10**8)), min_size=6, max_size=30),
-)  # fmt: skip
+)
 @example(
     20.0, 1e9, 50_000.0, [(20, 0)] * 5 + [(200, 10**8)]
 )  # two ways to fit; in one, bytes save time
@@ -274,9 +281,11 @@ def test_goals_make_workers_equal_in_what_is_asked_for(layout: Layout, data: st.
         return float(np.bincount(after.owners, column, minlength=3).max())
 
     for prices, column, measured in [
-        (None, busy, known), (PRICES, busy, known), (BY_STATE, sizes, known),
+        (None, busy, known),
+        (PRICES, busy, known),
+        (BY_STATE, sizes, known),
         (None, sizes, Measured(sizes=sizes)),
-    ]:  # fmt: skip
+    ]:
         if sum(column):
             slack = max(column) + 0.03 * sum(column)  # a bin, and what idle bins count
             assert most(prices, column, measured) <= sum(column) / 3 + slack

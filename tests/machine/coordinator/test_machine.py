@@ -60,12 +60,18 @@ SINK = "sink"
 def facts(*, weak: bool = False) -> PipelineFacts:
     """Return the facts of a pipeline with one injector, one computation and one sink."""
     return PipelineFacts(
-        name="p", layers=1, injectors={"in": 0}, nodes=["n"],
+        name="p",
+        layers=1,
+        injectors={"in": 0},
+        nodes=["n"],
         identity={"computations": {"n": {"key": [], "cells": {}}}, "streams": {}},
-        layout=contiguous(1, 1).to_wire(), store="memory:x",
-        rules={"in": Rules(bounded_delay("0s"))}, readers={"in": ["n"]},
-        sinks={SINK: "n.out"}, weak=[SINK] if weak else [],
-    )  # fmt: skip
+        layout=contiguous(1, 1).to_wire(),
+        store="memory:x",
+        rules={"in": Rules(bounded_delay("0s"))},
+        readers={"in": ["n"]},
+        sinks={SINK: "n.out"},
+        weak=[SINK] if weak else [],
+    )
 
 
 class Machine:
@@ -113,10 +119,15 @@ class Machine:
         step = self.last(Run).plan.step
         output = FileRef(f"outputs/{step}", 10, "", step, 1, 0, ["n.out"], "")
         applied = TaskReport(
-            1, 0, "a", consumed=[(0, 0, "r")], nodes={"n": NodeReport(records=1, next_wall_timer=MAX_TIME)},
-            streams={"n.out": StreamReport(1, 5)}, outputs=None if unstaged else output,
+            1,
+            0,
+            "a",
+            consumed=[(0, 0, "r")],
+            nodes={"n": NodeReport(records=1, next_wall_timer=MAX_TIME)},
+            streams={"n.out": StreamReport(1, 5)},
+            outputs=None if unstaged else output,
             unstaged={"n.out": b"rows"} if unstaged else {},
-        )  # fmt: skip
+        )
         reports = [TaskReport(0, 0, "r", read_rows={"in": 1}), applied]
         return self.tell(AttemptEnded(reports, 5))
 

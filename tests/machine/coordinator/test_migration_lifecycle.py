@@ -243,9 +243,11 @@ class World(RuleBasedStateMachine):
 
 
 World.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None,
+    max_examples=150,
+    stateful_step_count=30,
+    deadline=None,
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 test_migrations_end_where_they_should = World.TestCase
 
 

@@ -103,12 +103,18 @@ class Shell:
 
     def __init__(self, head: Head | None = None, *, weak: tuple[str, ...] = (), **settings: int):
         shape = PipelineFacts(
-            name="p", layers=1, injectors={"in": 0}, nodes=["n"],
+            name="p",
+            layers=1,
+            injectors={"in": 0},
+            nodes=["n"],
             identity={"computations": {"n": {"key": [], "cells": {}}}, "streams": {}},
-            layout=contiguous(1, 1).to_wire(), store="memory:x",
-            rules={"in": Rules(bounded_delay(us(0)))}, readers={"in": ["n"]},
-            sinks=dict.fromkeys(SINKS, "n.out"), weak=list(weak),
-        )  # fmt: skip
+            layout=contiguous(1, 1).to_wire(),
+            store="memory:x",
+            rules={"in": Rules(bounded_delay(us(0)))},
+            readers={"in": ["n"]},
+            sinks=dict.fromkeys(SINKS, "n.out"),
+            weak=list(weak),
+        )
         names = iter(f"nonce{n}" for n in range(1_000))
         self.coordinator = Coordinator(shape, Settings(**settings), lambda: next(names), drain=True)
         (claim,) = self.coordinator.handle(LedgerOpened(head, 0))
@@ -134,10 +140,15 @@ class Shell:
         """Let the try end, with a staged output of 10 bytes, or one that is not staged."""
         step = self.head.step + 1
         apply = TaskReport(
-            1, 0, "a", consumed=[(0, 0, "r")], nodes={"n": NodeReport(records=1)},
-            streams={"n.out": StreamReport(1, 5)}, outputs=None if unstaged else file(step),
+            1,
+            0,
+            "a",
+            consumed=[(0, 0, "r")],
+            nodes={"n": NodeReport(records=1)},
+            streams={"n.out": StreamReport(1, 5)},
+            outputs=None if unstaged else file(step),
             unstaged={"n.out": b"rows"} if unstaged else {},
-        )  # fmt: skip
+        )
         reports = [TaskReport(0, 0, "r", read_rows={"in": 1}), apply]
         return self.coordinator.handle(AttemptEnded(reports, 5, superseded))
 

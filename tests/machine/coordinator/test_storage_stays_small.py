@@ -23,9 +23,12 @@ def drawn(store: MemoryStore, **upkeep: int) -> Driver:
     node = pipeline.compute("sliding", Sliding(), keys={stream: "key"}, retain=[])
     pipeline.sink("out", node, hr.sinks.Calls(lambda step, rows: None))
     return Driver(
-        pipeline, store, InlineRunner(), workers=2,
+        pipeline,
+        store,
+        InlineRunner(),
+        workers=2,
         settings=Settings(limit=hr.Limit(20, 1 << 20), **upkeep),
-    )  # fmt: skip
+    )
 
 
 def run(store: MemoryStore, steps: int, **upkeep: int) -> tuple[Driver, list[int]]:

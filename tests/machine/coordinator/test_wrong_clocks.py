@@ -124,9 +124,10 @@ RIGHT = kept({})
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.integers(1, 80), st.integers(1, 20),
+    st.integers(1, 80),
+    st.integers(1, 20),
     st.sampled_from([YEARS, YEARS // 7, 3_600 * SECOND, -3_600 * SECOND, -YEARS]),
-)  # fmt: skip
+)
 def test_clean_up_goes_on_as_if_the_clock_had_never_been_wrong(
     at: int, steps: int, off: int
 ) -> None:
@@ -188,9 +189,16 @@ def test_a_policy_looks_again_after_a_clock_was_years_ahead() -> None:
     stream = pipeline.inject("items", hr.sources.Iterable(items, Said, event_time="at"))
     pipeline.compute("windows", Windows(), keys={stream: "key"})
     driver = Driver(
-        pipeline, store, InlineRunner(), workers=1, bins=1, clock=clock,
-        settings=hr.Settings(limit=hr.Limit(1, 1 << 20)), policy=Never(), how=How(every="3s"),
-    )  # fmt: skip
+        pipeline,
+        store,
+        InlineRunner(),
+        workers=1,
+        bins=1,
+        clock=clock,
+        settings=hr.Settings(limit=hr.Limit(1, 1 << 20)),
+        policy=Never(),
+        how=How(every="3s"),
+    )
 
     def note(_: hr.StepSummary) -> None:
         clock.step += 1

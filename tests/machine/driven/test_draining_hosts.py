@@ -56,9 +56,13 @@ class Housed(InlineRunner):
 def begun(storage: Path, *there: str) -> hr.Job:
     pipeline, _ = drawn(Count(), ITEMS)
     return hr.run(
-        pipeline, storage=storage, workers=4, bins=16, runner=Housed(*there),
+        pipeline,
+        storage=storage,
+        workers=4,
+        bins=16,
+        runner=Housed(*there),
         settings=hr.Settings(limit=hr.Limit(20, 1 << 20), poll_us=2_000),
-    )  # fmt: skip
+    )
 
 
 def wait_until_nobody_is_on(job: hr.Job, host: str) -> None:

@@ -163,9 +163,7 @@ Step = list[tuple[list[list[Any]], bool]]
 
 
 def programs(table: Mapping[str, Any]) -> st.SearchStrategy[list[Step]]:
-    op = st.tuples(
-        st.sampled_from(sorted(table)), st.integers(-3, 6), st.integers(0, 3)
-    ).map(list)  # fmt: skip
+    op = st.tuples(st.sampled_from(sorted(table)), st.integers(-3, 6), st.integers(0, 3)).map(list)
     return st.lists(
         st.lists(st.tuples(st.lists(op, max_size=6), st.booleans()), max_size=4), max_size=4
     )

@@ -56,17 +56,29 @@ class Count(hr.Computation):
 
 
 def driven(
-    policy: hr.policies.Policy | None, *, each_s: float = 0.001, workers: int = 2,
-    store: MemoryStore | None = None, dry_run: bool = False, slices: int = 16,
-) -> Harness:  # fmt: skip
+    policy: hr.policies.Policy | None,
+    *,
+    each_s: float = 0.001,
+    workers: int = 2,
+    store: MemoryStore | None = None,
+    dry_run: bool = False,
+    slices: int = 16,
+) -> Harness:
     hours = Hours()
     pipeline = hr.Pipeline("policed")
     hits = pipeline.inject("hits", hr.sources.Iterable([], Hit, event_time="at"))
     pipeline.compute("count", Count(hours, each_s), keys={hits: "page"})
     return drive(
-        pipeline, workers=workers, bins=16, storage=store, policy=policy, policy_how=HOW,
-        policy_dry_run=dry_run, timer=hours, settings=hr.Settings(slices=slices),
-    )  # fmt: skip
+        pipeline,
+        workers=workers,
+        bins=16,
+        storage=store,
+        policy=policy,
+        policy_how=HOW,
+        policy_dry_run=dry_run,
+        timer=hours,
+        settings=hr.Settings(slices=slices),
+    )
 
 
 #: Pages by the first bit of their hash: those of the first half of all bins, and of the second.

@@ -151,10 +151,32 @@ class Replaceable(list):  # type: ignore[type-arg]
         self[:] = elements
 
 
-FROM = ["new", "own", "from value", "from map", "from list", "from box", "from deep", "from text",
-        "from fading", "from worker"]  # fmt: skip
-TO = ["to value", "to map", "to list", "to all of list", "to box", "to deep", "to text", "to fading",
-      "to worker", "fill", "fill", "fill"]  # fmt: skip
+FROM = [
+    "new",
+    "own",
+    "from value",
+    "from map",
+    "from list",
+    "from box",
+    "from deep",
+    "from text",
+    "from fading",
+    "from worker",
+]
+TO = [
+    "to value",
+    "to map",
+    "to list",
+    "to all of list",
+    "to box",
+    "to deep",
+    "to text",
+    "to fading",
+    "to worker",
+    "fill",
+    "fill",
+    "fill",
+]
 MOVES = st.tuples(
     st.tuples(st.sampled_from(FROM), st.just(0)),
     st.lists(st.tuples(st.sampled_from(TO), st.integers(0, 1)), min_size=1, max_size=4),
@@ -179,8 +201,10 @@ def found_in(t: Any) -> dict[str, Any]:
     found |= {name: state.get(name) or {} for name in ("by", "fading")}
     worker = next((of.get("worker") for of in t.per_worker("it").values()), None) or []
     return found | {
-        "worker": worker, "text": state.get("text"), "box": None if box is None else box.items
-    }  # fmt: skip
+        "worker": worker,
+        "text": state.get("text"),
+        "box": None if box is None else box.items,
+    }
 
 
 @given(

@@ -147,8 +147,10 @@ def test_a_backlog_is_caught_up_in_portions_through_crashes_before_new_input(how
             assert marks[-1] >= FAR - 1
         t.end()
         t.run()
-        of = {key: [o.value for o in t.outputs("out", everything=True) if o.key == key]
-              for key in (1, 3)}  # fmt: skip
+        of = {
+            key: [o.value for o in t.outputs("out", everything=True) if o.key == key]
+            for key in (1, 3)
+        }
         asked = [] if how == "end" else [-3_000]
         assert of[1] == [1_000, 2_000, 3_000, *asked], "a record that came meanwhile sees all of it"
         assert of[3] == [1_000, 2_000]

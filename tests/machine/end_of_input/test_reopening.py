@@ -166,9 +166,12 @@ class Totals(hr.Computation):
 def test_ids_that_were_seen_before_the_end_are_known_after_it() -> None:
     drawn = hr.Pipeline("ids")
     hits = drawn.inject(
-        "hits", hr.sources.Iterable([], Hit, event_time="at"), watermark=hr.ascending(),
-        ids=("page", "at"), horizon="1ms",
-    )  # fmt: skip
+        "hits",
+        hr.sources.Iterable([], Hit, event_time="at"),
+        watermark=hr.ascending(),
+        ids=("page", "at"),
+        horizon="1ms",
+    )
     drawn.compute("totals", Totals(), keys={hits: "page"}, late="process")
     with drive(drawn, clock=0) as driven:
         driven.push_many("hits", [Hit("a", 1), Hit("a", 500)])

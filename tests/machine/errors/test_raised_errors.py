@@ -97,9 +97,14 @@ class Columnar(hr.ColumnarComputation):
 
 
 def drawn(
-    computation: Any = None, *, source: Any = None, sink: Any = None, on_error: Any = "stop",
-    injected: Any = "stop", **inject: Any,
-) -> hr.Pipeline:  # fmt: skip
+    computation: Any = None,
+    *,
+    source: Any = None,
+    sink: Any = None,
+    on_error: Any = "stop",
+    injected: Any = "stop",
+    **inject: Any,
+) -> hr.Pipeline:
     pipeline = hr.Pipeline("raises")
     source = source or hr.sources.Iterable(ITEMS, Item, event_time="at")
     items = pipeline.inject("items", source, on_error=injected, **inject)

@@ -130,9 +130,13 @@ def drawn(computation: hr.Computation, sink: Callable[..., None] = lambda d: Non
 
 def job(pipeline: hr.Pipeline, folder: Path, runner: Runner | None = None, **more: Any) -> hr.Job:
     return hr.run(
-        pipeline, storage=folder, runner=runner or InlineRunner(), workers=1,
-        settings=hr.Settings(limit=Limit(1, 1 << 20), **more.pop("settings", {})), **more,
-    )  # fmt: skip
+        pipeline,
+        storage=folder,
+        runner=runner or InlineRunner(),
+        workers=1,
+        settings=hr.Settings(limit=Limit(1, 1 << 20), **more.pop("settings", {})),
+        **more,
+    )
 
 
 def committed(folder: Path) -> int:
@@ -382,9 +386,12 @@ os._exit(0)
 @pytest.mark.parametrize("how", ["in_time", "ended", "left_behind"])
 def test_a_process_can_be_debugged_after_a_task_of_it_was_watched(how: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", _WATCHED, how], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", _WATCHED, how],
+        capture_output=True,
+        text=True,
+        timeout=120,
         check=False,
-    )  # fmt: skip
+    )
     assert ran.stdout == "499500\n", ran.stderr
 
 
@@ -396,9 +403,11 @@ def test_an_attempt_is_not_given_up_because_the_one_before_had_to_be_forced() ->
         why_ending=lambda: None, end_attempt=lambda error, force: ended.append(force)
     )
     driver: Any = SimpleNamespace(
-        loop_progress=progress, runner=runner, cancel_requested_s=None,
+        loop_progress=progress,
+        runner=runner,
+        cancel_requested_s=None,
         running_plan=msgspec.structs.replace(PLAN, timeout_us=1_000_000),
-    )  # fmt: skip
+    )
     dog = watchdog.Watchdog(driver, lambda error: None, grace_s=5.0, clock=lambda: now[0])
     dog._look_for_command = lambda lasts_s: None  # type: ignore[method-assign]
     progress.begins(Run)

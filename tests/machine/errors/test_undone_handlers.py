@@ -119,11 +119,34 @@ class Machine(hr.Computation):
 
 
 KINDS = [
-    "set number", "clear number", "set box", "fill box", "append", "extend", "replace", "clear list",
-    "append box", "fill one", "fill all", "replace boxes", "put", "delete", "pop", "clear map", "put box",
-    "fill entry", "fill entries", "pop box", "set timer", "cancel timer", "hold", "release", "post",
-    "worker", "produce",
-]  # fmt: skip
+    "set number",
+    "clear number",
+    "set box",
+    "fill box",
+    "append",
+    "extend",
+    "replace",
+    "clear list",
+    "append box",
+    "fill one",
+    "fill all",
+    "replace boxes",
+    "put",
+    "delete",
+    "pop",
+    "clear map",
+    "put box",
+    "fill entry",
+    "fill entries",
+    "pop box",
+    "set timer",
+    "cancel timer",
+    "hold",
+    "release",
+    "post",
+    "worker",
+    "produce",
+]
 
 
 def done(model: dict[str, Any], what: str, a: int, b: int) -> None:  # noqa: PLR0912
@@ -188,9 +211,18 @@ def done(model: dict[str, Any], what: str, a: int, b: int) -> None:  # noqa: PLR
 def modelled(programs: list[tuple[list[Any], bool]]) -> dict[str, Any]:
     """Return what is there at the end, by copying everything before each record."""
     model: dict[str, Any] = {
-        "number": None, "box": None, "plain": [], "boxes": [], "by": {}, "boxes_by": {}, "soon": {},
-        "later": {}, "mail": [], "worker": [], "out": [],
-    }  # fmt: skip
+        "number": None,
+        "box": None,
+        "plain": [],
+        "boxes": [],
+        "by": {},
+        "boxes_by": {},
+        "soon": {},
+        "later": {},
+        "mail": [],
+        "worker": [],
+        "out": [],
+    }
     for ops, fails in programs:
         before = copy.deepcopy(model)
         for op in ops:

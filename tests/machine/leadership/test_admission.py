@@ -298,8 +298,9 @@ def test_nothing_is_known_of_a_process_of_another_machine_or_of_an_older_version
 def test_a_process_that_was_killed_has_ended_also_before_its_parent_asks() -> None:
     code = "import msgspec, sys, headrace.control.process_check as of\n"
     code += "print(msgspec.json.encode(of.this_process()).decode(), flush=True)\nsys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE,
-                          text=True) as child:  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    ) as child:
         assert child.stdout is not None
         process = msgspec.json.decode(child.stdout.readline(), type=Process)
         assert process.pid == child.pid

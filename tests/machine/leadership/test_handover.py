@@ -417,12 +417,18 @@ def test_what_is_committed_is_delivered_before_it_is_answered() -> None:
     store, collected, clock = MemoryStore(), Collected(), Waits()
     pipeline = drawing(collected)
     taken: list[int] = []
-    pipeline.sink("slow", pipeline.nodes["count"], hr.sinks.Calls(
-        lambda delivery: taken.append(delivery.rows.num_rows)))  # fmt: skip
+    pipeline.sink(
+        "slow",
+        pipeline.nodes["count"],
+        hr.sinks.Calls(lambda delivery: taken.append(delivery.rows.num_rows)),
+    )
     old = driver(pipeline, store, clock, runner=Elsewhere())
     again = drawing(collected)
-    again.sink("slow", again.nodes["count"], hr.sinks.Calls(
-        lambda delivery: taken.append(delivery.rows.num_rows)))  # fmt: skip
+    again.sink(
+        "slow",
+        again.nodes["count"],
+        hr.sinks.Calls(lambda delivery: taken.append(delivery.rows.num_rows)),
+    )
     heir = Heir(again, store)
     asks_at(old, ASKED_AT, heir.ask)
     seen: list[tuple[int, int]] = []

@@ -54,8 +54,12 @@ def drawing(collected: Collected, count: hr.Computation | None = None) -> hr.Pip
 def job(
     folder: Path, collected: Collected, count: hr.Computation | None = None, **how: Any
 ) -> hr.Job:
-    return hr.run(drawing(collected, count), storage=folder, settings=SETTINGS,
-                  **{"runner": "inline", "heartbeat": QUICK, **how})  # fmt: skip
+    return hr.run(
+        drawing(collected, count),
+        storage=folder,
+        settings=SETTINGS,
+        **{"runner": "inline", "heartbeat": QUICK, **how},
+    )
 
 
 def roles(folder: Path) -> list[str]:
@@ -120,9 +124,14 @@ def test_who_is_not_answered_in_time_gives_up_and_the_old_job_goes_on(tmp_path: 
         until(lambda: old.head is not None and old.head.step >= 4)
         with (
             pytest.raises(ChangeRefused, match="did not hand over in time"),
-            job(tmp_path, collected, handover=True, handover_timeout="0.2s",
-                heartbeat=hr.HeartbeatSettings(period_s=0.05, patience_s=50)) as new,
-        ):  # fmt: skip
+            job(
+                tmp_path,
+                collected,
+                handover=True,
+                handover_timeout="0.2s",
+                heartbeat=hr.HeartbeatSettings(period_s=0.05, patience_s=50),
+            ) as new,
+        ):
             new.wait()
         held[0] = False
         until(lambda: any("hand over" in one.text for one in old.current().answers))
@@ -469,8 +478,15 @@ def test_a_change_that_was_overtaken_is_refused_and_the_standby_leads_again_as_i
             change()
             claims(store)
 
-    with hr.run(with_silent(held), storage=store, runner="inline", settings=SETTINGS, standby=True,
-                heartbeat=QUICK, listeners=[note]) as job:  # fmt: skip
+    with hr.run(
+        with_silent(held),
+        storage=store,
+        runner="inline",
+        settings=SETTINGS,
+        standby=True,
+        heartbeat=QUICK,
+        listeners=[note],
+    ) as job:
         until(lambda: asked)
         with pytest.raises(ChangeRefused, match="another driver has taken over"):
             asked[0].wait("60s")

@@ -77,9 +77,14 @@ class Crashing(MemoryStore):
 
 def run(pipeline: hr.Pipeline, store: MemoryStore, **settings: Any) -> Driver:
     driver = Driver(
-        pipeline, store, InlineRunner(), workers=1, bins=16, drain=True,
+        pipeline,
+        store,
+        InlineRunner(),
+        workers=1,
+        bins=16,
+        drain=True,
         settings=hr.Settings(limit=hr.Limit(2, 1 << 30), **settings),
-    )  # fmt: skip
+    )
     try:
         driver.run()
     finally:
@@ -158,10 +163,17 @@ def test_an_intent_of_a_version_that_made_fingerprints_otherwise_is_run() -> Non
 @pytest.mark.parametrize(
     ("began", "now", "is_other"),
     [
-        ("2:a", "2:a", False), ("2:a", "2:b", True), ("a", "b", True), ("a", "2:a", False),
-        ("2:a", "3:b", False), ("2:a", "", False), ("", "2:a", False), ("a", "", False), ("", "", False),
+        ("2:a", "2:a", False),
+        ("2:a", "2:b", True),
+        ("a", "b", True),
+        ("a", "2:a", False),
+        ("2:a", "3:b", False),
+        ("2:a", "", False),
+        ("", "2:a", False),
+        ("a", "", False),
+        ("", "", False),
     ],
-)  # fmt: skip
+)
 def test_only_fingerprints_that_were_made_in_one_way_tell_code_from_other_code(
     began: str, now: str, is_other: bool
 ) -> None:
@@ -179,9 +191,13 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
     )
     for seed in ("1", "2"):
         said = subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            cwd=HERE.parents[3], check=True, capture_output=True, text=True,
-        )  # fmt: skip
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            cwd=HERE.parents[3],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         same, other = said.stdout.split()
         assert same == here
         assert other != here
@@ -243,8 +259,11 @@ def test_the_fingerprint_follows_all_that_results_depend_on_and_no_comment(tmp_p
     others = [_written(tmp_path / f"other{n}", of) for n, of in enumerate(_CHANGES)]
     said = subprocess.run(
         [sys.executable, "-c", _PRINT, _written(tmp_path / "plain"), *same, *others],
-        env={"PYTHONPATH": ":".join(sys.path)}, check=True, capture_output=True, text=True,
-    )  # fmt: skip
+        env={"PYTHONPATH": ":".join(sys.path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     plain, *found = said.stdout.split()
     assert found[: len(same)] == [plain] * len(same)
     assert plain not in found[len(same) :]

@@ -25,8 +25,14 @@ from tests.support.pipelines import Collected, run_inline, run_until_read
 from tests.support.records import Item
 
 
-def run(computation: hr.ColumnarComputation, items: list[Item], *, key: str = "key",
-        options: Any = None, **way: Any) -> tuple[dict[str, Any], Driver]:  # fmt: skip
+def run(
+    computation: hr.ColumnarComputation,
+    items: list[Item],
+    *,
+    key: str = "key",
+    options: Any = None,
+    **way: Any,
+) -> tuple[dict[str, Any], Driver]:
     pipeline, collected = hr.Pipeline("test"), Collected()
     stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
     node = pipeline.compute("it", computation, keys={stream: key}, **(options or {}))
@@ -108,9 +114,7 @@ def test_whatever_is_poisoned_the_rest_is_as_if_it_had_never_been_there(
     items = [Item(key, n, number) for number, (key, n) in enumerate(drawn)]
     found, _ = run(Fussy(), items, options={"on_error": "skip"}, rows=rows, workers=workers)
     clean = [item for item in items if item.n != 13]
-    expected = {
-        item.key: [i.n for i in clean if i.key == item.key] for item in clean
-    }  # fmt: skip
+    expected = {item.key: [i.n for i in clean if i.key == item.key] for item in clean}
     said: dict[str, list[int]] = {}
     for step in found.get("out", []):
         for key, _, n in step:
@@ -193,10 +197,14 @@ class Recent(hr.ColumnarComputation):
 @pytest.mark.parametrize("cached_bytes", [1, 1 << 30])
 def test_a_row_is_gone_when_its_time_to_live_has_ended(cached_bytes: int) -> None:
     items = [
-        Item("a", 0, 0), Item("a", 1, 8), Item("b", 2, 17),  # "a" lives until 18
-        Item("a", 3, 17), Item("b", 4, 27),  # and now until 27, and is gone when that is reached
-        Item("a", 5, 28), Item("b", 6, 50),  # "b" is still there: rows go at the end of a step
-    ]  # fmt: skip
+        Item("a", 0, 0),
+        Item("a", 1, 8),
+        Item("b", 2, 17),  # "a" lives until 18
+        Item("a", 3, 17),
+        Item("b", 4, 27),  # and now until 27, and is gone when that is reached
+        Item("a", 5, 28),
+        Item("b", 6, 50),  # "b" is still there: rows go at the end of a step
+    ]
     found, _ = run(Recent(), items, rows=1, workers=2, cached_bytes=cached_bytes)
     assert [n for ((_, _, n),) in found["out"]] == [0, 2, 5]
 
@@ -221,9 +229,13 @@ class Alarms(hr.ColumnarComputation):
 
 def test_timers_fire_once_in_order_and_can_be_replaced_and_cancelled() -> None:
     items = [
-        Item("a", 2, 0), Item("a", 1, 1), Item("a", 2, 5), Item("b", 1, 6), Item("b", 9, 7),
+        Item("a", 2, 0),
+        Item("a", 1, 1),
+        Item("a", 2, 5),
+        Item("b", 1, 6),
+        Item("b", 9, 7),
         Item("c", 0, 100),
-    ]  # fmt: skip
+    ]
     found, driver = run(Alarms(), items, rows=6)
     rows = [row for step in found["out"] for row in step]
     said = {key: [(at, n) for k, at, n in rows if k == key] for key in "abc"}
@@ -465,9 +477,16 @@ def test_what_was_given_may_be_changed_afterwards() -> None:
 def test_what_is_handed_out_is_never_written(workers: int) -> None:
     def process(self: Any, ctx: Any, batch: Any) -> None:
         given = [
-            batch["n"], batch.timestamps_us, batch.counts, batch.group_of_row, batch.keys.values,
-            batch.keys.hashes, batch.keys.times_us, batch.row_keys.values, batch.nulls("n"),
-        ]  # fmt: skip
+            batch["n"],
+            batch.timestamps_us,
+            batch.counts,
+            batch.group_of_row,
+            batch.keys.values,
+            batch.keys.hashes,
+            batch.keys.times_us,
+            batch.row_keys.values,
+            batch.nulls("n"),
+        ]
         assert not any(array.flags.writeable for array in given)
         ctx.produce("out", batch.keys, 1)
 

@@ -69,15 +69,27 @@ def pipeline_of(count: int = COUNT, **compute: Any) -> tuple[hr.Pipeline, Any]:
 
 
 def run(
-    pipeline: hr.Pipeline, store: Store | None = None, *, rows: int = 1, inline: bool = False,
-    listener: Callable[[hr.StepSummary], None] | None = None, clock: Clock | None = None,
-    finish: Callable[[], None] = lambda: None, workers: int = 2, **settings: int,
-) -> Driver:  # fmt: skip
+    pipeline: hr.Pipeline,
+    store: Store | None = None,
+    *,
+    rows: int = 1,
+    inline: bool = False,
+    listener: Callable[[hr.StepSummary], None] | None = None,
+    clock: Clock | None = None,
+    finish: Callable[[], None] = lambda: None,
+    workers: int = 2,
+    **settings: int,
+) -> Driver:
     driver = Driver(
-        pipeline, store or MemoryStore(), InlineRunner() if inline else Elsewhere(), workers=workers,
-        bins=16, drain=True, clock=clock,
+        pipeline,
+        store or MemoryStore(),
+        InlineRunner() if inline else Elsewhere(),
+        workers=workers,
+        bins=16,
+        drain=True,
+        clock=clock,
         settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), **settings),
-    )  # fmt: skip
+    )
     driver.listeners += [listener] if listener else []
     try:
         driver.run()
@@ -308,9 +320,15 @@ def test_a_straggler_is_checkpointed_and_the_steps_go_on() -> None:
             driver_box[0].listeners.clear()
 
     driver = Driver(
-        pipeline, store, Elsewhere(), workers=2, bins=16, drain=True, clock=Jumping(),
+        pipeline,
+        store,
+        Elsewhere(),
+        workers=2,
+        bins=16,
+        drain=True,
+        clock=Jumping(),
         settings=hr.Settings(limit=hr.Limit(1, 1 << 30)),
-    )  # fmt: skip
+    )
     driver_box = [driver]
     driver.listeners.append(note)
     try:
@@ -333,8 +351,14 @@ def test_after_a_crash_a_straggler_gets_from_the_outbox_what_it_was_given_before
     pipeline, node = pipeline_of(weak=True)
     pipeline.sink("out", node, Calls(fails))
     with pytest.raises(UserCodeError, match="not there"):
-        run(pipeline, store, clock=Jumping(), rows=3, finish=committed.set,
-            listener=lambda summary: committed.set())  # fmt: skip
+        run(
+            pipeline,
+            store,
+            clock=Jumping(),
+            rows=3,
+            finish=committed.set,
+            listener=lambda summary: committed.set(),
+        )
     assert list(given) == [1]
     pipeline, node = pipeline_of(weak=True)
     pipeline.sink(
@@ -469,9 +493,13 @@ def overtaken(
     def first() -> None:
         try:
             run(
-                drawn(given_to()), SteppedStore(inner, turn), rows=3, inline=True, workers=workers,
+                drawn(given_to()),
+                SteppedStore(inner, turn),
+                rows=3,
+                inline=True,
+                workers=workers,
                 **settings,
-            )  # fmt: skip
+            )
         except Fenced as error:
             fenced.append(error)
 

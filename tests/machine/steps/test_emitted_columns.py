@@ -65,7 +65,7 @@ TAKEN: list[Any] = [
     (Decimal, pa.array([Decimal("1.5")]), [Decimal("1.5")]),
     (list[int], pa.array([[1, 2], []]), [[1, 2], []]),
     (list[int], [[1, 2], []], [[1, 2], []]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("kind", "values", "come"), TAKEN, ids=lambda v: str(v)[:24])

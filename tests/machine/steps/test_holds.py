@@ -69,10 +69,21 @@ class Run:
     """A pipeline with a computation that may hold, and what it was like after each step."""
 
     def __init__(
-        self, rounds: list[Round], computation: Any, *, consumer: Any = None, store: Any = None,
-        workers: int = 2, bins: int = 16, processes: int = 1, seed: int = 0, steps: int | None = None,
-        clock: HandClock | None = None, script: Script | None = None, **upkeep: int,
-    ) -> None:  # fmt: skip
+        self,
+        rounds: list[Round],
+        computation: Any,
+        *,
+        consumer: Any = None,
+        store: Any = None,
+        workers: int = 2,
+        bins: int = 16,
+        processes: int = 1,
+        seed: int = 0,
+        steps: int | None = None,
+        clock: HandClock | None = None,
+        script: Script | None = None,
+        **upkeep: int,
+    ) -> None:
         self.clock = clock or WaitingClock(1_000)
         self.script = script or Script(rounds, self.clock)
         self.collected = Collected()
@@ -83,10 +94,15 @@ class Run:
         self.after = pipeline.compute("after", consumer or Tens(), keys={self.node: "key"})
         pipeline.sink("after", self.after, self.collected.sink("after"))
         self.driver = Driver(
-            pipeline, store or MemoryStore(), InlineRunner(seed, processes), workers=workers,
-            bins=bins, drain=True, clock=self.clock,
+            pipeline,
+            store or MemoryStore(),
+            InlineRunner(seed, processes),
+            workers=workers,
+            bins=bins,
+            drain=True,
+            clock=self.clock,
             settings=hr.Settings(limit=hr.Limit(1_000, 1 << 30), **upkeep),
-        )  # fmt: skip
+        )
         self.heads: list[Any] = []
 
         def note(summary: hr.StepSummary) -> None:
@@ -321,17 +337,34 @@ def histories(draw: st.DrawFn) -> list[Round]:
 
 @settings(max_examples=40)
 @given(
-    histories(), st.integers(1, 3), st.sampled_from([1, 16, 64]), st.sampled_from([1, 3]),
-    st.integers(0, 100), st.sampled_from([0, 2_000, 1 << 30]), st.sampled_from([2, 16]),
-)  # fmt: skip
+    histories(),
+    st.integers(1, 3),
+    st.sampled_from([1, 16, 64]),
+    st.sampled_from([1, 3]),
+    st.integers(0, 100),
+    st.sampled_from([0, 2_000, 1 << 30]),
+    st.sampled_from([2, 16]),
+)
 def test_holds_come_and_go_as_the_model_says(
-    rounds: list[Round], workers: int, bins: int, processes: int, seed: int, cached_bytes: int,
+    rounds: list[Round],
+    workers: int,
+    bins: int,
+    processes: int,
+    seed: int,
+    cached_bytes: int,
     slices: int,
-) -> None:  # fmt: skip
+) -> None:
     run = Run(
-        rounds, Fickle(), workers=workers, bins=bins, processes=processes, seed=seed,
-        cached_bytes=cached_bytes, slices=slices, retain_steps=10_000,
-    )  # fmt: skip
+        rounds,
+        Fickle(),
+        workers=workers,
+        bins=bins,
+        processes=processes,
+        seed=seed,
+        cached_bytes=cached_bytes,
+        slices=slices,
+        retain_steps=10_000,
+    )
     model = Model()
     model.run([r for round_ in rounds for r in round_.records["p"]], run.driver)
     said: dict[str, list[tuple[int, int]]] = defaultdict(list)

@@ -135,10 +135,15 @@ class Everything(msgspec.Struct):
 
 def everything(n: int) -> Everything:
     return Everything(
-        text=f"t{n}", ratio=n, when=datetime(2026, 1, 1, tzinfo=UTC), day=date(2026, 1, 2),
-        wait=timedelta(seconds=n), maybe=None if n % 2 else n, inner=Inner(["a"] * n, {"k": n}),
+        text=f"t{n}",
+        ratio=n,
+        when=datetime(2026, 1, 1, tzinfo=UTC),
+        day=date(2026, 1, 2),
+        wait=timedelta(seconds=n),
+        maybe=None if n % 2 else n,
+        inner=Inner(["a"] * n, {"k": n}),
         raw=bytes([n]),
-    )  # fmt: skip
+    )
 
 
 class Carries(hr.Computation):

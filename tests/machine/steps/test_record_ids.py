@@ -128,9 +128,11 @@ def drawn(
     """
     pipeline = hr.Pipeline("traffic")
     stream = pipeline.inject(
-        "hits", Cut(hits, Hit, event_time="time"),
-        watermark=hr.bounded_delay(us(bound)), **options,
-    )  # fmt: skip
+        "hits",
+        Cut(hits, Hit, event_time="time"),
+        watermark=hr.bounded_delay(us(bound)),
+        **options,
+    )
     for key in ("page", "user"):
         node = pipeline.compute(f"by_{key}", Seen(), keys={stream: key}, **how)
         pipeline.sink(key, node, collected.sink(key))
@@ -218,8 +220,13 @@ def test_of_each_id_one_record_goes_on_and_all_readers_agree_which(
 @settings(max_examples=50)
 @given(HITS, IDS, ROWS, HORIZON, st.lists(TIGHT, min_size=1, max_size=4), FAULTS)
 def test_no_record_goes_on_twice_whatever_crashes_and_moves(
-    hits: list[Hit], ids: Any, rows: int, horizon: int, ways: list[dict[str, Any]], faults: list[str]
-) -> None:  # fmt: skip
+    hits: list[Hit],
+    ids: Any,
+    rows: int,
+    horizon: int,
+    ways: list[dict[str, Any]],
+    faults: list[str],
+) -> None:
     """Each crash is followed by a start with other workers, bins and processes, and empty memories."""
     collected, store, starts = Collected(), MemoryStore(), 0
     while True:
@@ -271,8 +278,17 @@ def test_ids_that_share_a_hash_remain_different_ids(monkeypatch: pytest.MonkeyPa
     for workers, rows, cached in ((1, 400, 1 << 30), (3, 20, 1 << 30), (3, 20, 512)):
         collected = Collected()
         pipeline = drawn(hits, collected, ids="name", horizon=us(10_000))
-        run_inline(pipeline, workers=workers, rows=rows, bins=16, exchange="shuffle", processes=2,
-                   slices=16, base_every=2, cached_bytes=cached)  # fmt: skip
+        run_inline(
+            pipeline,
+            workers=workers,
+            rows=rows,
+            bins=16,
+            exchange="shuffle",
+            processes=2,
+            slices=16,
+            base_every=2,
+            cached_bytes=cached,
+        )
         first = [row for step in collected.rows()["page"] for row in step]
         assert sorted((time, name) for _, time, _, name, *_ in first) == [
             (i, f"id{i}") for i in range(90)
@@ -378,8 +394,15 @@ def test_what_is_learnt_of_a_bin_that_was_never_loaded_is_not_taken_for_all_of_i
     store, collected = MemoryStore(), Collected()
     options: dict[str, Any] = {"ids": "part", "horizon": us(1_000)}
     run_until_read(drawn(hits, collected, **options), store, 40, rows=1, workers=1)
-    run_inline(drawn(hits, collected, **options), store=store, rows=1, workers=1, bins=16,
-               processes=3, cached_bytes=0)  # fmt: skip
+    run_inline(
+        drawn(hits, collected, **options),
+        store=store,
+        rows=1,
+        workers=1,
+        bins=16,
+        processes=3,
+        cached_bytes=0,
+    )
     check(hits, 1, collected, Oracle("part", 1_000, 10))
 
 

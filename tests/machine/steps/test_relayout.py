@@ -118,8 +118,10 @@ def drawn(hits: list[Hit], collected: Collected) -> hr.Pipeline:
         "hits", source, watermark=hr.bounded_delay(us(40)), ids="name", horizon="200us"
     )
     kinds: list[tuple[str, Any, dict[str, Any]]] = [
-        ("cells", Cells(), {}), ("tables", Tables(), {}), ("ordered", InOrder(), {"ordered": True}),
-    ]  # fmt: skip
+        ("cells", Cells(), {}),
+        ("tables", Tables(), {}),
+        ("ordered", InOrder(), {"ordered": True}),
+    ]
     for name, kind, more in kinds:
         node = pipeline.compute(name, kind, keys={stream: "key"}, **more)
         pipeline.sink(name, node, collected.sink(name))
@@ -128,12 +130,15 @@ def drawn(hits: list[Hit], collected: Collected) -> hr.Pipeline:
 
 hits = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 12), st.integers(0, 5), st.integers(0, 60)),
-    min_size=10, max_size=60,
-)  # fmt: skip
+    min_size=10,
+    max_size=60,
+)
 change: st.SearchStrategy[Change] = st.tuples(
-    st.sampled_from(["split", "merge", "move", "move", "move"]), st.integers(0, 63),
-    st.integers(0, 5), st.integers(0, 3),
-)  # fmt: skip
+    st.sampled_from(["split", "merge", "move", "move", "move"]),
+    st.integers(0, 63),
+    st.integers(0, 5),
+    st.integers(0, 3),
+)
 changes = st.dictionaries(st.integers(1, 14), st.lists(change, min_size=1, max_size=6), max_size=10)
 WAYS = st.fixed_dictionaries(
     {
@@ -152,15 +157,23 @@ def items(records: list[tuple[int, int, int, int]]) -> list[Hit]:
 
 
 def relaid(
-    records: list[tuple[int, int, int, int]], rows: int, runner: Relaid, faults: list[str],
-    way: dict[str, Any], store: MemoryStore | None = None,
-) -> tuple[Driver, Collected]:  # fmt: skip
+    records: list[tuple[int, int, int, int]],
+    rows: int,
+    runner: Relaid,
+    faults: list[str],
+    way: dict[str, Any],
+    store: MemoryStore | None = None,
+) -> tuple[Driver, Collected]:
     collected = Collected()
     with the_ledger_knows(runner):
         driver = run_inline(
-            drawn(items(records), collected), store=store or MemoryStore(), rows=rows, retain_steps=1_000,
-            runner=Crashing(runner, faults), **way,
-        )  # fmt: skip
+            drawn(items(records), collected),
+            store=store or MemoryStore(),
+            rows=rows,
+            retain_steps=1_000,
+            runner=Crashing(runner, faults),
+            **way,
+        )
     return driver, collected
 
 
@@ -202,15 +215,31 @@ def what_is_prepared_is_what_is_stored() -> Iterator[list[Any]]:
 
 @settings(max_examples=25)
 @given(
-    hits, st.sampled_from([1, 5, 12]), changes, WAYS, st.sampled_from([1, 1, 2]), st.integers(0, 99),
-    FAULTS, st.sampled_from([1, 8]), st.none() | st.lists(st.integers(0, 4), min_size=1, max_size=3),
-    st.sampled_from([0, 1_000, 1 << 30]), st.sampled_from([None, 0, 3]),
-)  # fmt: skip
+    hits,
+    st.sampled_from([1, 5, 12]),
+    changes,
+    WAYS,
+    st.sampled_from([1, 1, 2]),
+    st.integers(0, 99),
+    FAULTS,
+    st.sampled_from([1, 8]),
+    st.none() | st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    st.sampled_from([0, 1_000, 1 << 30]),
+    st.sampled_from([None, 0, 3]),
+)
 def test_results_do_not_tell_that_the_layout_changed(
-    records: list[tuple[int, int, int, int]], rows: int, when: dict[int, list[Change]],
-    way: dict[str, Any], processes: int, seed: int, faults: list[str], reach: int,
-    ahead: list[int] | None, budget: int, late: int | None,
-) -> None:  # fmt: skip
+    records: list[tuple[int, int, int, int]],
+    rows: int,
+    when: dict[int, list[Change]],
+    way: dict[str, Any],
+    processes: int,
+    seed: int,
+    faults: list[str],
+    reach: int,
+    ahead: list[int] | None,
+    budget: int,
+    late: int | None,
+) -> None:
     """With processes that miss steps and changes, failed tries, memory that does not suffice, and
     what is read ahead in parts, beside the steps, and for changes that then do not come."""
     still = Collected()

@@ -99,13 +99,25 @@ records = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), min_size=1,
 
 @settings(max_examples=60)
 @given(
-    records, st.sampled_from([Both, Tables]), st.sampled_from([1, 3, 20]), st.integers(1, 4),
-    st.sampled_from([1, 4, 64]), st.sampled_from([1, 2, 16, 64]), st.booleans(), st.integers(0, 1),
-)  # fmt: skip
+    records,
+    st.sampled_from([Both, Tables]),
+    st.sampled_from([1, 3, 20]),
+    st.integers(1, 4),
+    st.sampled_from([1, 4, 64]),
+    st.sampled_from([1, 2, 16, 64]),
+    st.booleans(),
+    st.integers(0, 1),
+)
 def test_slices_hold_what_the_changes_add_up_to(
-    drawn_records: list[tuple[int, int]], kind: Any, rows: int, workers: int, bins: int,
-    slices: int, forgetful: bool, restart: int,
-) -> None:  # fmt: skip
+    drawn_records: list[tuple[int, int]],
+    kind: Any,
+    rows: int,
+    workers: int,
+    bins: int,
+    slices: int,
+    forgetful: bool,
+    restart: int,
+) -> None:
     items = [Item(key, n, number) for number, (key, n) in enumerate(drawn_records)]
     store, runner = MemoryStore(), InlineRunner(processes=2 if forgetful else 1)
     way = {"slices": slices, "base_every": 1_000, "retain_steps": 1_000}
@@ -113,8 +125,14 @@ def test_slices_hold_what_the_changes_add_up_to(
         way["cached_bytes"] = 2_000
     if restart:
         run_until_read(
-            drawn(items, kind()), store, len(items) // 2, rows=rows, workers=workers, bins=bins, **way
-        )  # fmt: skip
+            drawn(items, kind()),
+            store,
+            len(items) // 2,
+            rows=rows,
+            workers=workers,
+            bins=bins,
+            **way,
+        )
     pipeline = drawn(items, kind())
     run_inline(pipeline, store=store, runner=runner, rows=rows, workers=workers, bins=bins, **way)
     head, ledger = opened(store), Ledger(store)
@@ -176,9 +194,11 @@ def test_state_that_the_code_no_longer_declares_stays_in_storage(kind: Any, smal
 
     def undeclared() -> list[dict[str, Any]]:
         rows = [
-            row for section, found in stored(store, opened(store)).items() for row in found
+            row
+            for section, found in stored(store, opened(store)).items()
+            for row in found
             if section == "table:by" or row.get("cell") == "by"
-        ]  # fmt: skip
+        ]
         return sorted(rows, key=repr)
 
     run_until_read(drawn(items, kind()), store, 30, rows=3, **way)

@@ -214,8 +214,14 @@ def test_what_a_task_has_changed_before_it_was_killed_is_not_remembered(tries: i
     """The same process runs the next try, and finds the state as of the step before."""
     store, runner = KillsATask(), SurvivesTasks()
     pipeline, collected = drawn(Count(), [Item("k", n, n) for n in range(12)])
-    driver = Driver(pipeline, store, runner, workers=1, drain=True,
-                    settings=hr.Settings(limit=hr.Limit(1, 1 << 30)))  # fmt: skip
+    driver = Driver(
+        pipeline,
+        store,
+        runner,
+        workers=1,
+        drain=True,
+        settings=hr.Settings(limit=hr.Limit(1, 1 << 30)),
+    )
 
     def strike(summary: hr.StepSummary) -> None:
         store.left = tries if summary.head.positions["items"] in (3, 7) else 0
@@ -241,8 +247,16 @@ def test_memory_whose_missed_runs_are_cleaned_away_is_dropped() -> None:
 
     items = [Item("rare" if i == 5 else "often", i, i) for i in range(70)]
     pipeline, collected = drawn(Count(), items)
-    run_inline(pipeline, rows=1, workers=2, bins=16, runner=Alternating(processes=2), base_every=2,
-               slices=16, retain_steps=1)  # fmt: skip
+    run_inline(
+        pipeline,
+        rows=1,
+        workers=2,
+        bins=16,
+        runner=Alternating(processes=2),
+        base_every=2,
+        slices=16,
+        retain_steps=1,
+    )
     counts = [row for step in collected.rows()["out"] for row in step]
     assert counts[-1][2] == 69
 
@@ -252,8 +266,9 @@ def test_clean_up_goes_on_whatever_is_retained(retain_steps: int) -> None:
     items = [Item("ab"[i % 2], i, i) for i in range(300)]
     pipeline, _ = drawn(Count(), items)
     store = MemoryStore()
-    driver = run_inline(pipeline, store=store, rows=1, base_every=32, slices=16,
-                        retain_steps=retain_steps)  # fmt: skip
+    driver = run_inline(
+        pipeline, store=store, rows=1, base_every=32, slices=16, retain_steps=retain_steps
+    )
     head = driver.coordinator.head
     assert head is not None
     assert head.step - retain_steps - 2 * 32 <= head.boundary <= head.step - retain_steps

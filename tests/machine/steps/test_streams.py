@@ -142,8 +142,16 @@ def test_keys_that_share_a_hash_remain_different_keys(monkeypatch: pytest.Monkey
         node = pipeline.compute("sum", Sum(), keys={stream: "key"})
         collected = Collected()
         pipeline.sink("out", node, collected.sink("out"))
-        run_inline(pipeline, workers=workers, rows=rows, bins=16, exchange="shuffle", processes=2,
-                   slices=16, base_every=2)  # fmt: skip
+        run_inline(
+            pipeline,
+            workers=workers,
+            rows=rows,
+            bins=16,
+            exchange="shuffle",
+            processes=2,
+            slices=16,
+            base_every=2,
+        )
         last: dict[str, int] = {}
         for step in collected.rows()["out"]:
             last.update({key: value for key, _, value in step})

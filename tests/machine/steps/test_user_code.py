@@ -27,8 +27,15 @@ class Item(msgspec.Struct):
     at: int
 
 
-def run(computation: hr.Computation, items: list[Item], *, store: Any = None, rows: int = 100,
-        name: str = "it", **options: Any) -> tuple[dict[str, Any], Driver]:  # fmt: skip
+def run(
+    computation: hr.Computation,
+    items: list[Item],
+    *,
+    store: Any = None,
+    rows: int = 100,
+    name: str = "it",
+    **options: Any,
+) -> tuple[dict[str, Any], Driver]:
     pipeline, collected = hr.Pipeline("test"), Collected()
     stream = pipeline.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
     node = pipeline.compute(name, computation, keys={stream: "key"}, **options)
@@ -281,16 +288,29 @@ class BadState(hr.Computation):
         (lambda p, s: p.compute("9x", Kept(), keys={s: "key"}), "cannot be the name"),
         (lambda p, s: p.compute("x", NoHandler(), keys={s: "key"}), "has no process_record"),
         (lambda p, s: p.compute("x", NoTimerHandler(), keys={s: "key"}), "has no process_timer"),
-        (lambda p, s: p.compute("x", BadState(), keys={s: "key"}), "state can have|of the declared"),
+        (
+            lambda p, s: p.compute("x", BadState(), keys={s: "key"}),
+            "state can have|of the declared",
+        ),
         (lambda p, s: p.compute("x", object(), keys={s: "key"}), "is not a Computation"),
         (lambda p, s: p.compute("x", Kept(), keys={s: "key"})["out"], "has no output 'out'"),
-        (lambda p, s: p.compute("x", Kept(), keys={hr.Pipeline("o").inject(
-            "i", hr.sources.Iterable([], Item, event_time="at")): "key"}), "no stream of pipeline"),
+        (
+            lambda p, s: p.compute(
+                "x",
+                Kept(),
+                keys={
+                    hr.Pipeline("o").inject(
+                        "i", hr.sources.Iterable([], Item, event_time="at")
+                    ): "key"
+                },
+            ),
+            "no stream of pipeline",
+        ),
         (lambda p, s: sink_to_nowhere(p), "reads injector 'items' directly"),
         (lambda p, s: p.inject("y", [1, 2]), "is not a source"),
         (lambda p, s: p.check_complete(), "has no computation"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_drawing_is_refused_when_it_is_drawn(wrong: Any, says: str) -> None:
     pipeline = hr.Pipeline("test")
     stream = pipeline.inject("items", hr.sources.Iterable([], Item, event_time="at"))
@@ -432,8 +452,11 @@ class CountsBatches(hr.ColumnarComputation):
 def test_a_key_that_is_no_date_is_refused_for_several_would_be_the_same_key(
     kind: Any, year: str | None, tmp_path: Path
 ) -> None:
-    micros = {None: [0, LAST_DATE_US, FIRST_DATE_US], "late": [0, LAST_DATE_US + 1],
-              "early": [0, FIRST_DATE_US - 1]}[year]  # fmt: skip
+    micros = {
+        None: [0, LAST_DATE_US, FIRST_DATE_US],
+        "late": [0, LAST_DATE_US + 1],
+        "early": [0, FIRST_DATE_US - 1],
+    }[year]
     keys = pa.array(micros, pa.timestamp("us", tz="UTC"))
     pipeline = hr.Pipeline("dates")
     table = pa.table({"when": keys, "at": pa.array(range(len(micros)))})

@@ -45,9 +45,15 @@ class Run:
     """A pipeline that has run to its end, and what it was like after each step."""
 
     def __init__(
-        self, rounds: list[Round], draw: Any, *, rows: int = 1_000, workers: int = 2,
-        store: Store | None = None, **inject: Any,
-    ) -> None:  # fmt: skip
+        self,
+        rounds: list[Round],
+        draw: Any,
+        *,
+        rows: int = 1_000,
+        workers: int = 2,
+        store: Store | None = None,
+        **inject: Any,
+    ) -> None:
         clock = HandClock()
         self.script = Script(rounds, clock)
         self.pipeline = hr.Pipeline("watched")
@@ -57,9 +63,15 @@ class Run:
             self.pipeline.sink(name, streams, self.collected.sink(name))
         self.store = store or MemoryStore()
         self.driver = Driver(
-            self.pipeline, self.store, InlineRunner(), workers=workers, bins=16, drain=True,
-            clock=clock, settings=hr.Settings(limit=hr.Limit(rows, 1 << 30)),
-        )  # fmt: skip
+            self.pipeline,
+            self.store,
+            InlineRunner(),
+            workers=workers,
+            bins=16,
+            drain=True,
+            clock=clock,
+            settings=hr.Settings(limit=hr.Limit(rows, 1 << 30)),
+        )
         self.heads: list[Any] = []
         self.driver.listeners.append(lambda summary: self.heads.append(summary.head))
         self.driver.run()
@@ -444,8 +456,9 @@ def test_what_computations_find_late_themselves_is_not_counted_twice() -> None:
 
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(0, 7)), min_size=1, max_size=30),
-    st.integers(1, 9), st.integers(1, 9),
-)  # fmt: skip
+    st.integers(1, 9),
+    st.integers(1, 9),
+)
 @settings(max_examples=25, deadline=None)
 def test_what_is_not_further_behind_than_the_rule_allows_is_late_in_no_cut_into_steps(
     moves: list[tuple[int, int]], rows: int, other: int
@@ -462,9 +475,14 @@ def test_what_is_not_further_behind_than_the_rule_allows_is_late_in_no_cut_into_
         node = pipeline.compute("windows", Windows(), keys={stream: "value"})
         pipeline.sink("out", node, collected.sink("out"))
         driver = Driver(
-            pipeline, MemoryStore(), InlineRunner(), workers=1, bins=1, drain=True,
+            pipeline,
+            MemoryStore(),
+            InlineRunner(),
+            workers=1,
+            bins=1,
+            drain=True,
             settings=hr.Settings(limit=hr.Limit(rows, 1 << 30)),
-        )  # fmt: skip
+        )
         driver.run()
         driver.close()
         assert driver.coordinator.head is not None

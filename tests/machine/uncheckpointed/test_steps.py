@@ -124,14 +124,27 @@ def draw(
 
 
 def start(
-    pipeline: hr.Pipeline, store: MemoryStore, *, every: int = 5, runner: InlineRunner | None = None,
-    workers: int = 2, clock: Clock | None = None, drain: bool = True, **upkeep: int,
-) -> Driver:  # fmt: skip
+    pipeline: hr.Pipeline,
+    store: MemoryStore,
+    *,
+    every: int = 5,
+    runner: InlineRunner | None = None,
+    workers: int = 2,
+    clock: Clock | None = None,
+    drain: bool = True,
+    **upkeep: int,
+) -> Driver:
     upkeep = {"base_every": 4, "slices": 4, "retain_steps": 2, **upkeep}
     driver = Driver(
-        pipeline, store, runner or InlineRunner(), workers=workers, bins=8, drain=drain, clock=clock,
+        pipeline,
+        store,
+        runner or InlineRunner(),
+        workers=workers,
+        bins=8,
+        drain=drain,
+        clock=clock,
         settings=Settings(limit=hr.Limit(ROWS, 1 << 30), checkpoint_steps=every, **upkeep),
-    )  # fmt: skip
+    )
     driver.open()
     return driver
 
@@ -198,9 +211,13 @@ def test_time_alone_can_call_for_a_checkpoint_also_when_nothing_comes() -> None:
 
     store, clock = MemoryStore(), Moved()
     driver = start(
-        draw(Seen(), items=hits(ROWS)), store, every=100, clock=clock, drain=False,
+        draw(Seen(), items=hits(ROWS)),
+        store,
+        every=100,
+        clock=clock,
+        drain=False,
         checkpoint_us=5_000_000,
-    )  # fmt: skip
+    )
     run_to(driver, 1)
     begun = clock.now
     assert driver.coordinator.head.checkpoint < driver.coordinator.head.step
@@ -386,10 +403,17 @@ def test_what_is_let_go_from_memory_is_read_again_with_what_others_left_since(se
     items = [Hit(int(rng.expovariate(0.1)), at) for at in range(450)]
     finish(
         start(
-            draw(seen, items=items), store, runner=InlineRunner(seed, processes=2), workers=4,
-            every=4, cached_bytes=512, base_every=2, retain_steps=1, slices=2,
+            draw(seen, items=items),
+            store,
+            runner=InlineRunner(seed, processes=2),
+            workers=4,
+            every=4,
+            cached_bytes=512,
+            base_every=2,
+            retain_steps=1,
+            slices=2,
         )
-    )  # fmt: skip
+    )
     found: dict[int, list[int]] = {}
     for item in items:
         found.setdefault(item.key, []).append(len(found.get(item.key, [])) + 1)

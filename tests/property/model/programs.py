@@ -145,17 +145,25 @@ def drawn(
             {} if spec.horizon is None else {"ids": "id", "horizon": us(spec.horizon)}
         )
         streams[spec.name] = pipeline.inject(
-            spec.name, hr.sources.Inbox("memory:modelled", Sent, event_time="a"), watermark=strategy,
-            expect=spec.expect, idle_after=us(spec.idle_after), **ids,
-        )  # fmt: skip
+            spec.name,
+            hr.sources.Inbox("memory:modelled", Sent, event_time="a"),
+            watermark=strategy,
+            expect=spec.expect,
+            idle_after=us(spec.idle_after),
+            **ids,
+        )
     for node in nodes:
         keys = {streams[name]: ("key" if by == "same" else by) for name, by in node.inputs}
         kind = ColumnarProgram if node.columnar else Program
         late: Any = node.late
         made = pipeline.compute(
-            node.name, kind(node), keys=keys, late=late, allowed_lateness=us(node.allowed),
+            node.name,
+            kind(node),
+            keys=keys,
+            late=late,
+            allowed_lateness=us(node.allowed),
             group=groups[int(node.name.removeprefix("node")) % len(groups)] if groups else None,
-        )  # fmt: skip
+        )
         for stream in made.outputs.values():
             streams[stream.name] = stream
     return pipeline

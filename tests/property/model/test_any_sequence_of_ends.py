@@ -36,9 +36,12 @@ class Ends(Together):
     model: EndingModel
 
     @initialize(
-        data=st.data(), upkeep=UPKEEP, workers=WORKERS, bins=st.sampled_from([1, 8]),
+        data=st.data(),
+        upkeep=UPKEEP,
+        workers=WORKERS,
+        bins=st.sampled_from([1, 8]),
         seed=st.integers(0, 99),
-    )  # fmt: skip
+    )
     def begin(self, data: Any, upkeep: hr.Settings, workers: int, bins: int, seed: int) -> None:  # type: ignore[override]
         super().begin(data, upkeep, workers, bins, seed, 1, ())
         self.model = EndingModel(self.injectors, self.nodes, self.model.clock)

@@ -91,8 +91,9 @@ UPKEEP = st.builds(
 # Times are multiples of five, so that many are the same, or just where a watermark or timer is.
 RECORDS = st.lists(
     st.tuples(_FEW, _FEW, st.integers(-6, 4).map(lambda n: n * 5), st.none() | st.integers(0, 9)),
-    min_size=1, max_size=5,
-)  # fmt: skip
+    min_size=1,
+    max_size=5,
+)
 AHEAD = st.sampled_from([0, 5, 10, 30])
 PARTITIONS = st.sampled_from([["x"], ["x"], ["x", "y"], ["x", "y", "z"]])
 WORKERS = st.sampled_from([1, 2, 3, 5])
@@ -109,13 +110,24 @@ class Together(RuleBasedStateMachine):
     changed = False
 
     @initialize(
-        data=st.data(), upkeep=UPKEEP, workers=WORKERS, bins=st.sampled_from([1, 8, 64]),
-        seed=st.integers(0, 99), processes=st.sampled_from([1, 2]), groups=GROUPS,
-    )  # fmt: skip
+        data=st.data(),
+        upkeep=UPKEEP,
+        workers=WORKERS,
+        bins=st.sampled_from([1, 8, 64]),
+        seed=st.integers(0, 99),
+        processes=st.sampled_from([1, 2]),
+        groups=GROUPS,
+    )
     def begin(
-        self, data: Any, upkeep: hr.Settings, workers: int, bins: int, seed: int, processes: int,
+        self,
+        data: Any,
+        upkeep: hr.Settings,
+        workers: int,
+        bins: int,
+        seed: int,
+        processes: int,
         groups: tuple[str, ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.groups = groups
         self.injectors = data.draw(injector_specs(), label="injectors")
         self.nodes: list[NodeSpec] = []
@@ -123,9 +135,14 @@ class Together(RuleBasedStateMachine):
             self.nodes.append(data.draw(node_specs(self.injectors, self.nodes)))
         self.model = Model(self.injectors, self.nodes, _CLOCK)  # it sees nodes that are added
         self.harness = drive(
-            drawn(self.injectors, self.nodes, self.groups), workers=workers, bins=bins,
-            clock=_CLOCK, seed=seed, processes=processes, settings=upkeep,
-        )  # fmt: skip
+            drawn(self.injectors, self.nodes, self.groups),
+            workers=workers,
+            bins=bins,
+            clock=_CLOCK,
+            seed=seed,
+            processes=processes,
+            settings=upkeep,
+        )
         partitions = data.draw(st.lists(PARTITIONS, min_size=2, max_size=2), label="partitions")
         self.places = [
             (spec.name, name)
@@ -157,9 +174,11 @@ class Together(RuleBasedStateMachine):
         items = [Item(None, a, b, self.time + offset, id_) for a, b, offset, id_ in records]
         self.model.push(injector, partition, items)
         self.harness.push_many(
-            injector, [Sent(item.a, item.b, item.id) for item in items],
-            at=[item.time for item in items], partition=partition,
-        )  # fmt: skip
+            injector,
+            [Sent(item.a, item.b, item.id) for item in items],
+            at=[item.time for item in items],
+            partition=partition,
+        )
 
     def tell(self, injector: str, partition: str, time: int) -> None:
         part = self.model.outside[injector].parts.get(partition)

@@ -139,9 +139,13 @@ class Model:
             out.append((state.total, len(state.seen), item.time))
 
     def on_timer(
-        self, node: NodeSpec, state: KeyState, time: int, tag: str,
+        self,
+        node: NodeSpec,
+        state: KeyState,
+        time: int,
+        tag: str,
         out: list[tuple[int, int, int]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         del state.timers[tag]
         busiest = max(state.by_b.items(), key=lambda pair: (pair[1], pair[0]))
         out.append((state.total, busiest[0], time))

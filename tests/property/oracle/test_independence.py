@@ -10,10 +10,15 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 JUDGES = [
-    "property/oracle/model.py", "property/oracle/timelines.py", "faults/simulation/oracle.py",
+    "property/oracle/model.py",
+    "property/oracle/timelines.py",
+    "faults/simulation/oracle.py",
     "faults/simulation/recorder.py",
-    "support/recorder.py", "faults/power/disk.py", "property/model/model.py", "property/model/plain.py",
-]  # fmt: skip
+    "support/recorder.py",
+    "faults/power/disk.py",
+    "property/model/model.py",
+    "property/model/plain.py",
+]
 
 
 def imported(path: Path) -> Iterator[str]:

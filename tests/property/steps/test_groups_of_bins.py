@@ -108,9 +108,14 @@ def run_for(
     workers, bins = way.pop("workers"), way.pop("bins")
     runner = InlineRunner(way.pop("seed"), way.pop("processes"))
     driver = Driver(
-        pipeline, store, runner, workers=workers, bins=bins, drain=True,
+        pipeline,
+        store,
+        runner,
+        workers=workers,
+        bins=bins,
+        drain=True,
         settings=hr.Settings(limit=hr.Limit(rows, 1 << 30), **way),
-    )  # fmt: skip
+    )
     done = []
 
     def note(summary: hr.StepSummary) -> None:
@@ -168,8 +173,10 @@ class Posting(hr.ColumnarComputation):
 @settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 30)), max_size=40),
-    WAYS, TOLD, st.sampled_from([1, 5, 100]),
-)  # fmt: skip
+    WAYS,
+    TOLD,
+    st.sampled_from([1, 5, 100]),
+)
 def test_ids_posts_and_order_are_kept_by_key_in_any_group(
     drawn: list[tuple[int, int, int]], way: dict[str, Any], told: int, rows: int
 ) -> None:
@@ -178,9 +185,12 @@ def test_ids_posts_and_order_are_kept_by_key_in_any_group(
         collected = Collected()
         pipeline = hr.Pipeline("kept", groups=groups)
         hits = pipeline.inject(
-            "hits", hr.sources.Iterable([Hit(*of) for of in drawn], Hit, event_time="at"),
-            watermark=hr.bounded_delay(us(30)), ids="id", horizon=us(100),
-        )  # fmt: skip
+            "hits",
+            hr.sources.Iterable([Hit(*of) for of in drawn], Hit, event_time="at"),
+            watermark=hr.bounded_delay(us(30)),
+            ids="id",
+            horizon=us(100),
+        )
         last = groups[-1] if groups else None
         for name, what in (("ordered", InOrder()), ("posting", Posting())):
             node = pipeline.compute(

@@ -89,9 +89,11 @@ class LivelyInBulk(hr.ColumnarComputation):
         rows.upsert(total=done.total)
         what, total, _ = done.said
         ctx.produce(
-            "out", key, {"what": [what], "total": [total], "n": [n], "third": [n % 3]},
+            "out",
+            key,
+            {"what": [what], "total": [total], "n": [n], "third": [n % 3]},
             timestamps_us=time,
-        )  # fmt: skip
+        )
         for stream, at, value in done.posts:
             item = {"key": key.columns[0], "n": [value], "at": [at]}
             ctx.post(key, [value] if stream == "later" else item, times_us=at, stream=stream)

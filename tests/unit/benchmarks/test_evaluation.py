@@ -16,9 +16,15 @@ from benchmarks.parts import Told
 from benchmarks.ways import COLUMNS, Outcome, Ran, cells, unmoved
 
 CHOSEN = argparse.Namespace(
-    keys=1_000_000, bits=8, rate=20_000, ways=list(sweeps.WAYS), runs=3, seconds=20.0,
-    history=2_000_000, warm=45.5,
-)  # fmt: skip
+    keys=1_000_000,
+    bits=8,
+    rate=20_000,
+    ways=list(sweeps.WAYS),
+    runs=3,
+    seconds=20.0,
+    history=2_000_000,
+    warm=45.5,
+)
 
 
 def outcome(*steady_and_before: tuple[float, float]) -> Outcome:
@@ -69,8 +75,10 @@ def of_overhead() -> Told:
 
 
 def of_throughput() -> Told:
-    sides = {"own": throughput.Side(200.0, [190.0, 210.0], 5, 0),
-             "rocksdb": throughput.Side(100.0, [90.0, 110.0], 5, 1)}  # fmt: skip
+    sides = {
+        "own": throughput.Side(200.0, [190.0, 210.0], 5, 0),
+        "rocksdb": throughput.Side(100.0, [90.0, 110.0], 5, 1),
+    }
     return throughput.told({"q1": sides, "q3": sides})
 
 
@@ -97,10 +105,15 @@ def test_the_longest_waits_of_a_line_are_those_that_its_ratio_is_of() -> None:
         outcome((100, 90)), moving_max_ms=240.0, steady_max_ms=150.0, ratio=1.6
     )
     assert dict(zip(COLUMNS, cells(of), strict=True)) == {
-        "steady p50 ms": "10", "steady p99 ms": "20", "steady max ms": "150",
-        "moving p50 ms": "11", "moving p99 ms": "21", "moving max ms": "240",
-        "max over steady max": "1.60", "of each run": "1.10 to 1.40",
-    }  # fmt: skip
+        "steady p50 ms": "10",
+        "steady p99 ms": "20",
+        "steady max ms": "150",
+        "moving p50 ms": "11",
+        "moving p99 ms": "21",
+        "moving max ms": "240",
+        "max over steady max": "1.60",
+        "of each run": "1.10 to 1.40",
+    }
 
 
 def test_chance_is_what_two_windows_differ_by_in_which_nothing_moves() -> None:
@@ -133,14 +146,17 @@ def test_the_page_says_what_was_run_and_what_is_missing(
     made.add_argument("--megabytes", type=float, default=100.0)
     rows, _ = of_queries()
     found = {
-        **facts(made.parse_args([])), "command": "python -m queries", "table": rows,
+        **facts(made.parse_args([])),
+        "command": "python -m queries",
+        "table": rows,
         "figures": [
             figure("much", 2.345e6, "events/s", "> 1", True),
             figure("late", 1.5, "x", "<= 1.2", False),
             figure("little", 1.0, "x"),
         ],
-        "missing": ["q4", "q5"], "failed": {"q5": "OSError: no room"},
-    }  # fmt: skip
+        "missing": ["q4", "q5"],
+        "failed": {"q5": "OSError: no room"},
+    }
     monkeypatch.setattr(page, "FOUND", tmp_path)
     monkeypatch.setattr(page, "load", lambda name: found)
     (tmp_path / "queries.json").write_text(json.dumps(found))

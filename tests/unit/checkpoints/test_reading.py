@@ -72,10 +72,16 @@ def test_per_record_state_reads_as_its_code_would_see_it() -> None:
         checkpoint = Checkpoints(store).open()
         assert rows_of(checkpoint, "cells", "state") == cells_as_the_code_sees_them(t)
         timers = [
-            {"key": key, "timer": timer.name, "tag": timer.tag, "domain": timer.domain.value,
-             "time": timer.time_us}
-            for key in t.keys("cells") for timer in t.timers("cells", key)
-        ]  # fmt: skip
+            {
+                "key": key,
+                "timer": timer.name,
+                "tag": timer.tag,
+                "domain": timer.domain.value,
+                "time": timer.time_us,
+            }
+            for key in t.keys("cells")
+            for timer in t.timers("cells", key)
+        ]
         read = rows_of(checkpoint, "cells", "timers")
         holds = {row["key"]: row.pop("hold") for row in read if row["timer"] == "check"}
         assert all(row.pop("hold", None) is None for row in read)
@@ -108,8 +114,9 @@ def test_tables_read_as_their_code_would_see_them() -> None:
 @settings(max_examples=10)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), min_size=2, max_size=8),
-    st.sampled_from([1, 4, 32]), st.booleans(),
-)  # fmt: skip
+    st.sampled_from([1, 4, 32]),
+    st.booleans(),
+)
 def test_any_kept_step_reads_the_same_whatever_the_workers_and_bins(
     script: list[tuple[int, int]], bins: int, groups: bool
 ) -> None:
@@ -118,9 +125,13 @@ def test_any_kept_step_reads_the_same_whatever_the_workers_and_bins(
     for changing in (False, True):
         store, done, at_steps = MemoryStore(), 0, {}
         t = hr.testing.drive(
-            draw(groups), workers=1, bins=bins if changing else 1, storage=store,
-            settings=hr.Settings(**UPKEEP), clock=SECOND,
-        )  # fmt: skip
+            draw(groups),
+            workers=1,
+            bins=bins if changing else 1,
+            storage=store,
+            settings=hr.Settings(**UPKEEP),
+            clock=SECOND,
+        )
         with t:
             for number, (count, workers) in enumerate(script):
                 if changing:
@@ -295,12 +306,15 @@ def test_the_columns_of_a_section_are_known_where_it_has_no_rows() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=5)
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**64 - 1)
+        | st.text(max_size=5)
         | st.floats(allow_nan=False, allow_infinity=False),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
         max_leaves=8,
     )
-)  # fmt: skip
+)
 def test_values_become_json_that_says_the_same(value: Any) -> None:
     text = as_json(msgspec.msgpack.encode(value))
     assert text is not None and msgspec.json.decode(text) == value
@@ -327,9 +341,12 @@ class TablesOfTwo(Tables):
     """The same, with another shape of its table: one column more, one of another type."""
 
     sums = hr.TableState(
-        {"total": float, "label": str, "more": int}, version=2,
-        upgrade={1: (Tables.sums, lambda old: {**old, "total": old["total"] / 2, "more": old["total"]})},
-    )  # fmt: skip
+        {"total": float, "label": str, "more": int},
+        version=2,
+        upgrade={
+            1: (Tables.sums, lambda old: {**old, "total": old["total"] / 2, "more": old["total"]})
+        },
+    )
 
     def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
         if batch.stream != "later":

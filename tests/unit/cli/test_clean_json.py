@@ -20,14 +20,29 @@ from tests.support.pipelines import Collected
 _NO_QUANTITY = 2**62
 
 COMMANDS = [
-    ["status"], ["top"], ["watermark", "list"], ["watermark", "why", "wakes"],
-    ["watermark", "why", "in"], ["watermark", "bins", "wakes"], ["state", "get", "wakes", "a"],
-    ["state", "scan", "wakes"], ["state", "scan", "wakes", "--section", "timers"],
-    ["checkpoint", "list"], ["checkpoint", "verify"], ["layout"], ["migrations"], ["updates"],
-    ["hosts"], ["policy", "show"], ["pause", "--wait", "0"], ["stop"], ["rescale", "3", "--dry-run"],
-    ["remove", "wakes", "--dry-run"], ["drain-hosts", "nowhere", "--dry-run"],
+    ["status"],
+    ["top"],
+    ["watermark", "list"],
+    ["watermark", "why", "wakes"],
+    ["watermark", "why", "in"],
+    ["watermark", "bins", "wakes"],
+    ["state", "get", "wakes", "a"],
+    ["state", "scan", "wakes"],
+    ["state", "scan", "wakes", "--section", "timers"],
+    ["checkpoint", "list"],
+    ["checkpoint", "verify"],
+    ["layout"],
+    ["migrations"],
+    ["updates"],
+    ["hosts"],
+    ["policy", "show"],
+    ["pause", "--wait", "0"],
+    ["stop"],
+    ["rescale", "3", "--dry-run"],
+    ["remove", "wakes", "--dry-run"],
+    ["drain-hosts", "nowhere", "--dry-run"],
     ["checkpoint", "clean", "--dry-run"],
-]  # fmt: skip
+]
 
 
 class Item(msgspec.Struct):
@@ -121,10 +136,14 @@ def test_a_watermark_is_null_before_anything_is_known_and_end_after_all(tmp_path
 @pytest.mark.parametrize(
     ("micros", "text"),
     [
-        (MIN_TIME, "-"), (MIN_TIME + 1, "-"), (0, "1970-01-01T00:00:00Z"),
-        (LAST_DATE_US, "9999-12-31T23:59:59.999999Z"), (LAST_DATE_US + 1, "end"),
-        (MAX_TIME - 1, "end"), (MAX_TIME, "end"),
+        (MIN_TIME, "-"),
+        (MIN_TIME + 1, "-"),
+        (0, "1970-01-01T00:00:00Z"),
+        (LAST_DATE_US, "9999-12-31T23:59:59.999999Z"),
+        (LAST_DATE_US + 1, "end"),
+        (MAX_TIME - 1, "end"),
+        (MAX_TIME, "end"),
     ],
-)  # fmt: skip
+)
 def test_a_time_outside_of_all_event_times_is_shown_as_none(micros: int, text: str) -> None:
     assert show_time(micros) == text

@@ -27,8 +27,9 @@ def test_status_names_files_that_no_checkpoint_has_or_that_are_not_read_wholly(
         text = "".join(f'{{"at": {n}, "n": {n}}}\n' for n in rows)
         (tmp_path / f"{name}.jsonl").write_text(text)
     pipeline = hr.Pipeline("files")
-    files = hr.sources.Files(tmp_path / "*.jsonl", event_time="at", schema={"at": int, "n": int},
-                             time_unit="us")  # fmt: skip
+    files = hr.sources.Files(
+        tmp_path / "*.jsonl", event_time="at", schema={"at": int, "n": int}, time_unit="us"
+    )
     stream = pipeline.inject("files", files)
     pipeline.compute("pass", Pass(), keys={stream: "n"})
     storage = tmp_path / "state"
@@ -39,8 +40,14 @@ def test_status_names_files_that_no_checkpoint_has_or_that_are_not_read_wholly(
         (injector,) = json.loads(said.output)["injectors"].values()
         seen.append([name.partition(".")[0] for name in injector["files_that_must_stay"]])
 
-    with hr.run(pipeline, storage=storage, runner="inline", settings=settings, checkpoint_every="1h",
-                listeners=[look]) as job:  # fmt: skip
+    with hr.run(
+        pipeline,
+        storage=storage,
+        runner="inline",
+        settings=settings,
+        checkpoint_every="1h",
+        listeners=[look],
+    ) as job:
         job.drain()
     assert ["0", "1"] in seen, "the step is in no checkpoint, and the second file is half-read"
     assert ["0", "1", "2"] in seen

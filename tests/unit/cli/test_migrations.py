@@ -152,8 +152,9 @@ def test_bins_of_a_group_are_named_with_it(tmp_path: Path, grouped: hr.Job) -> N
     said(tmp_path, "move", "clicks:00000/5", "orders:01/2", "--to", "1", "--follow")
     (clicks,) = (of for of in facts(tmp_path, "layout")["groups"] if of["group"] == "clicks")
     assert [(of["worker"], of["bins"], of["share"]) for of in clicks["workers"]] == [
-        (0, 8, 15 / 32), (1, 9, 17 / 32),
-    ]  # fmt: skip
+        (0, 8, 15 / 32),
+        (1, 9, 17 / 32),
+    ]
     assert "move clicks:00000/5 orders:01/2 to worker 1" in said(tmp_path, "migrations")
     said(tmp_path, "move", "orders", "clicks", "--to", "0", "--follow")
     assert said(tmp_path, "rebalance", "--group", "clicks", "--follow").startswith(

@@ -19,9 +19,19 @@ from headrace.cli import FAILED, main
 from headrace.runners.inline import InlineRunner
 
 QUICK = [
-    "--rate", "2000", "--duration", "2s", "--warm-up", "500ms", "--cool-down", "200ms",
-    "--runner", "inline", "--bins", "16",
-]  # fmt: skip
+    "--rate",
+    "2000",
+    "--duration",
+    "2s",
+    "--warm-up",
+    "500ms",
+    "--cool-down",
+    "200ms",
+    "--runner",
+    "inline",
+    "--bins",
+    "16",
+]
 
 
 def cli(*arguments: str) -> Result:
@@ -165,8 +175,9 @@ def test_who_is_ended_leaves_no_scratch_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "headrace.cli", "nexmark", "q1"]
     running = subprocess.Popen(
         [*command, *QUICK[:3], "60s", *QUICK[4:]],
-        env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+    )
     assert running.stderr is not None
     running.stderr.readline()  # it is under way
     assert list(tmp_path.glob("headrace-nexmark-*"))

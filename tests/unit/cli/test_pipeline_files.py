@@ -115,9 +115,11 @@ def pipeline():
     store = LocalStore(tmp_path / "state")
     command = [sys.executable, "-m", "headrace.cli", "run", "waits.py", "--storage", "state"]
     with subprocess.Popen(
-        [*command, "--runner", "inline", "--keep-running"], cwd=tmp_path,
-        stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        [*command, "--runner", "inline", "--keep-running"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
             until(lambda: committed(store) > 0, 60)
             process.send_signal(signal.SIGTERM)

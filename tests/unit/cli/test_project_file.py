@@ -211,10 +211,15 @@ def test_options_of_the_session_are_merged_one_by_one_in_the_order_of_precedence
     assert headrace(*words, env=spark).exit_code == 0
     given = final(asked.arguments)
     assert given == {
-        "name": "headrace", "master": "local[1]", "spark.driver.memory": "1g", "spark.b": "2",
-        "spark.c": "true", "spark.d": "3 4", "packages": "org.b:b:1,org.c:c:1",
+        "name": "headrace",
+        "master": "local[1]",
+        "spark.driver.memory": "1g",
+        "spark.b": "2",
+        "spark.c": "true",
+        "spark.d": "3 4",
+        "packages": "org.b:b:1,org.c:c:1",
         "spark.ui.showConsoleProgress": "false",
-    }  # fmt: skip
+    }
     assert asked.level == "debug"
     assert headrace("run", "--master", "local[2]").exit_code == 0
     assert final(asked.arguments)["master"] == "local[2]"

@@ -36,8 +36,11 @@ read = pipeline.inject("hits", hr.sources.Iterable(hits, Hit, event_time="at"))
 pipeline.sink("out", pipeline.compute("visits", Visits(), keys={{read: "page"}}), hr.sinks.Console())
 """
 FIRST = {
-    "type": "int", "added": "", "options": "", "new": "1 if before is None else before.n + 1",
-}  # fmt: skip
+    "type": "int",
+    "added": "",
+    "options": "",
+    "new": "1 if before is None else before.n + 1",
+}
 
 
 def run(folder: Path, count: int, **code: str) -> Result:

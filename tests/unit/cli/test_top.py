@@ -42,9 +42,12 @@ def run(storage: Path, note: Any = None, **upkeep: int) -> None:
     """Run ten items a step until the input has ended."""
     pipeline, _ = drawn(Count(), ITEMS)
     driver = Driver(
-        pipeline, LocalStore(storage), InlineRunner(), drain=True,
+        pipeline,
+        LocalStore(storage),
+        InlineRunner(),
+        drain=True,
         settings=hr.Settings(limit=Limit(10, 1 << 20), **upkeep),
-    )  # fmt: skip
+    )
     if note is not None:
         driver.listeners.append(note)
     try:
@@ -141,9 +144,11 @@ def on_a_terminal(storage: Path, then: Callable[[subprocess.Popen[bytes]], objec
     ours, theirs = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace.cli", "top", "--storage", storage, "--every", "0.05"],
-        stdin=theirs, stdout=theirs, stderr=subprocess.PIPE,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
         env={**os.environ, "TERM": "xterm"},
-    )  # fmt: skip
+    )
     os.close(theirs)
     shown = b""
     while shown.count(b"steps/s") < 3 and process.poll() is None:

@@ -45,9 +45,14 @@ def fill_the_outbox(storage: Path, listeners: list[Any]) -> None:
     node = pipeline.compute("echo", Echo(), keys={stream: "n"})
     pipeline.sink("slow", node, hr.sinks.Calls(take))
     driver = Driver(
-        pipeline, LocalStore(storage), Elsewhere(), workers=1, bins=4, drain=True,
+        pipeline,
+        LocalStore(storage),
+        Elsewhere(),
+        workers=1,
+        bins=4,
+        drain=True,
         settings=hr.Settings(limit=hr.Limit(1, 1 << 20), outbox_steps=3),
-    )  # fmt: skip
+    )
     driver.listeners += [*listeners, lambda s: full.set() if s.head.waits_for else None]
     try:
         with pytest.raises(UserCodeError, match="no room"):

@@ -71,8 +71,11 @@ def test_each_stream_has_its_handler_and_records_come_in_order(rows: int) -> Non
     people = [Person(1, "ann", 5), Person(2, "bob", 50)]
     bids = [Bid(1, 10, 1), Bid(1, 11, 5), Bid(2, 20, 7), Bid(1, 12, 60)]
     assert joined(people, bids, rows=rows) == [
-        (1, 5, "ann 10"), (1, 5, "ann 11"), (1, 60, "ann 12"), (2, 17, "nobody 20"),
-    ]  # fmt: skip
+        (1, 5, "ann 10"),
+        (1, 5, "ann 11"),
+        (1, 60, "ann 12"),
+        (2, 17, "nobody 20"),
+    ]
 
 
 def test_a_two_input_computation_reads_two_streams() -> None:

@@ -31,11 +31,12 @@ def test_a_timedelta_is_taken_to_the_microsecond(duration: timedelta) -> None:
 
 @given(
     st.lists(
-        st.tuples(st.decimals(0, 10**6, places=3), st.sampled_from(sorted(UNITS))), min_size=1,
+        st.tuples(st.decimals(0, 10**6, places=3), st.sampled_from(sorted(UNITS))),
+        min_size=1,
         max_size=4,
     ),
     st.booleans(),
-)  # fmt: skip
+)
 def test_a_text_is_the_exact_sum_of_its_parts_or_refused(
     parts: list[tuple[Decimal, str]], negative: bool
 ) -> None:
@@ -124,11 +125,19 @@ PARAMETERS: list[tuple[str, Callable[[Any], Any]]] = [
     *(
         (name, lambda it, name=name: hr.Settings(**{name: it}))
         for name in (
-            "target", "poll", "retain", "straggler", "measure", "handover", "checkpoint",
-            "task_timeout", "sink_timeout", "source_timeout",
+            "target",
+            "poll",
+            "retain",
+            "straggler",
+            "measure",
+            "handover",
+            "checkpoint",
+            "task_timeout",
+            "sink_timeout",
+            "source_timeout",
         )
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("value", [10, 0, 2.5, True, np.int64(10), np.float64(1), Decimal(3)])

@@ -192,10 +192,19 @@ def test_a_manifest_keeps_what_changed_and_the_sum_is_the_whole(
         changed = changes(before, of)
         assert changed is None or set(changed.parts) <= {"a", *step}
         manifest = Manifest(
-            "p", number, 1, 0, "n", "", False, number, 0,
+            "p",
+            number,
+            1,
+            0,
+            "n",
+            "",
+            False,
+            number,
+            0,
             frontiers={} if changed is None else {"in": changed},
-            layout=contiguous(4, 1).to_wire() if head is None else None, identity={},
-        )  # fmt: skip
+            layout=contiguous(4, 1).to_wire() if head is None else None,
+            identity={},
+        )
         head = fold(head, manifest, "d")
         assert head.frontiers_of("in") == of
 
@@ -232,10 +241,15 @@ class Happened(msgspec.Struct):
 
 many = st.sampled_from("abcdefgh")
 happenings = st.builds(
-    Happened, st.dictionaries(many, times), st.dictionaries(many, times), st.sets(many),
-    st.sets(many), st.sets(many), st.booleans(),
+    Happened,
+    st.dictionaries(many, times),
+    st.dictionaries(many, times),
+    st.sets(many),
+    st.sets(many),
+    st.sets(many),
+    st.booleans(),
     st.sampled_from([bounded_delay(us(5)), bounded_delay(us(100)), hr.exact()]),
-)  # fmt: skip
+)
 
 
 class World:

@@ -14,9 +14,17 @@ from headrace.errors import PipelineError
 from headrace.eventtime.zones import RepeatedHour, zone_of
 
 ZONES = [
-    "America/New_York", "Europe/Paris", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Apia",
-    "Africa/Casablanca", "America/Sao_Paulo", "Asia/Gaza", "Europe/Dublin", "UTC",
-]  # fmt: skip
+    "America/New_York",
+    "Europe/Paris",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+    "Africa/Casablanca",
+    "America/Sao_Paulo",
+    "Asia/Gaza",
+    "Europe/Dublin",
+    "UTC",
+]
 NEW_YORK = zone_of("America/New_York")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
 

@@ -69,9 +69,11 @@ def day_name(at: datetime) -> str:
 SPELLINGS: dict[str, Callable[[datetime, int], str]] = {
     "Go, JSON": lambda at, n: stamp(at) + trimmed(at, n) + offset(at),
     "Go, String": lambda at, n: stamp(at, " ") + trimmed(at, n) + " " + offset(at, "") + " CEST",
-    "Go, String with a clock": lambda at, n: f"{stamp(at, ' ')} {offset(at, '')} +0330 m=+0.01"
-    if not at.microsecond and not n
-    else stamp(at, " ") + trimmed(at, n) + " " + offset(at, "") + " UTC m=+1.000012",
+    "Go, String with a clock": lambda at, n: (
+        f"{stamp(at, ' ')} {offset(at, '')} +0330 m=+0.01"
+        if not at.microsecond and not n
+        else stamp(at, " ") + trimmed(at, n) + " " + offset(at, "") + " UTC m=+1.000012"
+    ),
     "Docker": lambda at, n: stamp(utc(at)) + fraction(at, n) + "Z",
     "Java, Instant": lambda at, n: stamp(utc(at)) + trimmed(at, n) + "Z",
     "Java, ZonedDateTime": lambda at, n: stamp(at) + trimmed(at, n) + offset(at) + "[Europe/Paris]",
@@ -81,12 +83,15 @@ SPELLINGS: dict[str, Callable[[datetime, int], str]] = {
     "pandas": lambda at, n: stamp(at, " ") + fraction(at, n) + offset(at),
     "RFC 3339 in lower case": lambda at, n: stamp(utc(at), "t") + fraction(at, n) + "z",
     "ISO with a comma": lambda at, n: stamp(at) + fraction(at, n).replace(".", ",") + offset(at),
-    "ISO, basic": lambda at, n: stamp(utc(at)).replace("-", "").replace(":", "") + fraction(at, n) + "Z",
-    "ISO, basic with an offset": lambda at, n: stamp(at).replace("-", "").replace(":", "")
-    + fraction(at, n) + offset(at, ""),
+    "ISO, basic": lambda at, n: (
+        stamp(utc(at)).replace("-", "").replace(":", "") + fraction(at, n) + "Z"
+    ),
+    "ISO, basic with an offset": lambda at, n: (
+        stamp(at).replace("-", "").replace(":", "") + fraction(at, n) + offset(at, "")
+    ),
     "BigQuery": lambda at, n: stamp(utc(at), " ") + fraction(at, n) + " UTC",
     "Python": lambda at, n: at.isoformat(),
-}  # fmt: skip
+}
 #: Those that have whole seconds.
 SECONDS: dict[str, Callable[[datetime], str]] = {
     "JavaScript, toString": lambda at: (
@@ -208,17 +213,30 @@ def test_what_is_no_time_is_refused_with_its_row_and_why(text: str, why: str) ->
 # -- formats of the user's own ------------------------------------------------------------------
 
 FORMATS = [
-    "%Y-%m-%d %H:%M:%S", "%d.%m.%Y %H:%M", "%Y%m%d", "%Y%m%d%H%M%S", "%d %b %Y", "%B %d, %Y %I:%M %p",
-    "%a, %d %b %Y %H:%M:%S.%f", "%Y-%j", "%m/%d/%y", "%d/%b/%Y:%H:%M:%S %z", "%Y", "%A %d %B %Y",
+    "%Y-%m-%d %H:%M:%S",
+    "%d.%m.%Y %H:%M",
+    "%Y%m%d",
+    "%Y%m%d%H%M%S",
+    "%d %b %Y",
+    "%B %d, %Y %I:%M %p",
+    "%a, %d %b %Y %H:%M:%S.%f",
+    "%Y-%j",
+    "%m/%d/%y",
+    "%d/%b/%Y:%H:%M:%S %z",
+    "%Y",
+    "%A %d %B %Y",
     "%H%%%Y%m%d",
-]  # fmt: skip
+]
 
 
 @settings(max_examples=150)
 @given(st.sampled_from(FORMATS), st.lists(instants, min_size=1, max_size=3))
 def test_a_format_reads_what_strftime_writes(form: str, times: list[datetime]) -> None:
-    times = [at.replace(year=1969 + at.year % 100) if "%y" in form else at for at in times
-             if not (at.month == 2 and at.day == 29)]  # fmt: skip
+    times = [
+        at.replace(year=1969 + at.year % 100) if "%y" in form else at
+        for at in times
+        if not (at.month == 2 and at.day == 29)
+    ]
     texts = [at.strftime(form).zfill(4) if form == "%Y" else _strftime(at, form) for at in times]
     expected = [datetime.strptime(text, form).replace(tzinfo=UTC) for text in texts]
     found = read(*texts, form=TimeFormat(form)) if texts else []
@@ -282,8 +300,10 @@ def test_numbers_beyond_what_a_time_can_be_are_refused_with_their_row() -> None:
 
 def test_texts_that_are_numbers_have_the_unit_that_was_said() -> None:
     assert read("1714557600", "2024-05-01T10:00:00Z", "-1.5", unit="s") == [
-        1_714_557_600_000_000, 1_714_557_600_000_000, -1_500_000,
-    ]  # fmt: skip
+        1_714_557_600_000_000,
+        1_714_557_600_000_000,
+        -1_500_000,
+    ]
     assert read("-1", "1999", unit="ns") == [-1, 1]
 
 

@@ -79,8 +79,10 @@ def test_neighbours_that_move_to_one_worker_are_one_run() -> None:
     layout = Layout.uniform(8, [0] * 8, 3)
     moves = runs_of((layout.bin(at), 2 if at == 7 else 1) for at in (1, 2, 3, 6, 7))
     assert [(bits, count, worker) for _, bits, count, worker in moves] == [
-        (3, 3, 1), (3, 1, 1), (3, 1, 2),
-    ]  # fmt: skip
+        (3, 3, 1),
+        (3, 1, 1),
+        (3, 1, 2),
+    ]
     assert updated(layout, Update(1, moves=moves)).owners.tolist() == [0, 1, 1, 1, 0, 0, 1, 2]
 
 

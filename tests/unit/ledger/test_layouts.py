@@ -21,9 +21,17 @@ _WIDTH = 1 << 61
 
 def manifest(step: int, **more: object) -> Manifest:
     facts: dict[str, object] = {
-        "pipeline": "p", "step": step, "epoch": 1, "attempt": 0, "nonce": "", "predecessor": "",
-        "claim": False, "clock_us": 0, "seed": 0, **more,
-    }  # fmt: skip
+        "pipeline": "p",
+        "step": step,
+        "epoch": 1,
+        "attempt": 0,
+        "nonce": "",
+        "predecessor": "",
+        "claim": False,
+        "clock_us": 0,
+        "seed": 0,
+        **more,
+    }
     return Manifest(**facts)  # type: ignore[arg-type]
 
 

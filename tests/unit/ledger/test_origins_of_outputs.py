@@ -19,9 +19,17 @@ NEW_IN_HEAD = {"origins", "delivered", "waits_for", "done", "done_before"}
 
 def manifest(step: int, **more: Any) -> Manifest:
     return Manifest(
-        pipeline="p", step=step, epoch=1, attempt=0, nonce="n", predecessor="", claim=step == 0,
-        clock_us=0, seed=0, **more,
-    )  # fmt: skip
+        pipeline="p",
+        step=step,
+        epoch=1,
+        attempt=0,
+        nonce="n",
+        predecessor="",
+        claim=step == 0,
+        clock_us=0,
+        seed=0,
+        **more,
+    )
 
 
 def file(step: int) -> FileRef:

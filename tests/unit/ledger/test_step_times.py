@@ -27,17 +27,28 @@ from tests.machine.steps.test_soft_state import Count, Item, drawn
 ITEMS = [Item("abcd"[i % 4], i, i) for i in range(60)]
 
 
-def run(*, runner: InlineRunner | None = None, clock: Clock | None = None,
-        stopwatch: Stopwatch | None = None, source: Any = None) -> list[Manifest]:  # fmt: skip
+def run(
+    *,
+    runner: InlineRunner | None = None,
+    clock: Clock | None = None,
+    stopwatch: Stopwatch | None = None,
+    source: Any = None,
+) -> list[Manifest]:
     """Run seven items a step until the input has ended; return all manifests."""
     pipeline, _ = drawn(Count(), ITEMS)
     if source is not None:
         pipeline.injectors["items"].source = source
     store = MemoryStore()
     driver = Driver(
-        pipeline, store, runner or InlineRunner(), drain=True, clock=clock, nonce=lambda: "nonce",
-        settings=hr.Settings(limit=Limit(7, 1 << 20)), stopwatch=stopwatch,
-    )  # fmt: skip
+        pipeline,
+        store,
+        runner or InlineRunner(),
+        drain=True,
+        clock=clock,
+        nonce=lambda: "nonce",
+        settings=hr.Settings(limit=Limit(7, 1 << 20)),
+        stopwatch=stopwatch,
+    )
     driver.run()
     driver.close()
     return Ledger(store).newest(100)

@@ -80,9 +80,7 @@ def test_a_target_leaves_no_bin_for_the_next_round_that_this_one_has_time_for(
             assert took + next_ > strategy.spare_us
 
 
-@given(
-    weighed(), COSTS, st.sampled_from([all_at_once(), fluid(), batched(), batched(3)])
-)  # fmt: skip
+@given(weighed(), COSTS, st.sampled_from([all_at_once(), fluid(), batched(), batched(3)]))
 def test_an_estimate_follows_from_the_rounds_of_any_strategy(
     moves: Moves, costs: Costs, strategy: Strategy
 ) -> None:

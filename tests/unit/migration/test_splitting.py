@@ -17,8 +17,11 @@ from tests.unit.migration.bins_on_workers import children, owners
 
 RULES = st.builds(
     lambda above, part, shallow, deep: SplitRule(above, above * part, shallow + deep, shallow),
-    above=st.floats(0.05, 1), part=st.floats(0, 0.5), shallow=st.integers(0, 3), deep=st.integers(0, 9),
-)  # fmt: skip
+    above=st.floats(0.05, 1),
+    part=st.floats(0, 0.5),
+    shallow=st.integers(0, 3),
+    deep=st.integers(0, 9),
+)
 
 
 @st.composite

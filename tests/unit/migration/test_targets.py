@@ -94,9 +94,12 @@ def weights_of(kind: str, bins: int, random: np.random.Generator) -> np.ndarray:
 
 
 @given(
-    st.sampled_from(["equal", "exponential", "zipf"]), st.integers(8, 12), st.integers(1, 10),
-    st.integers(1, 3), st.integers(0, 2**32),
-)  # fmt: skip
+    st.sampled_from(["equal", "exponential", "zipf"]),
+    st.integers(8, 12),
+    st.integers(1, 10),
+    st.integers(1, 3),
+    st.integers(0, 2**32),
+)
 @settings(max_examples=150)
 def test_adding_workers_moves_at_most_a_twentieth_more_than_the_least(
     kind: str, bits: int, workers: int, more: int, seed: int

@@ -22,9 +22,11 @@ WINNERS = """
 """
 
 RANKS = {
-    "": "true", "rank1_": "price < 10000", "rank2_": "price >= 10000 AND price < 1000000",
+    "": "true",
+    "rank1_": "price < 10000",
+    "rank2_": "price >= 10000 AND price < 1000000",
     "rank3_": "price >= 1000000",
-}  # fmt: skip
+}
 
 
 def statistics(key: str) -> str:
@@ -110,7 +112,7 @@ QUERIES = {
         FROM bid WHERE channel_id IS NOT NULL""",
     "q22": """SELECT auction AS key, bidder, price, channel, split_part(url, '/', 4) AS dir1,
         split_part(url, '/', 5) AS dir2, split_part(url, '/', 6) AS dir3 FROM bid""",
-}  # fmt: skip
+}
 
 
 class Oracle:

@@ -22,10 +22,12 @@ from tests.unit.nexmark import plain
 ONE_KIND = [Kind.PERSON, Kind.AUCTION, Kind.BID]
 #: What the model says of a text's mean length, and how far it may be from it.
 LENGTHS = {
-    (Kind.PERSON, "extra"): (137, 27), (Kind.AUCTION, "item_name"): (11, 11),
-    (Kind.AUCTION, "description"): (51, 51), (Kind.AUCTION, "extra"): (382, 76),
+    (Kind.PERSON, "extra"): (137, 27),
+    (Kind.AUCTION, "item_name"): (11, 11),
+    (Kind.AUCTION, "description"): (51, 51),
+    (Kind.AUCTION, "extra"): (382, 76),
     (Kind.BID, "extra"): (68, 14),
-}  # fmt: skip
+}
 
 
 def made(timeline: Timeline, kind: Kind, first: int, last: int, *names: str) -> pa.Table:
@@ -225,9 +227,15 @@ def test_the_events_are_those_that_they_have_always_been(kind: Kind) -> None:
 
 #: With every knob another, and far along the timeline.
 OTHER = Timeline(
-    seed=-7, rate=333, in_flight=17, hot_sellers=3, hot_auctions=5, hot_bidders=9, disorder=700,
+    seed=-7,
+    rate=333,
+    in_flight=17,
+    hot_sellers=3,
+    hot_auctions=5,
+    hot_bidders=9,
+    disorder=700,
     base_us=1_000_000_000_000,
-)  # fmt: skip
+)
 FAR = 3_000_000_000
 GOLDEN_FAR = {
     Kind.PERSON: "4ffdd56bf81e81119b07865dfa56b9c0",
@@ -302,12 +310,16 @@ def test_all_kinds_in_one_are_the_kinds_by_themselves() -> None:
 @pytest.mark.parametrize(
     "knobs",
     [
-        {"rate": 0}, {"disorder": 1906}, {"events": -1}, {"in_flight": 0}, {"rate": 10**13},
+        {"rate": 0},
+        {"disorder": 1906},
+        {"events": -1},
+        {"in_flight": 0},
+        {"rate": 10**13},
         {"base_us": 2**63},
         *({name: wrong} for name in Timeline.__struct_fields__ for wrong in ("x", 10.0)),
         *({name: None} for name in Timeline.__struct_fields__ if name != "events"),
     ],
-)  # fmt: skip
+)
 def test_knobs_that_cannot_be_are_refused_by_name(knobs: dict[str, Any]) -> None:
     with pytest.raises(PipelineError, match=f"nexmark: .*{next(iter(knobs))}=") as refused:
         Timeline(**knobs)

@@ -96,8 +96,14 @@ def test_a_query_under_load_tells_how_late_its_events_are_and_what_has_moved(
     tmp_path: Path,
 ) -> None:
     load = LoadTest(
-        rate=2_000, seconds=3.0, warm_s=0.5, cool_s=0.2, bins=16, migrate=hr.all_at_once(), prepare=True
-    )  # fmt: skip
+        rate=2_000,
+        seconds=3.0,
+        warm_s=0.5,
+        cool_s=0.2,
+        bins=16,
+        migrate=hr.all_at_once(),
+        prepare=True,
+    )
     query = Query(module_of("q17").migratable, Timeline(rate=load.rate))
     seen = run(query, load, runner=InlineRunner(), storage=tmp_path)
     assert [moved.bins for moved in seen.moved] == [4, 4]
@@ -110,8 +116,14 @@ def test_state_moves_there_and_back_also_where_it_takes_longer_than_it_is_looked
     tmp_path: Path,
 ) -> None:
     load = LoadTest(
-        rate=1_000, seconds=0.1, warm_s=0.0, cool_s=0.0, bins=16, migrate=hr.batched(2), prepare=True
-    )  # fmt: skip
+        rate=1_000,
+        seconds=0.1,
+        warm_s=0.0,
+        cool_s=0.0,
+        bins=16,
+        migrate=hr.batched(2),
+        prepare=True,
+    )
     query = Query(module_of("q17").migratable, Timeline(rate=load.rate))
     seen = run(query, load, runner=InlineRunner(), storage=tmp_path)
     assert [(moved.bins, moved.state) for moved in seen.moved] == [(4, "done"), (4, "done")]
@@ -122,7 +134,7 @@ def test_what_was_there_before_the_clock_began_is_in_the_state_and_is_not_looked
 ) -> None:
     load = LoadTest(
         rate=1_000, seconds=1.0, warm_s=0.2, cool_s=0.2, bins=16, migrate=hr.all_at_once()
-    )  # fmt: skip
+    )
     moved = []
     for history in (0, 50_000):
         query = Query(module_of("q18").migratable, Timeline(rate=load.rate), history=history)

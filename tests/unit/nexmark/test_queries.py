@@ -40,8 +40,11 @@ TIMELINES = {
 
 #: Which timeline, how many workers, and how many events a step takes at most.
 CASES = [
-    ("in order", 1, 20_000), ("in order", 4, 1_777), ("out of order", 2, 3_000), ("many at once", 2, 3_000),
-]  # fmt: skip
+    ("in order", 1, 20_000),
+    ("in order", 4, 1_777),
+    ("out of order", 2, 3_000),
+    ("many at once", 2, 3_000),
+]
 
 
 @cache
@@ -65,8 +68,11 @@ SLOW = {
     "pauses": (Timeline(events=EVENTS, rate=20, in_flight=300), ["q11", "q5", "q8"]),
     "morning": (Timeline(events=EVENTS, rate=1, base_us=BASE_US + 5 * _HOUR), ["q14"]),
     "evening": (Timeline(events=EVENTS, rate=1, base_us=BASE_US + 16 * _HOUR), ["q14"]),
-    "midnight": (Timeline(events=EVENTS, rate=1, base_us=BASE_US + 22 * _HOUR), ["q15", "q16", "q17"]),
-}  # fmt: skip
+    "midnight": (
+        Timeline(events=EVENTS, rate=1, base_us=BASE_US + 22 * _HOUR),
+        ["q15", "q16", "q17"],
+    ),
+}
 
 
 @pytest.mark.parametrize(
@@ -131,9 +137,10 @@ def test_windows_of_the_clock_count_every_bid_once_through_crashes_and_moves(wor
 def test_all_the_best_bids_of_a_window_are_told_whenever_they_came() -> None:
     """Ties of the highest price, in one step and in several, by one auction and by several."""
     bids = [  # (auction, price, second)
-        [(1, 5, 1), (1, 7, 2), (2, 7, 2), (3, 6, 9)], [(1, 7, 3), (4, 7, 8), (4, 9, 12)],
+        [(1, 5, 1), (1, 7, 2), (2, 7, 2), (3, 6, 9)],
+        [(1, 7, 3), (4, 7, 8), (4, 9, 12)],
         [(2, 3, 4), (5, 8, 13), (6, 9, 19)],
-    ]  # fmt: skip
+    ]
     pipeline = hr.Pipeline("market")
     q7.migratable(Market(pipeline, Timeline(events=0)))
     with hr.testing.drive(pipeline, workers=2, bins=16) as driven:
@@ -171,10 +178,14 @@ ALL = {
 HARD = {
     "many at once": Timeline(events=MANY, rate=1_000_000_000, in_flight=1_000, disorder=2_048),
     "through the day": Timeline(
-        events=MANY, rate=40, in_flight=300, hot_auctions=1, disorder=2_048,
+        events=MANY,
+        rate=40,
+        in_flight=300,
+        hot_auctions=1,
+        disorder=2_048,
         base_us=BASE_US + 16 * _HOUR,
     ),
-}  # fmt: skip
+}
 #: How a query runs, by its number of workers.
 WAYS: dict[str, Callable[[int], dict[str, Any]]] = {
     "undisturbed": lambda workers: {},

@@ -110,9 +110,13 @@ def test_a_pipeline_sees_every_bid_and_its_watermark_is_exact() -> None:
         hr.sinks.Calls(lambda _, rows: seen.extend(rows.to_pylist())),
     )
     driver = Driver(
-        pipeline, MemoryStore(), InlineRunner(), workers=2, bins=16,
+        pipeline,
+        MemoryStore(),
+        InlineRunner(),
+        workers=2,
+        bins=16,
         settings=Settings(limit=hr.Limit(7_000, 1 << 40)),
-    )  # fmt: skip
+    )
     driver.request_stop(drain=True)
     driver.run()
     driver.close()

@@ -30,9 +30,13 @@ def test_each_migration_has_a_line_when_it_begins_and_one_when_it_is_done(
     pipeline.compute("count", Count(), keys={numbers: "value"})
     never = 1e9
     job = hr.run(
-        pipeline, storage=tmp_path, workers=2, bins=8, runner="inline",
+        pipeline,
+        storage=tmp_path,
+        workers=2,
+        bins=8,
+        runner="inline",
         listeners=[ProgressLine("counting", every_s=never)],
-    )  # fmt: skip
+    )
     with job:
         moves = [job.rescale(workers) for workers in (4, 2)]  # the second waits for its turn
         assert [move.wait("1m") for move in moves] == ["done", "done"]
@@ -56,9 +60,11 @@ def line_of_a_run(storage: Path, capsys: pytest.CaptureFixture[str], *, fails: b
     """Run a pipeline with late, bad and repeated records to its end; return the closing line."""
     pipeline = hr.Pipeline("counting")
     numbers = pipeline.inject(
-        "numbers", hr.sources.Iterable([5, 9, 13, 2, 20, 1, 9], int, event_time=lambda n: n),
-        ids="value", horizon="1h",
-    )  # fmt: skip
+        "numbers",
+        hr.sources.Iterable([5, 9, 13, 2, 20, 1, 9], int, event_time=lambda n: n),
+        ids="value",
+        horizon="1h",
+    )
     pipeline.compute(
         "refuses", Refuses(), keys={numbers: "value"}, on_error="stop" if fails else "skip"
     )

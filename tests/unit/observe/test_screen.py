@@ -13,9 +13,12 @@ from headrace.observe.top import View, view_of
 from tests.unit.observe.test_top import SECOND, claim, step
 
 TIMING = Timing(
-    10 * SECOND, {"attempt": SECOND, "commit": SECOND, "plan": 1}, {"state": (250_000, 500_000)},
-    exchange="driver", soft_state={"hit": 2},
-)  # fmt: skip
+    10 * SECOND,
+    {"attempt": SECOND, "commit": SECOND, "plan": 1},
+    {"state": (250_000, 500_000)},
+    exchange="driver",
+    soft_state={"hit": 2},
+)
 
 
 def shown(window: list[Manifest], width: int = 80) -> str:

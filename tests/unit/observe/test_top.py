@@ -14,9 +14,15 @@ from headrace.observe.top import Phase, StepTimes, phases_of, view_of
 SECOND = 1_000_000
 
 
-def step(number: int, *, rows: int = 100, timing: Timing | None = None,
-         counts: Counts | None = None, highest: int = 90 * SECOND,
-         watermark: int = 60 * SECOND) -> Manifest:  # fmt: skip
+def step(
+    number: int,
+    *,
+    rows: int = 100,
+    timing: Timing | None = None,
+    counts: Counts | None = None,
+    highest: int = 90 * SECOND,
+    watermark: int = 60 * SECOND,
+) -> Manifest:
     """Return the manifest of a step that began at its number in seconds."""
     return Manifest(
         pipeline="p",

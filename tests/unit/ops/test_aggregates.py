@@ -17,10 +17,20 @@ from headrace.ops import Count, Max, Mean, Min, Running, Sum
 from tests.support.operator_runs import FAULTS, ITEMS, WAYS, Item, last_of_each, on_time, run
 
 EVERY: dict[str, Any] = {
-    "records": Count(), "values": Count("x"), "total": Sum("x"), "least": Min("x"), "most": Max("x"),
-    "mean": Mean("x"), "floats": Sum("f"), "low": Min("f"), "first": Min("s"), "last": Max("s"),
-    "numbers": Sum("n"), "lowest": Min("n"), "highest": Max("n"),
-}  # fmt: skip
+    "records": Count(),
+    "values": Count("x"),
+    "total": Sum("x"),
+    "least": Min("x"),
+    "most": Max("x"),
+    "mean": Mean("x"),
+    "floats": Sum("f"),
+    "low": Min("f"),
+    "first": Min("s"),
+    "last": Max("s"),
+    "numbers": Sum("n"),
+    "lowest": Min("n"),
+    "highest": Max("n"),
+}
 
 
 def expected(items: list[Item]) -> tuple[Any, ...]:
@@ -29,11 +39,20 @@ def expected(items: list[Item]) -> tuple[Any, ...]:
     fs = [item.f for item in items if item.f is not None]
     ss = [item.s for item in items if item.s is not None]
     return (
-        len(items), len(xs), sum(xs) if xs else None, min(xs, default=None), max(xs, default=None),
-        sum(xs) / len(xs) if xs else None, math.fsum(fs) if fs else None, min(fs, default=None),
-        min(ss, default=None), max(ss, default=None), sum(item.n for item in items),
-        min(item.n for item in items), max(item.n for item in items),
-    )  # fmt: skip
+        len(items),
+        len(xs),
+        sum(xs) if xs else None,
+        min(xs, default=None),
+        max(xs, default=None),
+        sum(xs) / len(xs) if xs else None,
+        math.fsum(fs) if fs else None,
+        min(fs, default=None),
+        min(ss, default=None),
+        max(ss, default=None),
+        sum(item.n for item in items),
+        min(item.n for item in items),
+        max(item.n for item in items),
+    )
 
 
 def by_key(items: list[Item]) -> dict[str, list[Item]]:
@@ -96,16 +115,26 @@ class Timed(msgspec.Struct):
 
 def test_times_booleans_and_bytes_can_be_aggregated_too() -> None:
     items = [
-        Timed("a", 1, timedelta(seconds=2), True, b"x"), Timed("a", 2, timedelta(seconds=3), False, b"y")
-    ]  # fmt: skip
+        Timed("a", 1, timedelta(seconds=2), True, b"x"),
+        Timed("a", 2, timedelta(seconds=3), False, b"y"),
+    ]
     asked = {
-        "took": Sum("took"), "longest": Max("took"), "good": Sum("good"), "all": Min("good"),
-        "share": Mean("good"), "raw": Max("raw"),
-    }  # fmt: skip
+        "took": Sum("took"),
+        "longest": Max("took"),
+        "good": Sum("good"),
+        "all": Min("good"),
+        "share": Mean("good"),
+        "raw": Max("raw"),
+    }
     steps, _ = run(lambda: Running(**asked), items, types=(Timed,), rows=1)
     assert last_of_each(steps)["a"] == (
-        timedelta(seconds=5), timedelta(seconds=3), 1, False, 0.5, b"y",
-    )  # fmt: skip
+        timedelta(seconds=5),
+        timedelta(seconds=3),
+        1,
+        False,
+        0.5,
+        b"y",
+    )
 
 
 BIG = 1_700_000_000_000_000_000  # nanoseconds since 1970
@@ -139,8 +168,12 @@ def test_the_columns_of_the_output_follow_from_those_of_the_stream() -> None:
         Running(c=Count(), t=Sum("x"), m=Mean("n"), s=Min("s"), n=Sum("n")), Item
     ).values.schema
     assert [f"{f.name} {f.type} {f.nullable}" for f in schema] == [
-        "c int64 False", "t int64 True", "m double False", "s string True", "n int64 False",
-    ]  # fmt: skip
+        "c int64 False",
+        "t int64 True",
+        "m double False",
+        "s string True",
+        "n int64 False",
+    ]
 
 
 class Other(msgspec.Struct):
@@ -195,9 +228,14 @@ def test_the_first_phase_divides_a_hot_key_evenly() -> None:
 
     def draw(p: hr.Pipeline, stream: hr.Stream) -> Any:
         node = hr.ops.two_phase(p, "it", stream, key="key", parts=8, count=Count())
-        p.sink("parts", p.nodes["it-parts"]["out"], hr.sinks.Calls(
-            lambda step, rows: sizes.extend(rows.column("count_count").to_pylist()), idempotent=True
-        ))  # fmt: skip
+        p.sink(
+            "parts",
+            p.nodes["it-parts"]["out"],
+            hr.sinks.Calls(
+                lambda step, rows: sizes.extend(rows.column("count_count").to_pylist()),
+                idempotent=True,
+            ),
+        )
         return node
 
     steps, _ = run(lambda: draw, items, rows=400)

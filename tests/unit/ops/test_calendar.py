@@ -21,9 +21,16 @@ from tests.support.operator_runs import Item, Row, late_count, ordered, rows_of,
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR = 3_600_000_000
 ZONES = [
-    "America/New_York", "Europe/Paris", "America/Sao_Paulo", "America/St_Johns", "America/Havana",
-    "Pacific/Apia", "Australia/Lord_Howe", "Asia/Kolkata", "UTC",
-]  # fmt: skip
+    "America/New_York",
+    "Europe/Paris",
+    "America/Sao_Paulo",
+    "America/St_Johns",
+    "America/Havana",
+    "Pacific/Apia",
+    "Australia/Lord_Howe",
+    "Asia/Kolkata",
+    "UTC",
+]
 
 
 def micros(at: datetime) -> int:
@@ -63,10 +70,12 @@ times = st.one_of(
     # around midnights and changes of clocks
     st.builds(
         lambda y, m, d, minute: micros(datetime(y, m, d, tzinfo=UTC)) + minute * 60_000_000,
-        st.sampled_from([1987, 2006, 2011, 2018, 2024, 2045]), st.sampled_from([2, 3, 4, 10, 11, 12]),
-        st.integers(1, 28), st.integers(0, 1439),
+        st.sampled_from([1987, 2006, 2011, 2018, 2024, 2045]),
+        st.sampled_from([2, 3, 4, 10, 11, 12]),
+        st.integers(1, 28),
+        st.integers(0, 1439),
     ),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=150)
@@ -135,10 +144,17 @@ def test_each_window_is_said_once_with_all_its_records(
     ]
     steps, driver = run(
         lambda: CalendarWindows(
-            "day", time_zone="America/New_York", allowed_lateness=us(wait), count=Count(), total=Sum("x")
+            "day",
+            time_zone="America/New_York",
+            allowed_lateness=us(wait),
+            count=Count(),
+            total=Sum("x"),
         ),
-        items, delay=_LATENESS, rows=rows, workers=workers,
-    )  # fmt: skip
+        items,
+        delay=_LATENESS,
+        rows=rows,
+        workers=workers,
+    )
     held: dict[tuple[str, int, int], list[Item]] = {}
     for item in items:
         held.setdefault((item.key, *bounds(item.at, "day", "America/New_York")), []).append(item)
@@ -155,8 +171,10 @@ def test_a_record_of_a_day_that_is_over_is_late() -> None:
     items = [Item("a", _FIRST), Item("a", _FIRST + 2 * _DAY), Item("a", _FIRST + HOUR)]
     steps, driver = run(
         lambda: CalendarWindows("day", time_zone="America/New_York", count=Count()),
-        items, delay=0, rows=1,
-    )  # fmt: skip
+        items,
+        delay=0,
+        rows=1,
+    )
     assert late_count(driver) == 1
     assert sum(row.values[2] for row in rows_of(steps)) == 2
 

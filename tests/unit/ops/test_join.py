@@ -27,7 +27,7 @@ from tests.support.operator_runs import (
     ordered,
     rows_of,
     run,
-)  # fmt: skip
+)
 from tests.unit.ops.test_aggregates import draw
 
 RECORDS = few_or_many(RECORD, 30)
@@ -69,12 +69,21 @@ def join(how: Any, within: Any) -> Join:
 
 @settings(max_examples=20)
 @given(
-    ITEMS, OTHERS, WAYS, FAULTS, st.sampled_from(["inner", "left", "right", "full"]),
+    ITEMS,
+    OTHERS,
+    WAYS,
+    FAULTS,
+    st.sampled_from(["inner", "left", "right", "full"]),
     st.one_of(st.none(), BOUNDS),
-)  # fmt: skip
+)
 def test_records_of_a_key_within_the_bound_are_paired(
-    items: list[Item], other: list[Other], way: dict[str, Any], faults: list[str], how: str, within: Any
-) -> None:  # fmt: skip
+    items: list[Item],
+    other: list[Other],
+    way: dict[str, Any],
+    faults: list[str],
+    how: str,
+    within: Any,
+) -> None:
     how = "inner" if within is None else how
     low, high = within if isinstance(within, tuple) else (-(within or 0), within or 0)
 
@@ -115,8 +124,17 @@ def test_a_record_without_a_partner_goes_on_when_none_can_come_any_more() -> Non
 def test_names_that_both_sides_have_get_a_suffix() -> None:
     schema = draw(Join(within=us(1)), Item, Other).values.schema
     assert schema.names == [
-        "key", "at", "x", "f", "s", "n", "key_right", "at_right", "x_right", "y",
-    ]  # fmt: skip
+        "key",
+        "at",
+        "x",
+        "f",
+        "s",
+        "n",
+        "key_right",
+        "at_right",
+        "x_right",
+        "y",
+    ]
     assert not schema.field("y").nullable
     assert draw(Join("left", within=us(1)), Item, Other).values.schema.field("y").nullable
 
@@ -141,8 +159,12 @@ def test_a_record_that_waits_meets_the_version_of_its_time(
 ) -> None:
     steps, driver = run(
         lambda: Lookup(how, stream_columns=["at", "x", "n"], table_columns=["at", "x", "y"]),
-        items, table, types=BOTH, faults=faults, **way,
-    )  # fmt: skip
+        items,
+        table,
+        types=BOTH,
+        faults=faults,
+        **way,
+    )
     wanted = [
         Row(item.key, item.at, of(item) + of_other(valid(table, item)))
         for item in items
@@ -206,9 +228,11 @@ def test_a_record_that_does_not_wait_meets_the_versions_known_by_then(
 ) -> None:
     def operator() -> Any:
         return Lookup(
-            wait=False, table=number, stream_columns=["at", "x", "n"],
+            wait=False,
+            table=number,
+            stream_columns=["at", "x", "n"],
             table_columns=["at", "x", "y"],
-        )  # fmt: skip
+        )
 
     inputs = (items, table) if number else (table, items)
     steps, _ = run(operator, *inputs, types=BOTH if number else BOTH[::-1], **way)
@@ -225,12 +249,22 @@ def test_a_version_is_kept_as_long_as_a_record_may_meet_it() -> None:
     table = [Other("a", at, None, f"y{at}") for at in (0, 10, 12, 12, 12, 12, 40)]
     items = [Item("a", at) for at in (9, 10, 10, 11, 12, 11, 41)]
     steps, _ = run(
-        lambda: Lookup(wait=False, table=0, table_columns=["y"]), table, items,
-        types=BOTH[::-1], rows=1, delay=2,
-    )  # fmt: skip
+        lambda: Lookup(wait=False, table=0, table_columns=["y"]),
+        table,
+        items,
+        types=BOTH[::-1],
+        rows=1,
+        delay=2,
+    )
     assert [row.values[-1] for step in steps for row in step] == [
-        "y0", "y10", "y10", "y10", "y12", "y10", "y40",
-    ]  # fmt: skip
+        "y0",
+        "y10",
+        "y10",
+        "y10",
+        "y12",
+        "y10",
+        "y40",
+    ]
 
 
 def test_late_records_of_the_stream_are_counted_and_late_versions_taken_in() -> None:

@@ -32,7 +32,7 @@ from tests.support.operator_runs import (
     rows_of,
     run,
     watermarks,
-)  # fmt: skip
+)
 from tests.unit.ops.test_aggregates import by_key, draw
 
 
@@ -103,12 +103,16 @@ def test_a_function_that_returns_something_else_is_told_so(operator: Any, says: 
 
 @settings(max_examples=25)
 @given(
-    ITEMS, WAYS, FAULTS, st.sampled_from([0, 5, 30, 1000]), st.sampled_from(["s", ("x", "s"), ()]),
+    ITEMS,
+    WAYS,
+    FAULTS,
+    st.sampled_from([0, 5, 30, 1000]),
+    st.sampled_from(["s", ("x", "s"), ()]),
     st.sampled_from([5, 20, DISORDER]),
-)  # fmt: skip
+)
 def test_of_records_with_one_id_the_first_goes_on_until_the_horizon_is_over(
     items: list[Item], way: dict[str, Any], faults: list[str], horizon: int, id_: Any, delay: int
-) -> None:  # fmt: skip
+) -> None:
     """And records behind the watermark, of whose ids nobody can know, are dropped."""
     before = watermarks(items, way["rows"], delay)
     timely = [item for item, watermark in zip(items, before, strict=True) if item.at >= watermark]
@@ -156,8 +160,11 @@ def test_reduce_is_the_function_applied_to_one_record_after_another(
 ) -> None:
     function = later if associative else less
     steps, _ = run(
-        lambda: Reduce(function, columns=["x", "s"], associative=associative), items, faults=faults, **way
-    )  # fmt: skip
+        lambda: Reduce(function, columns=["x", "s"], associative=associative),
+        items,
+        faults=faults,
+        **way,
+    )
 
     def one(so_far: Any, item: Item) -> Any:
         if associative:
@@ -195,10 +202,15 @@ def test_top_n_lists_the_best_records_and_of_equals_the_first_that_came(
     items: list[Item], way: dict[str, Any], faults: list[str], n: int, by: str, least: bool
 ) -> None:
     steps, _ = run(
-        lambda: TopN(n, by=by, columns=["n", by], least=least) if by != "n"
-        else TopN(n, by="n", columns=["n"], least=least),
-        items, faults=faults, **way,
-    )  # fmt: skip
+        lambda: (
+            TopN(n, by=by, columns=["n", by], least=least)
+            if by != "n"
+            else TopN(n, by="n", columns=["n"], least=least)
+        ),
+        items,
+        faults=faults,
+        **way,
+    )
     wanted = {}
     for key, own in by_key(items).items():
         there = [item for item in own if getattr(item, by) is not None]
@@ -295,10 +307,16 @@ def test_what_has_no_number_is_not_among_the_best(rows: int) -> None:
 
 def test_one_record_comes_out_in_the_types_of_a_list_of_many() -> None:
     fields = {
-        "key": pa.string(), "at": pa.int64(), "ns": pa.timestamp("ns", tz="UTC"), "s": pa.duration("s"),
-        "text": pa.large_string(), "raw": pa.large_binary(), "good": pa.bool_(), "small": pa.int8(),
+        "key": pa.string(),
+        "at": pa.int64(),
+        "ns": pa.timestamp("ns", tz="UTC"),
+        "s": pa.duration("s"),
+        "text": pa.large_string(),
+        "raw": pa.large_binary(),
+        "good": pa.bool_(),
+        "small": pa.int8(),
         "day": pa.date32(),
-    }  # fmt: skip
+    }
     kind = pa.schema(list(fields.items()))
     make = value_type_of_schema(kind).python_type
     now, day = datetime(2026, 1, 1, 0, 0, 0, 123456, UTC), date(2026, 1, 1)

@@ -28,7 +28,7 @@ from headrace.ops import (
     Sliding,
     Sum,
     TumblingCount,
-)  # fmt: skip
+)
 from headrace.runfiles.sections import deleted
 from headrace.runners.spark.code_shipping import pickled
 from tests.support.durations import us

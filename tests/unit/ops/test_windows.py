@@ -25,7 +25,7 @@ from tests.support.operator_runs import (
     rows_of,
     run,
     watermarks,
-)  # fmt: skip
+)
 from tests.support.pipelines import Collected, run_inline
 from tests.unit.ops.test_aggregates import draw
 
@@ -54,14 +54,25 @@ def windows(items: list[Item], size: int, every: int, offset: int, wait: int) ->
 
 @settings(max_examples=25)
 @given(
-    ITEMS, WAYS, FAULTS, st.sampled_from([1, 2, 5, 8]),
-    st.integers(1, 6) | st.sampled_from([9, 47, 48, 49, 150]), st.integers(1, 4),
-    st.integers(-7, 7), st.sampled_from([0, 0, 9]),
-)  # fmt: skip
+    ITEMS,
+    WAYS,
+    FAULTS,
+    st.sampled_from([1, 2, 5, 8]),
+    st.integers(1, 6) | st.sampled_from([9, 47, 48, 49, 150]),
+    st.integers(1, 4),
+    st.integers(-7, 7),
+    st.sampled_from([0, 0, 9]),
+)
 def test_each_window_is_said_once_with_all_its_records(
-    items: list[Item], way: dict[str, Any], faults: list[str], unit: int, long: int, apart: int,
-    offset: int, wait: int,
-) -> None:  # fmt: skip
+    items: list[Item],
+    way: dict[str, Any],
+    faults: list[str],
+    unit: int,
+    long: int,
+    apart: int,
+    offset: int,
+    wait: int,
+) -> None:
     size, every = unit * max(long, apart), unit * apart
 
     def operator() -> Sliding:
@@ -115,8 +126,10 @@ def test_a_window_is_said_when_the_watermark_reaches_its_end_and_its_state_is_go
     items = [Item("a", 1), Item("a", 9), Item("b", 14), Item("b", 15), Item("b", 40)]
     steps, _ = run(lambda: TumblingCount(us(10)), items, delay=5, rows=1)
     assert [[(r.key, r.at, r.values) for r in step] for step in steps] == [
-        [("a", 10, (0, 10, 2))], [("b", 20, (10, 20, 2))], [("b", 50, (40, 50, 1))],
-    ]  # fmt: skip
+        [("a", 10, (0, 10, 2))],
+        [("b", 20, (10, 20, 2))],
+        [("b", 50, (40, 50, 1))],
+    ]
 
 
 def test_panes_that_were_stored_without_marks_are_refused_where_they_would_not_be_found() -> None:

@@ -50,10 +50,17 @@ def measured(
     state = np.bincount(layout.owners, each.sizes, minlength=layout.workers).astype(np.int64)
     none = np.zeros(layout.workers)
     return Measurements(
-        now_us=HOUR_US, changed_us=changed_us, layout=layout, load=each, state_bytes=state,
-        records_per_s=none, busy_us=none, true_rates=none + rate, arrivals_per_s=arrivals,
+        now_us=HOUR_US,
+        changed_us=changed_us,
+        layout=layout,
+        load=each,
+        state_bytes=state,
+        records_per_s=none,
+        busy_us=none,
+        true_rates=none + rate,
+        arrivals_per_s=arrivals,
         backlog=backlog,
-    )  # fmt: skip
+    )
 
 
 # -- scaling: DS2 ---------------------------------------------------------------------------------

@@ -97,8 +97,10 @@ def test_every_flipped_byte_is_found_or_was_not_used(
     monkeypatch.setattr(format, "_SMALL_FILE", small_file)
     monkeypatch.setattr(format, "_LAST", last)
     rng = np.random.default_rng(1)
-    parts = [RunPart(o, "state", batch(rng.integers(0, 2**64, 20, dtype=np.uint64).tolist()))
-             for o in "ab"]  # fmt: skip
+    parts = [
+        RunPart(o, "state", batch(rng.integers(0, 2**64, 20, dtype=np.uint64).tolist()))
+        for o in "ab"
+    ]
     store, ref = stored(parts)
     whole = store.read("runs/x")
     good = RunReader(store.read, ref).rows("a", "state", 0, 2**64 - 1)

@@ -57,9 +57,13 @@ _SOURCE = "hr.sources.Iterable([], int, event_time=lambda n: n)"
 
 
 def job(
-    top: str = "", body: str = "pass", timer: str = "pass", of_class: str = "pass",
-    source: str = _SOURCE, key: str = "value",
-) -> dict[str, str]:  # fmt: skip
+    top: str = "",
+    body: str = "pass",
+    timer: str = "pass",
+    of_class: str = "pass",
+    source: str = _SOURCE,
+    key: str = "value",
+) -> dict[str, str]:
     text = _JOB.format(top=top, body=body, timer=timer, of_class=of_class, source=source)
     return {"job.py": text.replace('"value"', repr(key))}
 
@@ -82,9 +86,12 @@ _INSTALLED = {
 }
 _LIBRARY = {
     "lib/site-packages/theirs.py": _HELPERS,
-    **job("sys.path.insert(0, __file__[:-6] + 'lib/site-packages')\nimport theirs\n"
-          "from theirs import b\nsys.path.pop(0)", "b(1), theirs.b(1)"),
-}  # fmt: skip
+    **job(
+        "sys.path.insert(0, __file__[:-6] + 'lib/site-packages')\nimport theirs\n"
+        "from theirs import b\nsys.path.pop(0)",
+        "b(1), theirs.b(1)",
+    ),
+}
 
 _ITEM = "class Item(msgspec.Struct):\n    a: int\n    b: int\n"
 
@@ -93,152 +100,393 @@ NOTICED = [
     Case("a pattern", "'a'", "'b'", job("P = re.compile(??)", "P.search('a')")),
     Case("the flags of a pattern", "0", "re.I", job("P = re.compile('a', ??)", "P.search('a')")),
     Case("a bound method of a dict", "1", "2", job("f = {'a': ??}.get", "f('a')")),
-    Case("a function behind a cache", "1", "2",
-         job("@functools.lru_cache\ndef f(n): return ??", "f(1)")),
-    Case("a method behind a cache", "1", "2", job(of_class="@functools.cache\n    def f(self): return ??")),
-    Case("a cached property", "1", "2",
-         job(of_class="@functools.cached_property\n    def f(self): return ??")),
-    Case("a name that a handler imports", "1", "2",
-         {**job(body="from helpers import b; b(1)"), "helpers.py": _HELPERS}),
-    Case("a module that a handler imports", "1", "2",
-         {**job(body="import helpers; helpers.b(1)"), "helpers.py": _HELPERS}),
-    Case("a submodule that a handler imports", "1", "2",
-         {**job(body="from pkg import helpers; helpers.b(1)"), **_PACKAGE}),
-    Case("a submodule that a handler imports by its whole name", "1", "2",
-         {**job(body="import pkg.helpers; pkg.helpers.b(1)"), **_PACKAGE}),
-    Case("a module that a handler imports by a text", "1", "2",
-         {**job(body="importlib.import_module('pkg.helpers').b(1)"), **_PACKAGE}),
-    Case("what a module imports that a handler imports", "1", "2",
-         {**job(body="from pkg.more import b; b(1)"), **_PACKAGE,
-          "pkg/more.py": "from .helpers import b\n"}),
-    Case("a module that a handler tries to import", "1", "2",
-         {**job(body="\n        try:\n            import helpers\n        except ImportError:\n"
-                     "            pass"), "helpers.py": _HELPERS}),
-    Case("another name of a module that is known", "1", "2",
-         {**job("import pkg.helpers", "pkg.helpers.a(1)", "pkg.helpers.b(1)"), **_PACKAGE}),
-    Case("a name that is made from a text", "1", "2",
-         {**job("import helpers", "getattr(helpers, 'ab'[1:])(1)"), "helpers.py": _HELPERS}),
-    Case("a module among values", "1", "2",
-         {**job("import helpers\nALL = [helpers]", "ALL[0].b(1)"), "helpers.py": _HELPERS}),
+    Case(
+        "a function behind a cache",
+        "1",
+        "2",
+        job("@functools.lru_cache\ndef f(n): return ??", "f(1)"),
+    ),
+    Case(
+        "a method behind a cache",
+        "1",
+        "2",
+        job(of_class="@functools.cache\n    def f(self): return ??"),
+    ),
+    Case(
+        "a cached property",
+        "1",
+        "2",
+        job(of_class="@functools.cached_property\n    def f(self): return ??"),
+    ),
+    Case(
+        "a name that a handler imports",
+        "1",
+        "2",
+        {**job(body="from helpers import b; b(1)"), "helpers.py": _HELPERS},
+    ),
+    Case(
+        "a module that a handler imports",
+        "1",
+        "2",
+        {**job(body="import helpers; helpers.b(1)"), "helpers.py": _HELPERS},
+    ),
+    Case(
+        "a submodule that a handler imports",
+        "1",
+        "2",
+        {**job(body="from pkg import helpers; helpers.b(1)"), **_PACKAGE},
+    ),
+    Case(
+        "a submodule that a handler imports by its whole name",
+        "1",
+        "2",
+        {**job(body="import pkg.helpers; pkg.helpers.b(1)"), **_PACKAGE},
+    ),
+    Case(
+        "a module that a handler imports by a text",
+        "1",
+        "2",
+        {**job(body="importlib.import_module('pkg.helpers').b(1)"), **_PACKAGE},
+    ),
+    Case(
+        "what a module imports that a handler imports",
+        "1",
+        "2",
+        {
+            **job(body="from pkg.more import b; b(1)"),
+            **_PACKAGE,
+            "pkg/more.py": "from .helpers import b\n",
+        },
+    ),
+    Case(
+        "a module that a handler tries to import",
+        "1",
+        "2",
+        {
+            **job(
+                body="\n        try:\n            import helpers\n        except ImportError:\n"
+                "            pass"
+            ),
+            "helpers.py": _HELPERS,
+        },
+    ),
+    Case(
+        "another name of a module that is known",
+        "1",
+        "2",
+        {**job("import pkg.helpers", "pkg.helpers.a(1)", "pkg.helpers.b(1)"), **_PACKAGE},
+    ),
+    Case(
+        "a name that is made from a text",
+        "1",
+        "2",
+        {**job("import helpers", "getattr(helpers, 'ab'[1:])(1)"), "helpers.py": _HELPERS},
+    ),
+    Case(
+        "a module among values",
+        "1",
+        "2",
+        {**job("import helpers\nALL = [helpers]", "ALL[0].b(1)"), "helpers.py": _HELPERS},
+    ),
     Case("a global by its text", "1", "2", job("def f(): return ??", "globals()['f']()")),
     Case("code in a text", "1", "2", job("def f(): return ??", "eval('f' + '()')")),
-    Case("a name of the module that is run", "1", "2",
-         job("def f(): return ??", "getattr(sys.modules[__name__], 'f')()")),
-    Case("what a module makes when it is asked", "1", "2",
-         {**job("import helpers", "helpers.z"), "helpers.py": "def __getattr__(name): return ??"}),
+    Case(
+        "a name of the module that is run",
+        "1",
+        "2",
+        job("def f(): return ??", "getattr(sys.modules[__name__], 'f')()"),
+    ),
+    Case(
+        "what a module makes when it is asked",
+        "1",
+        "2",
+        {**job("import helpers", "helpers.z"), "helpers.py": "def __getattr__(name): return ??"},
+    ),
     Case("an implementation of a generic function", "1", "2", job(_DISPATCH, "f(1)")),
-    Case("an implementation of a library's generic function", "1", "2",
-         {**job("import sys\nsys.path.insert(0, __file__[:-6] + 'lib/site-packages')\nimport theirs\n"
-                "from theirs import f\nsys.path.pop(0)\n@f.register\ndef _(n: int): return ??", "f(1)"),
-          "lib/site-packages/theirs.py": "import functools\n@functools.singledispatch\ndef f(n): pass\n"}),
-    Case("a comparison as a key", "1", "2",
-         job("f = functools.cmp_to_key(lambda a, b: ??)", "f('a')")),
-    Case("a method of a class of classes", "1", "2",
-         job("class M(type):\n    def f(c): return ??\nclass A(metaclass=M): pass", "A.f()")),
+    Case(
+        "an implementation of a library's generic function",
+        "1",
+        "2",
+        {
+            **job(
+                "import sys\nsys.path.insert(0, __file__[:-6] + 'lib/site-packages')\nimport theirs\n"
+                "from theirs import f\nsys.path.pop(0)\n@f.register\ndef _(n: int): return ??",
+                "f(1)",
+            ),
+            "lib/site-packages/theirs.py": "import functools\n@functools.singledispatch\ndef f(n): pass\n",
+        },
+    ),
+    Case(
+        "a comparison as a key",
+        "1",
+        "2",
+        job("f = functools.cmp_to_key(lambda a, b: ??)", "f('a')"),
+    ),
+    Case(
+        "a method of a class of classes",
+        "1",
+        "2",
+        job("class M(type):\n    def f(c): return ??\nclass A(metaclass=M): pass", "A.f()"),
+    ),
     Case("the end of a long chain", "1", "2", job(_CHAIN + "def f400(x): return ??", "f0(1)")),
-    Case("what is deep in data", "1", "2",
-         job("D = ??\nfor _ in range(5000): D = [D]", "D")),
+    Case("what is deep in data", "1", "2", job("D = ??\nfor _ in range(5000): D = [D]", "D")),
     Case("an installed package of the user's", "1", "2", _INSTALLED),
     Case("an attribute of a function", "1", "2", job("def f(): return f.by\nf.by = ??", "f()")),
     Case("a default of a function by name", "1", "2", job("def f(*, n=??): return n", "f()")),
-    Case("the default of a field", "1", "2", job("class S(msgspec.Struct):\n    n: int = ??", "S()")),
-    Case("a made default of a field", "list", "dict",
-         job("class S(msgspec.Struct):\n    n: object = msgspec.field(default_factory=??)", "S()")),
-    Case("the bound of a field", "1", "2",
-         job("class S(msgspec.Struct):\n    n: typing.Annotated[int, msgspec.Meta(ge=??)]", "S")),
-    Case("a rule of a struct", "True", "False",
-         job("class S(msgspec.Struct, forbid_unknown_fields=??):\n    n: int", "S")),
-    Case("the name of a field outside", "'camel'", "None",
-         job("class S(msgspec.Struct, rename=??):\n    n_n: int", "S")),
-    Case("the default of a field of a dataclass", "1", "2",
-         job("@dataclasses.dataclass\nclass S:\n    n: int = ??", "S()")),
-    Case("a method of a kind of dict", "1", "2",
-         job("class D(dict):\n    def __missing__(self, key): return ??\nd = D()", "d['a']")),
-    Case("a method of a kind of tuple", "1", "2",
-         job("class T(typing.NamedTuple):\n    n: int\n    def f(self): return ??\nt = T(1)", "t.f()")),
-    Case("a method of a kind of set", "1", "2",
-         job("class S(set):\n    def f(self): return ??\ns = S('abc')", "s.f()")),
+    Case(
+        "the default of a field", "1", "2", job("class S(msgspec.Struct):\n    n: int = ??", "S()")
+    ),
+    Case(
+        "a made default of a field",
+        "list",
+        "dict",
+        job("class S(msgspec.Struct):\n    n: object = msgspec.field(default_factory=??)", "S()"),
+    ),
+    Case(
+        "the bound of a field",
+        "1",
+        "2",
+        job("class S(msgspec.Struct):\n    n: typing.Annotated[int, msgspec.Meta(ge=??)]", "S"),
+    ),
+    Case(
+        "a rule of a struct",
+        "True",
+        "False",
+        job("class S(msgspec.Struct, forbid_unknown_fields=??):\n    n: int", "S"),
+    ),
+    Case(
+        "the name of a field outside",
+        "'camel'",
+        "None",
+        job("class S(msgspec.Struct, rename=??):\n    n_n: int", "S"),
+    ),
+    Case(
+        "the default of a field of a dataclass",
+        "1",
+        "2",
+        job("@dataclasses.dataclass\nclass S:\n    n: int = ??", "S()"),
+    ),
+    Case(
+        "a method of a kind of dict",
+        "1",
+        "2",
+        job("class D(dict):\n    def __missing__(self, key): return ??\nd = D()", "d['a']"),
+    ),
+    Case(
+        "a method of a kind of tuple",
+        "1",
+        "2",
+        job(
+            "class T(typing.NamedTuple):\n    n: int\n    def f(self): return ??\nt = T(1)", "t.f()"
+        ),
+    ),
+    Case(
+        "a method of a kind of set",
+        "1",
+        "2",
+        job("class S(set):\n    def f(self): return ??\ns = S('abc')", "s.f()"),
+    ),
     Case("what a dict makes", "int", "list", job("d = collections.defaultdict(??)", "d['a']")),
-    Case("a slot", "1", "2",
-         job("class A:\n    __slots__ = ('a',)\nclass B(A): pass\nb = B()\nb.a = ??", "b.a")),
+    Case(
+        "a slot",
+        "1",
+        "2",
+        job("class A:\n    __slots__ = ('a',)\nclass B(A): pass\nb = B()\nb.a = ??", "b.a"),
+    ),
     Case("whether two lists are one", "[L, L]", "[L, [1]]", job("L = [1]\nx = ??", "x")),
     Case("the order of a dict", "'ab'", "'ba'", job("d = dict.fromkeys(??)", "d")),
     Case("a function in a set", "1", "2", job("S = {lambda n: ??, lambda n: 3}", "S")),
     Case("an element of a set", "1", "2", job("S = {'a', ??}", "S")),
     Case("code that refers to the set that it is in", "1", "2", job(_REGISTRY, "E.A.is_in()")),
     Case("a member of an enumeration", "2", "3", job("class E(enum.Enum):\n    A = ??", "E.A")),
-    Case("which module a built-in function is of", "math", "cmath",
-         job("from ?? import sqrt", "sqrt(1)")),
-    Case("what a chosen field is", "'a'", "'b'",
-         job("import operator\nf = operator.itemgetter(??)", "f({})")),
+    Case(
+        "which module a built-in function is of",
+        "math",
+        "cmath",
+        job("from ?? import sqrt", "sqrt(1)"),
+    ),
+    Case(
+        "what a chosen field is",
+        "'a'",
+        "'b'",
+        job("import operator\nf = operator.itemgetter(??)", "f({})"),
+    ),
     Case("a view of a dict", "1", "2", job("V = {'a': ??}.items()", "V")),
     Case("a view of memory", "1", "2", job("V = memoryview(b'??')", "V")),
-    Case("attributes that a class makes up", "1", "2",
-         job("class A:\n    @property\n    def __dict__(self): raise RuntimeError(??)\na = A()", "a")),
+    Case(
+        "attributes that a class makes up",
+        "1",
+        "2",
+        job(
+            "class A:\n    @property\n    def __dict__(self): raise RuntimeError(??)\na = A()", "a"
+        ),
+    ),
     Case("a set of tuples", "1", "2", job("S = {('a', ??), ('b', 2), 'c'}", "S")),
-    Case("a node of a graph", "1", "2",
-         job("class N:\n    def __init__(self, n): self.n, self.near = n, set()\n"
-             "L = [N(n) for n in range(20)]\nfor n in L: n.near |= set(L)\nL[7].n = -??", "L")),
-    Case("the function that tells the time of an item", "n", "n + 1",
-         job(source="hr.sources.Iterable([], int, event_time=lambda n: ??)")),
-    Case("the field that tells the time of an item", "a", "b",
-         job(_ITEM, source="hr.sources.Iterable([], Item, event_time='??')", key="a")),
-    Case("the column of the time in files", "a", "b",
-         job(_ITEM, source="hr.sources.Files('in/*.csv', type=Item, event_time='??', time_unit='s')",
-             key="a")),
-    Case("the unit of times in files", "s", "ms",
-         job(_ITEM, source="hr.sources.Files('in/*.csv', type=Item, event_time='a', time_unit='??')",
-             key="a")),
-    Case("the zone of times in an inbox", "UTC", "Europe/Rome",
-         job(_ITEM, source="hr.sources.Inbox('in', Item, event_time='a', time_zone='??')", key="a")),
-    Case("a default of a source's type", "1", "2",
-         job(_ITEM.replace("b: int", "b: int = ??"), key="a",
-             source="hr.sources.Iterable([], Item, event_time='a')")),
+    Case(
+        "a node of a graph",
+        "1",
+        "2",
+        job(
+            "class N:\n    def __init__(self, n): self.n, self.near = n, set()\n"
+            "L = [N(n) for n in range(20)]\nfor n in L: n.near |= set(L)\nL[7].n = -??",
+            "L",
+        ),
+    ),
+    Case(
+        "the function that tells the time of an item",
+        "n",
+        "n + 1",
+        job(source="hr.sources.Iterable([], int, event_time=lambda n: ??)"),
+    ),
+    Case(
+        "the field that tells the time of an item",
+        "a",
+        "b",
+        job(_ITEM, source="hr.sources.Iterable([], Item, event_time='??')", key="a"),
+    ),
+    Case(
+        "the column of the time in files",
+        "a",
+        "b",
+        job(
+            _ITEM,
+            source="hr.sources.Files('in/*.csv', type=Item, event_time='??', time_unit='s')",
+            key="a",
+        ),
+    ),
+    Case(
+        "the unit of times in files",
+        "s",
+        "ms",
+        job(
+            _ITEM,
+            source="hr.sources.Files('in/*.csv', type=Item, event_time='a', time_unit='??')",
+            key="a",
+        ),
+    ),
+    Case(
+        "the zone of times in an inbox",
+        "UTC",
+        "Europe/Rome",
+        job(_ITEM, source="hr.sources.Inbox('in', Item, event_time='a', time_zone='??')", key="a"),
+    ),
+    Case(
+        "a default of a source's type",
+        "1",
+        "2",
+        job(
+            _ITEM.replace("b: int", "b: int = ??"),
+            key="a",
+            source="hr.sources.Iterable([], Item, event_time='a')",
+        ),
+    ),
     Case("a seed", "1", "2", job("R = random.Random(??)", "R.random()")),
-    Case("what is computed at import", "1", "2",
-         {**job("from helpers import N", "N"), "helpers.py": "N = sum(range(3)) + ??"}),
-]  # fmt: skip
+    Case(
+        "what is computed at import",
+        "1",
+        "2",
+        {**job("from helpers import N", "N"), "helpers.py": "N = sum(range(3)) + ??"},
+    ),
+]
 NOT_NOTICED = [
     Case("a comment", "", "# why", job("def f(n):\n    ??\n    return n", "f(1)")),
     Case("a docstring", "'why'", "'why not'", job("def f(n):\n    ??\n    return n", "f(1)")),
     Case("a new docstring", "", "'why'", job("def f(n):\n    ??\n    return n, None, 1", "f(1)")),
     Case("a docstring of a class", "", "'why'", job("class A:\n    ??\n    n = 1", "A()")),
-    Case("a docstring of a class in a function", "'why'", "'because'",
-         job("def f():\n    class A:\n        ??\n        n = 1\n    return A", "f()")),
-    Case("a docstring of a module that a handler imports", "", "'why'",
-         {**job(body="import helpers; helpers.b(1)"),
-          "helpers.py": "??\ndef b(n):\n    ??\n    return 1\nclass A:\n    ??\n    n = 1\n"}),
-    Case("a docstring of a property", "'a'", "'b'",
-         job(of_class="@functools.cached_property\n    def f(self):\n        ??\n        return 1")),
+    Case(
+        "a docstring of a class in a function",
+        "'why'",
+        "'because'",
+        job("def f():\n    class A:\n        ??\n        n = 1\n    return A", "f()"),
+    ),
+    Case(
+        "a docstring of a module that a handler imports",
+        "",
+        "'why'",
+        {
+            **job(body="import helpers; helpers.b(1)"),
+            "helpers.py": "??\ndef b(n):\n    ??\n    return 1\nclass A:\n    ??\n    n = 1\n",
+        },
+    ),
+    Case(
+        "a docstring of a property",
+        "'a'",
+        "'b'",
+        job(of_class="@functools.cached_property\n    def f(self):\n        ??\n        return 1"),
+    ),
     Case("lines", "", "\n\n\n", job("??\ndef f(n): return n", "f(1)")),
-    Case("code that nothing refers to", "", "def g(n): return n", job("??\ndef f(n): return n", "f(1)")),
-    Case("a function of a module that is not asked for", "", "def g(n): return n",
-         {**job("import helpers", "helpers.f(1)"), "helpers.py": "??\ndef f(n): return n\n"}),
-    Case("where files are", "in", "input",
-         job(_ITEM, source="hr.sources.Files('??/*.csv', type=Item, event_time='a', time_unit='s')",
-             key="a")),
+    Case(
+        "code that nothing refers to",
+        "",
+        "def g(n): return n",
+        job("??\ndef f(n): return n", "f(1)"),
+    ),
+    Case(
+        "a function of a module that is not asked for",
+        "",
+        "def g(n): return n",
+        {**job("import helpers", "helpers.f(1)"), "helpers.py": "??\ndef f(n): return n\n"},
+    ),
+    Case(
+        "where files are",
+        "in",
+        "input",
+        job(
+            _ITEM,
+            source="hr.sources.Files('??/*.csv', type=Item, event_time='a', time_unit='s')",
+            key="a",
+        ),
+    ),
     Case("a library", "1", "2", _LIBRARY),
-    Case("a module of a library that a handler imports", "1", "2",
-         {**_LIBRARY, **job("import sys\nsys.path.insert(0, __file__[:-6] + 'lib/site-packages')\n"
-                            "import theirs\nsys.path.pop(0)", "from theirs import b; b(1)")}),
-    Case("what depends on the process", "", "# nothing",
-         job("from os import environ\nfrom sys import argv, path\nfrom random import random, randint\n"
-             "L = threading.Lock()\nZ = object()\nW = weakref.WeakValueDictionary()\n"
-             "T = typing.TypeVar('T')",
-             "environ, argv, path, random(), randint(1, 2), L, Z, W, T, __file__  ??")),
-    Case("sets of all kinds", "", "# nothing",
-         job(f"{_REGISTRY.replace('??', '1')}\nclass S(set): pass\n"
-             "D = collections.defaultdict(set, a=set('xyz'))\n"
-             "@dataclasses.dataclass(frozen=True)\nclass P:\n    n: frozenset\n"
-             "ALL = {P(frozenset('abc')), P(frozenset('def')), P(frozenset({E.A, E.B})), 'a', 1, E, len,\n"
-             "       E.is_in, S, (1, frozenset('ghi'))}\nM = [(S('abc'), D)]",
-             "E.A.is_in(), ALL, M, x in {'q', 'w', 'e'}  ??")),
-    Case("classes with abstract methods", "", "# nothing",
-         job("class A(abc.ABC):\n    @abc.abstractmethod\n    def f(self): pass\n"
-             "    @abc.abstractmethod\n    def g(self): pass\n"
-             "    @abc.abstractmethod\n    def h(self): pass",
-             "A  ??")),
-]  # fmt: skip
+    Case(
+        "a module of a library that a handler imports",
+        "1",
+        "2",
+        {
+            **_LIBRARY,
+            **job(
+                "import sys\nsys.path.insert(0, __file__[:-6] + 'lib/site-packages')\n"
+                "import theirs\nsys.path.pop(0)",
+                "from theirs import b; b(1)",
+            ),
+        },
+    ),
+    Case(
+        "what depends on the process",
+        "",
+        "# nothing",
+        job(
+            "from os import environ\nfrom sys import argv, path\nfrom random import random, randint\n"
+            "L = threading.Lock()\nZ = object()\nW = weakref.WeakValueDictionary()\n"
+            "T = typing.TypeVar('T')",
+            "environ, argv, path, random(), randint(1, 2), L, Z, W, T, __file__  ??",
+        ),
+    ),
+    Case(
+        "sets of all kinds",
+        "",
+        "# nothing",
+        job(
+            f"{_REGISTRY.replace('??', '1')}\nclass S(set): pass\n"
+            "D = collections.defaultdict(set, a=set('xyz'))\n"
+            "@dataclasses.dataclass(frozen=True)\nclass P:\n    n: frozenset\n"
+            "ALL = {P(frozenset('abc')), P(frozenset('def')), P(frozenset({E.A, E.B})), 'a', 1, E, len,\n"
+            "       E.is_in, S, (1, frozenset('ghi'))}\nM = [(S('abc'), D)]",
+            "E.A.is_in(), ALL, M, x in {'q', 'w', 'e'}  ??",
+        ),
+    ),
+    Case(
+        "classes with abstract methods",
+        "",
+        "# nothing",
+        job(
+            "class A(abc.ABC):\n    @abc.abstractmethod\n    def f(self): pass\n"
+            "    @abc.abstractmethod\n    def g(self): pass\n"
+            "    @abc.abstractmethod\n    def h(self): pass",
+            "A  ??",
+        ),
+    ),
+]
 
 _IN_A_PROCESS = """
 import json, sys
@@ -278,10 +526,13 @@ def in_folder(folder: Path, look: Callable[[Any], Any]) -> Any:
 
 def taken_elsewhere(folders: dict[str, Path]) -> dict[str, str]:
     said = subprocess.run(
-        [sys.executable, "-c", _IN_A_PROCESS], check=True, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", _IN_A_PROCESS],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
         input=json.dumps({name: str(folder) for name, folder in folders.items()}),
         env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)},
-    ).stdout  # fmt: skip
+    ).stdout
     found: dict[str, str] = json.loads(said)
     return found
 
@@ -517,9 +768,11 @@ def composed(folder: Path, leaf: str, ways: list[str], said: str) -> Path:
 
 
 @given(
-    st.sampled_from(LEAVES), st.lists(st.sampled_from(WAYS), max_size=5),
-    st.integers(1, 9), st.integers(1, 9),
-)  # fmt: skip
+    st.sampled_from(LEAVES),
+    st.lists(st.sampled_from(WAYS), max_size=5),
+    st.integers(1, 9),
+    st.integers(1, 9),
+)
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -58,8 +58,10 @@ def test_an_integer_becomes_a_float_only_if_that_is_the_same_number(values: list
 
 @given(
     st.sampled_from([(pa.float16(), np.float16), (pa.float32(), np.float32)]),
-    st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**26), 2**26) | st.integers(-4096, 4096)),
-)  # fmt: skip
+    st.lists(
+        st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**26), 2**26) | st.integers(-4096, 4096)
+    ),
+)
 def test_an_integer_becomes_a_narrow_float_only_if_that_is_the_same_number(
     kind: Any, values: list[int]
 ) -> None:
@@ -79,9 +81,10 @@ def test_an_integer_becomes_a_narrow_float_only_if_that_is_the_same_number(
 @given(st.lists(st.floats() | st.integers(-1000, 1000).map(float)))
 def test_a_float_becomes_an_integer_only_if_it_is_whole(values: list[float]) -> None:
     wrong = [
-        row for row, v in enumerate(values)
+        row
+        for row, v in enumerate(values)
         if not math.isfinite(v) or v != int(v) or not -(2**63) <= v < 2**63
-    ]  # fmt: skip
+    ]
     column, field = pa.array(values, pa.float64()), pa.field("x", pa.int64())
     if wrong:
         with pytest.raises(NotExact) as caught:
@@ -185,13 +188,21 @@ REFUSED: list[Any] = [
     (pa.array([0.5, math.nan]), pa.decimal128(10, 2), 1, "nan"),
     (pa.array([[1], [2, None]]), pa.list_(WHOLE), 1, r"x\[1\]: it is null"),
     (pa.array([[1.0], [2, 2.5]]).slice(1), pa.list_(INT), 0, r"x\[1\]: 2.5"),
-    (pa.array([[("a", 1)], [("b", 300)]], pa.map_(pa.string(), INT)),
-     pa.map_(pa.string(), pa.int8()), 1, r"x\['b'\]: 300"),
-    (pa.array([None, {"a": [{"c": 2.5}]}]), pa.struct([("a", pa.list_(pa.struct([("c", INT)])))]),
-     1, r"x\.a\[0\]\.c: 2.5"),
+    (
+        pa.array([[("a", 1)], [("b", 300)]], pa.map_(pa.string(), INT)),
+        pa.map_(pa.string(), pa.int8()),
+        1,
+        r"x\['b'\]: 300",
+    ),
+    (
+        pa.array([None, {"a": [{"c": 2.5}]}]),
+        pa.struct([("a", pa.list_(pa.struct([("c", INT)])))]),
+        1,
+        r"x\.a\[0\]\.c: 2.5",
+    ),
     (pa.array([{"b": 1}]), pa.struct([pa.field("a", INT, False)]), 0, r"x\.a: it is null"),
     (pa.array([1]), pa.list_(INT), 0, "it is of type int64"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("column", "kind", "row", "said"), REFUSED, ids=lambda v: str(v)[:30])
@@ -216,12 +227,17 @@ TAKEN: list[Any] = [
     (pa.array([], pa.string()), INT, []),
     (pa.array([[1], [2, 3], None], pa.list_view(INT)), pa.list_(INT), [[1], [2, 3], None]),
     (pa.array([[1, 2], None], pa.list_(INT, 2)), pa.large_list(pa.int8()), [[1, 2], None]),
-    (pa.array([[("a", 1)], [("b", 2), ("c", 3)], None], pa.map_(pa.string(), INT)).slice(1),
-     pa.map_(pa.large_string(), pa.int8()), [[("b", 2), ("c", 3)], None]),
-    (pa.array([None, {"a": 1, "b": [{"c": 2.0}]}]),
-     pa.struct([pa.field("b", pa.list_(pa.struct([("c", INT), ("d", INT)])))]),
-     [None, {"b": [{"c": 2, "d": None}]}]),
-]  # fmt: skip
+    (
+        pa.array([[("a", 1)], [("b", 2), ("c", 3)], None], pa.map_(pa.string(), INT)).slice(1),
+        pa.map_(pa.large_string(), pa.int8()),
+        [[("b", 2), ("c", 3)], None],
+    ),
+    (
+        pa.array([None, {"a": 1, "b": [{"c": 2.0}]}]),
+        pa.struct([pa.field("b", pa.list_(pa.struct([("c", INT), ("d", INT)])))]),
+        [None, {"b": [{"c": 2, "d": None}]}],
+    ),
+]
 
 
 @pytest.mark.parametrize(("column", "kind", "values"), TAKEN, ids=lambda v: str(v)[:30])

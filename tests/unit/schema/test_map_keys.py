@@ -55,18 +55,40 @@ ALIKE: dict[Any, list[Any]] = {
     Decimal: [
         Decimal(text)
         for text in (
-            "0", "-0", "0.00", "100", "1E+2", "100.00", "7.25", "1E+1000000", "10E+999999", "-3.10",
-            "12345678901234567890123456789011", "12345678901234567890123456789012.0",
+            "0",
+            "-0",
+            "0.00",
+            "100",
+            "1E+2",
+            "100.00",
+            "7.25",
+            "1E+1000000",
+            "10E+999999",
+            "-3.10",
+            "12345678901234567890123456789011",
+            "12345678901234567890123456789012.0",
         )
     ],
     tuple[float, str]: [(1, "a"), (1.0, "a"), (-0.0, "a"), (0.0, "a"), (0.0, "b")],
-    frozenset[float]: [frozenset({1}), frozenset({1.0}), frozenset({0.0, 1.0}), frozenset({-0.0, 1})],
-    Point: [Point(1), Point(1.0, 0.0), Point(0.0, -0.0), Point(-0.0, 0), Point(1.0, 2), Point(1, 2.0)],
+    frozenset[float]: [
+        frozenset({1}),
+        frozenset({1.0}),
+        frozenset({0.0, 1.0}),
+        frozenset({-0.0, 1}),
+    ],
+    Point: [
+        Point(1),
+        Point(1.0, 0.0),
+        Point(0.0, -0.0),
+        Point(-0.0, 0),
+        Point(1.0, 2),
+        Point(1, 2.0),
+    ],
     Money: [Money(Decimal("1.50")), Money(Decimal("1.5")), Money(Decimal("1.5"), "USD")],
     Pair: [Pair(1), Pair(1.0), Pair(-0.0), Pair(0, ""), Pair(1, "z")],
     Chained: [Chained(0.0), Chained(-0.0), Chained(1, Chained(0.0)), Chained(1, Chained(-0.0))],
     str: ["a", "b", "ä"],
-}  # fmt: skip
+}
 
 
 def computation(kind: Any) -> hr.Computation:
@@ -130,11 +152,15 @@ def test_numbers_of_types_that_cannot_be_told_apart_are_refused_as_keys(kind: An
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
-        (float, math.nan), (Decimal, Decimal("nan")), (tuple[float, str], (math.nan, "a")),
-        (int | float, -math.nan), (Point, Point(math.nan)), (Pair, Pair(math.nan)),
+        (float, math.nan),
+        (Decimal, Decimal("nan")),
+        (tuple[float, str], (math.nan, "a")),
+        (int | float, -math.nan),
+        (Point, Point(math.nan)),
+        (Pair, Pair(math.nan)),
         (float | None, math.nan),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_equal_to_itself_is_no_key(kind: Any, key: Any) -> None:
     """In memory each would be another entry, and in storage all of them one."""
     with pytest.raises(ValueError, match="NaN cannot be the key"):

@@ -61,13 +61,25 @@ class Partly(msgspec.Struct, frozen=True):
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 VALUES: list[Any] = [
-    Camel(3, 4), Camel(), Short(1, None), Short(), Listed(1), Tagged(2), ByName(a=1), Data(a=1, at=NOON),
+    Camel(3, 4),
+    Camel(),
+    Short(1, None),
+    Short(),
+    Listed(1),
+    Tagged(2),
+    ByName(a=1),
+    Data(a=1, at=NOON),
     Partly(1, ByName(a=2), [], {}),
     Partly(
-        1, ByName(a=2, b="c"), [Camel(5, 6), Camel(None, 1)], {"x": Short(9, None), "y": Short()},
-        [{"z": [Data(a=3, at=NOON), Data(a=4)]}, {}], Listed(8, 1.5), Tagged(6),
+        1,
+        ByName(a=2, b="c"),
+        [Camel(5, 6), Camel(None, 1)],
+        {"x": Short(9, None), "y": Short()},
+        [{"z": [Data(a=3, at=NOON), Data(a=4)]}, {}],
+        Listed(8, 1.5),
+        Tagged(6),
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
@@ -144,9 +156,7 @@ def test_structs_may_be_given_as_tuples_or_without_what_is_optional() -> None:
     values = value_type_of({"all": kind})
     given = [Listing((1, "x")), Listing({"a": 2}), Listing({"a": 3, "b": "y"}), Listing(None)]
     (column,) = values.to_columns(given)
-    assert column.to_pylist() == [
-        {"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "y"}, None
-    ]  # fmt: skip
+    assert column.to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "y"}, None]
     with pytest.raises(TypeError, match=r"'all\.a' .* it is missing"):
         values.to_columns([Listing({"b": "z"})])
 
@@ -178,8 +188,9 @@ def test_limits_and_widths_that_are_annotated_are_kept() -> None:
     good = Everything(1, Colour.RED, [], {}, Decimal("1.25"), 3)
     assert values.schema.field("price").type == pa.decimal128(10, 2)
     for name, wrong, said in [
-        ("above", 0, "Expected `int` >= 1"), ("price", Decimal("1.255"), "cannot be kept as decimal128"),
-    ]:  # fmt: skip
+        ("above", 0, "Expected `int` >= 1"),
+        ("price", Decimal("1.255"), "cannot be kept as decimal128"),
+    ]:
         with pytest.raises(NotExact, match=said):
             values.to_columns([msgspec.structs.replace(good, **{name: wrong})])
     with pytest.raises(PipelineError, match="cannot be kept as"):
@@ -231,9 +242,15 @@ def test_limits_that_nothing_keeps_to_are_refused_when_they_are_drawn(kind: Any)
 
 @pytest.mark.parametrize(
     ("kind", "default"),
-    [(int, None), (int, "1"), (datetime, NAIVE), (int | msgspec.UnsetType, msgspec.UNSET),
-     (Annotated[int, msgspec.Meta(gt=0)], 0), (list[int], msgspec.field(default_factory=lambda: ["x"]))],
-)  # fmt: skip
+    [
+        (int, None),
+        (int, "1"),
+        (datetime, NAIVE),
+        (int | msgspec.UnsetType, msgspec.UNSET),
+        (Annotated[int, msgspec.Meta(gt=0)], 0),
+        (list[int], msgspec.field(default_factory=lambda: ["x"])),
+    ],
+)
 def test_a_default_that_does_not_fit_is_refused_when_it_is_drawn(kind: Any, default: Any) -> None:
     declared = msgspec.defstruct("Defaulted", [("price", kind, default)])
     with pytest.raises(PipelineError, match="default of field 'price'"):
@@ -243,10 +260,15 @@ def test_a_default_that_does_not_fit_is_refused_when_it_is_drawn(kind: Any, defa
 def test_times_of_numpy_are_no_numbers() -> None:
     nanos, micros = np.array([5], "m8[ns]"), np.array([5], "m8[us]")
     for kind, wrong in [
-        (list[int], nanos), (list[int], micros), (list[int], np.array([5], "M8[ns]")),
-        (list[timedelta | None], np.array(["nat"], "m8[us]")), (int, nanos[0]), (float, nanos[0]),
-        (Decimal, nanos[0]), (int | str, nanos[0]),
-    ]:  # fmt: skip
+        (list[int], nanos),
+        (list[int], micros),
+        (list[int], np.array([5], "M8[ns]")),
+        (list[timedelta | None], np.array(["nat"], "m8[us]")),
+        (int, nanos[0]),
+        (float, nanos[0]),
+        (Decimal, nanos[0]),
+        (int | str, nanos[0]),
+    ]:
         with pytest.raises(NotExact):
             value_type_of(kind).to_columns([wrong])
     (column,) = value_type_of(list[timedelta]).to_columns([micros])
@@ -270,8 +292,9 @@ def test_what_a_class_refuses_is_named_with_its_row_at_any_depth() -> None:
     assert caught.value.row == 1
     inner = pa.StructArray.from_arrays([firsts, lasts], ["first", "last"])
     for kind, column in [
-        (Ordered, inner), (list[Ordered], pa.ListArray.from_arrays([0, 1, 2], inner)),
-    ]:  # fmt: skip
+        (Ordered, inner),
+        (list[Ordered], pa.ListArray.from_arrays([0, 1, 2], inner)),
+    ]:
         with pytest.raises(NotExact, match="it ends") as caught:
             value_type_of({"x": kind}).exact("x", column)
         assert caught.value.row == 1

@@ -327,8 +327,10 @@ def test_state_keeps_no_integer_as_another_float() -> None:
     from headrace.schema.codecs import StateCodec
 
     for kind, value in [
-        (float, 2**53 + 1), (list[float], [0.5, 2**53 + 1]), (dict[str, float], {"x": 2**60 + 1}),
-    ]:  # fmt: skip
+        (float, 2**53 + 1),
+        (list[float], [0.5, 2**53 + 1]),
+        (dict[str, float], {"x": 2**60 + 1}),
+    ]:
         codec = StateCodec(kind, None, place="")
         with pytest.raises(TypeError, match="it would become"):
             codec.keep(value)
@@ -385,9 +387,20 @@ def _turned(value: Any) -> Any:
 
 #: What a dict of anything cannot hold: it would come back as something else.
 CHANGED: list[Any] = [
-    Decimal("1.5"), {1}, (1, 2), UUID(int=1), Colour.RED, Circle(0.5), [Circle(0.5)], {"b": (1,)},
-    2**70, date(2024, 5, 1), timedelta(1), b"x", {1: 2},
-]  # fmt: skip
+    Decimal("1.5"),
+    {1},
+    (1, 2),
+    UUID(int=1),
+    Colour.RED,
+    Circle(0.5),
+    [Circle(0.5)],
+    {"b": (1,)},
+    2**70,
+    date(2024, 5, 1),
+    timedelta(1),
+    b"x",
+    {1: 2},
+]
 
 
 @pytest.mark.parametrize("value", CHANGED, ids=str)
@@ -502,8 +515,14 @@ def test_every_column_arrives_under_a_name_of_its_own() -> None:
             harness.run()
             ((_, rows),) = harness.deliveries("out")
         assert rows.column_names == [
-            *ours, "__timestamp", "key", "_key", "timestamp", "_timestamp", "Key0"
-        ]  # fmt: skip
+            *ours,
+            "__timestamp",
+            "key",
+            "_key",
+            "timestamp",
+            "_timestamp",
+            "Key0",
+        ]
         assert seen[0].names == rows.column_names
         assert rows.column("key").to_pylist() == ["mine"]
         assert rows.column(ours[0]).to_pylist() == ["a"]
@@ -673,6 +692,6 @@ def test_a_table_cuts_what_is_finer_than_a_microsecond_as_time_goes_on() -> None
     for kind, unit in [
         (pa.timestamp("ns", tz="UTC"), pa.timestamp("us", tz="UTC")),
         (pa.duration("ns"), pa.duration("us")),
-    ]:  # fmt: skip
+    ]:
         nanos = pa.array([-1, None, 1_999, -1_000]).view(kind)
         assert in_micros(nanos, unit).cast(pa.int64()).to_pylist() == [-1, None, 1, -1]

@@ -51,9 +51,12 @@ def test_headrace_run_says_so_in_two_lines_behind_its_closing_line(tmp_path: Pat
     (tmp_path / "visits.py").write_text(VISITS)
     ran = subprocess.run(
         [sys.executable, "-m", "headrace.cli", "run", "visits.py", "--storage", "stored"],
-        cwd=tmp_path, env={"PATH": str(tmp_path), "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={"PATH": str(tmp_path), "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 4
     closing, first, second = ran.stderr.splitlines()
     assert closing.startswith("visits  failed: 0 records")

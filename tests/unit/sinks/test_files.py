@@ -183,9 +183,13 @@ def test_json_holds_what_json_has_no_name_for(tmp_path: Path) -> None:
     first, second = map(json.loads, (tmp_path / "step-000000000001.jsonl").read_text().splitlines())
     late, epoch = "10000-01-01 00:00:00.000000Z", "1970-01-01 00:00:00.000000Z"
     assert first == {
-        "x": "NaN", "all": ["Infinity", None], "named": {"a": "-Infinity"}, "after": late,
-        "inside": {"at": late}, "by": {"/w==": 1},
-    }  # fmt: skip
+        "x": "NaN",
+        "all": ["Infinity", None],
+        "named": {"a": "-Infinity"},
+        "after": late,
+        "inside": {"at": late},
+        "by": {"/w==": 1},
+    }
     assert second == {
         "x": 1.5,
         "all": None,

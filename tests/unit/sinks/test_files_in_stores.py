@@ -117,9 +117,14 @@ def test_each_record_is_written_once_though_the_driver_dies_behind_every_file(
         node = pipeline.compute("echo", Echo(), keys={pipeline.inject("numbers", source): "value"})
         pipeline.sink("out", node, sink)
         driver = Driver(
-            pipeline, storage, InlineRunner(), workers=1, bins=1, drain=True,
+            pipeline,
+            storage,
+            InlineRunner(),
+            workers=1,
+            bins=1,
+            drain=True,
             settings=Settings(limit=hr.Limit(2, 1 << 20)),
-        )  # fmt: skip
+        )
         try:
             driver.run()
         finally:
@@ -253,9 +258,12 @@ def test_what_a_crash_inside_a_create_leaves_is_swept_and_nothing_else(
     (left,) = os.listdir(tmp_path)
     assert left.startswith(".step-000000000007.jsonl.")
     others = {
-        ".notes.tmp", left.replace("jsonl", "csv"), left.replace("step", "mine"),
-        ".step-000000000007.jsonl.swp", "step-000000000003.jsonl.tmp",
-    }  # fmt: skip
+        ".notes.tmp",
+        left.replace("jsonl", "csv"),
+        left.replace("step", "mine"),
+        ".step-000000000007.jsonl.swp",
+        "step-000000000003.jsonl.tmp",
+    }
     for name in others:
         (tmp_path / name).write_text("of somebody else")
     now = (tmp_path / left).stat().st_mtime

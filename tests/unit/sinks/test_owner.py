@@ -152,11 +152,16 @@ def test_an_owner_that_cannot_be_read_is_nobody_that_is_known() -> None:
 @pytest.mark.parametrize(
     ("delivered", "pending", "there", "is_ours"),
     [
-        (-1, {3}, [], True), (-1, {3}, [3], True), (-1, {3}, [2], False), (-1, {3}, [4], False),
-        (-1, {3, 5}, [3, 5], True), (7, {9}, [1, 2, 7, 9], True), (7, {9}, [8], True),
+        (-1, {3}, [], True),
+        (-1, {3}, [3], True),
+        (-1, {3}, [2], False),
+        (-1, {3}, [4], False),
+        (-1, {3, 5}, [3, 5], True),
+        (7, {9}, [1, 2, 7, 9], True),
+        (7, {9}, [8], True),
         (7, {9}, [10], False),
     ],
-)  # fmt: skip
+)
 def test_without_an_owner_only_what_the_storage_may_have_delivered_is_its_own(
     delivered: int, pending: set[int], there: list[int], is_ours: bool
 ) -> None:

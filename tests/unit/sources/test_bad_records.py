@@ -79,15 +79,24 @@ def run(
 LINE = st.one_of(
     st.sampled_from(
         [
-            '{"at": 1, "n": "x"}', '{"at": 1, "n": 1, "many": [1, null]}', '{"at": "never", "n": 1}',
-            '{"at": 1', '{"n": 1}', "[]", '{"at": 1, "n": null}', '{"at": 1, "n": 1}{"at": 1, "n": 1}',
-            '{"at": 400000000000000000, "n": 1}', '{"at": 1, "n": 1, "n": 2}', "é\udcff", "x" * 3000,
+            '{"at": 1, "n": "x"}',
+            '{"at": 1, "n": 1, "many": [1, null]}',
+            '{"at": "never", "n": 1}',
+            '{"at": 1',
+            '{"n": 1}',
+            "[]",
+            '{"at": 1, "n": null}',
+            '{"at": 1, "n": 1}{"at": 1, "n": 1}',
+            '{"at": 400000000000000000, "n": 1}',
+            '{"at": 1, "n": 1, "n": 2}',
+            "é\udcff",
+            "x" * 3000,
         ]
     ),
     st.just(""),
     st.integers(0, 1000).map(lambda n: json.dumps({"at": 1, "n": n})),
     st.integers(0, 1000).map(lambda n: json.dumps({"at": 1, "n": n, "many": [n]})),
-)  # fmt: skip
+)
 
 
 def number_of(line: str) -> int | None:
@@ -106,9 +115,12 @@ def number_of(line: str) -> int | None:
 
 @settings(max_examples=20, deadline=None)
 @given(
-    lines=st.lists(LINE, max_size=16), rows=st.integers(2, 9), workers=st.integers(1, 3),
-    exchange=st.sampled_from(["driver", "host"]), twice=st.booleans(),
-)  # fmt: skip
+    lines=st.lists(LINE, max_size=16),
+    rows=st.integers(2, 9),
+    workers=st.integers(1, 3),
+    exchange=st.sampled_from(["driver", "host"]),
+    twice=st.booleans(),
+)
 def test_good_lines_are_read_in_order_in_any_steps_and_bad_ones_are_letters_once(
     lines: list[str], rows: int, workers: int, exchange: str, twice: bool
 ) -> None:
@@ -202,10 +214,12 @@ class Forgetful(InlineRunner):
 CSV_LINES = st.lists(
     st.one_of(
         st.integers(0, 999).map(lambda n: f"1,{n}"),
-        st.sampled_from(["1", "1,2,3", "1,x", "1,", ",5", "1,1.5", "1,99999999999999999999", '1,"7"']),
+        st.sampled_from(
+            ["1", "1,2,3", "1,x", "1,", ",5", "1,1.5", "1,99999999999999999999", '1,"7"']
+        ),
     ),
     max_size=30,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=50, deadline=None)
@@ -237,8 +251,9 @@ def test_lines_of_csv_are_sifted(lines: list[str], rows: int) -> None:
 def test_rows_of_parquet_are_sifted(numbers: list[int | None], rows: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "rows.parquet"
-        table = pa.table({"at": pa.array([1] * len(numbers), pa.int64()),
-                          "n": pa.array(numbers, pa.uint64())})  # fmt: skip
+        table = pa.table(
+            {"at": pa.array([1] * len(numbers), pa.int64()), "n": pa.array(numbers, pa.uint64())}
+        )
         pa.parquet.write_table(table, path, row_group_size=7)
         source = Files(path, event_time="at", type=Row)
         found, bad = sifted(source, rows)
@@ -267,8 +282,10 @@ def test_items_of_an_iterable_are_sifted(numbers: list[Any], rows: int) -> None:
     found, letters, skipped = run(Iterable(items, Row, event_time="at"), "dead_letter", rows=rows)
     assert found == [n for n in numbers if type(n) is int]
     wrong = [(at, n) for at, n in enumerate(numbers, 1) if type(n) is not int]
-    wanted = [(f"item {at}", json.dumps({"at": 1, "n": n, "many": None}, separators=(",", ":")))
-              for at, n in wrong]  # fmt: skip
+    wanted = [
+        (f"item {at}", json.dumps({"at": 1, "n": n, "many": None}, separators=(",", ":")))
+        for at, n in wrong
+    ]
     assert [letter[:2] for letter in letters] == sorted(wanted)
     assert skipped == len(wrong)
     if wrong:
@@ -416,8 +433,11 @@ def test_the_command_line_shows_how_many_were_skipped(tmp_path: Path) -> None:
     facts = json.loads(call("status", "--storage", storage, "--output", "json"))
     assert facts["injectors"]["rows"]["skipped"] == 2
     assert "2 records could not be read" in call("top", "--storage", storage, "--once")
-    letters = [json.loads(line) for file in sorted((tmp_path / "dead").glob("*.jsonl"))
-               for line in file.read_text().splitlines()]  # fmt: skip
+    letters = [
+        json.loads(line)
+        for file in sorted((tmp_path / "dead").glob("*.jsonl"))
+        for line in file.read_text().splitlines()
+    ]
     assert sorted(letter["text"] for letter in letters) == ["bad", '{"at": 1, "n": "x"}']
 
 

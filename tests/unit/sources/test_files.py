@@ -246,8 +246,11 @@ def test_a_bad_line_is_named_with_file_and_number(
     tmp_path: Path, kind: str, line: str, says: str, before: int
 ) -> None:
     path = tmp_path / f"bad.{kind}"
-    good = '{"at": "2024-01-01T00:00:00Z", "page": "p", "n": 1}' if kind == "jsonl" else (
-        "2024-01-01T00:00:00Z,p,1")  # fmt: skip
+    good = (
+        '{"at": "2024-01-01T00:00:00Z", "page": "p", "n": 1}'
+        if kind == "jsonl"
+        else ("2024-01-01T00:00:00Z,p,1")
+    )
     header = [] if kind == "jsonl" else ["at,page,n"]
     text = "\n".join([*header, *[good] * before, line, good]) + "\n"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -382,8 +385,12 @@ def test_times_are_read_the_same_with_a_null_beside_them(tmp_path: Path, null: b
     naive = datetime(2024, 7, 1, 12, 0)  # noqa: DTZ001
     rows = [{"at": 1, "when": naive}, {"at": 2, "when": None if null else naive}]
     path = write(tmp_path / "x", rows, "parquet")
-    source = Files(path, event_time="at", schema={"at": int, "when": datetime | None},
-                   time_zone="America/New_York")  # fmt: skip
+    source = Files(
+        path,
+        event_time="at",
+        schema={"at": int, "when": datetime | None},
+        time_zone="America/New_York",
+    )
     ((first, second),) = rows_of(source, Limit(10, 1 << 20))
     assert first[2] == datetime(2024, 7, 1, 16, 0, tzinfo=UTC)
     assert second[2] == (None if null else first[2])
@@ -621,9 +628,14 @@ def read_to(source: Files, position: Any = None) -> Any:
 
 OLD_PARTS = [["part-0.jsonl", 0, 106], ["part-1.jsonl", 0, 106]]
 OLD_POSITION = {
-    "done": 1, "name": "part-1.jsonl", "offset": 106, "ended": True, "parts": OLD_PARTS, "levels": 1,
+    "done": 1,
+    "name": "part-1.jsonl",
+    "offset": 106,
+    "ended": True,
+    "parts": OLD_PARTS,
+    "levels": 1,
     "read": 1,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("whole_path", [False, True])
@@ -633,8 +645,11 @@ def test_a_position_of_an_older_version_is_read_on_from(tmp_path: Path, whole_pa
     source = watched(tmp_path)
     once = dict(OLD_POSITION)
     if whole_path:
-        once |= {"name": str(tmp_path / "part-1.jsonl"), "levels": 0,
-                 "parts": [[str(tmp_path / str(name)), *of] for name, *of in OLD_PARTS]}  # fmt: skip
+        once |= {
+            "name": str(tmp_path / "part-1.jsonl"),
+            "levels": 0,
+            "parts": [[str(tmp_path / str(name)), *of] for name, *of in OLD_PARTS],
+        }
     splits = source.splits(None, once)
     assert [n for of in splits for n in source.read(of)["n"].to_pylist()] == [0, 1, 2, 3]
     assert source.offer(once, LIMIT) is None
@@ -691,8 +706,9 @@ def test_a_record_of_csv_may_be_of_any_length(tmp_path: Path) -> None:
     path.write_text(f'at,page,n\n2024-01-01T00:00:01Z,"{text}",1\n2024-01-01T00:00:02Z,b,2\n')
     source = Files(path, event_time="at", schema={"page": str, "n": int})
     assert [row[1:] for step in rows_of(source, Limit(9, 1 << 20)) for row in step] == [
-        (text, 1), ("b", 2)
-    ]  # fmt: skip
+        (text, 1),
+        ("b", 2),
+    ]
 
 
 def test_a_watched_file_of_csv_may_be_a_header_alone_at_first(tmp_path: Path) -> None:

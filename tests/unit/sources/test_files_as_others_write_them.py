@@ -350,8 +350,10 @@ def test_the_folders_of_a_partitioned_tree_are_columns(
         row for split in source.splits(None, offer.end) for row in source.read(split).to_pylist()
     ]
     assert sorted((row["n"], row["year"], row["shop"]) for row in found) == [
-        (0, 2026, "a b"), (1, 2025, "n/a: 100%"), (2, 2024, None)
-    ]  # fmt: skip
+        (0, 2026, "a b"),
+        (1, 2025, "n/a: 100%"),
+        (2, 2024, None),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
@@ -536,8 +538,12 @@ def test_a_large_compressed_file_is_unpacked_once_and_in_bounded_memory(
     path = tmp_path / "a.jsonl.gz"
     with gzip.open(path, "wt", compresslevel=1) as file:
         for first in range(0, 200_000, 1000):
-            file.write("".join(f'{{"at": {n}, "n": {n}, "pad": "{n:0200d}"}}\n'
-                               for n in range(first, first + 1000)))  # fmt: skip
+            file.write(
+                "".join(
+                    f'{{"at": {n}, "n": {n}, "pad": "{n:0200d}"}}\n'
+                    for n in range(first, first + 1000)
+                )
+            )
     monkeypatch.setattr(compression, "_WINDOW_BYTES", 4 << 20)
     begun: list[int] = []
     begin = compression.Unpacked._begin

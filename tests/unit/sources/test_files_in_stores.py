@@ -171,8 +171,11 @@ def test_a_pipeline_reads_a_bucket(bucket: Bucket, tmp_path: Any) -> None:
     )
     with hr.run(pipeline, storage=tmp_path / "state", runner="inline") as job:
         job.drain()
-    rows = [json.loads(line) for path in (tmp_path / "out").glob("step-*")
-            for line in path.read_text().splitlines()]  # fmt: skip
+    rows = [
+        json.loads(line)
+        for path in (tmp_path / "out").glob("step-*")
+        for line in path.read_text().splitlines()
+    ]
     assert len(rows) == 30
 
 

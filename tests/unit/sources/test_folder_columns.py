@@ -83,8 +83,13 @@ VALUES: list[tuple[Any, Any]] = [
     (datetime, st.datetimes().map(lambda t: t.replace(tzinfo=UTC, fold=0)).map(_as_iso)),
     (time, st.times().map(lambda t: t.replace(fold=0)).map(_as_iso)),
     (timedelta, st.integers(-(2**60), 2**60).map(lambda n: (str(n), timedelta(microseconds=n)))),
-    (str, st.text(max_size=20).filter(lambda s: s.isprintable() or "\0" not in s).map(lambda s: (s, s))),
-]  # fmt: skip
+    (
+        str,
+        st.text(max_size=20)
+        .filter(lambda s: s.isprintable() or "\0" not in s)
+        .map(lambda s: (s, s)),
+    ),
+]
 
 
 @given(st.data(), st.sampled_from(VALUES), st.sampled_from(FORMATS))
@@ -101,14 +106,31 @@ def test_what_a_folder_says_is_the_value_that_it_shows(
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (int, "0x10"), (int, "0xFFFFFFFFFFFFFFFF"), (int, "5.0"), (int, "1_0"), (int, ""),
-        (Annotated[int, pa.int8()], "128"), (float, "1e400"), (float, str(2**53 + 1)), (float, "soon"),
-        (FLOAT32, "1e300"), (FLOAT32, "16777217"), (Decimal, "1" * 25), (Decimal, "1e-19"),
-        (Annotated[Decimal, pa.decimal128(38, 0)], "0.5"), (bool, "yes"), (date, "2024-05-32"),
-        (datetime, "soon"), (time, "24:00:00"), (timedelta, "0x10"), (list[int], "1"), (Decimal, "NaN"),
-        (int, str(2**63)), (int, "soon"),
+        (int, "0x10"),
+        (int, "0xFFFFFFFFFFFFFFFF"),
+        (int, "5.0"),
+        (int, "1_0"),
+        (int, ""),
+        (Annotated[int, pa.int8()], "128"),
+        (float, "1e400"),
+        (float, str(2**53 + 1)),
+        (float, "soon"),
+        (FLOAT32, "1e300"),
+        (FLOAT32, "16777217"),
+        (Decimal, "1" * 25),
+        (Decimal, "1e-19"),
+        (Annotated[Decimal, pa.decimal128(38, 0)], "0.5"),
+        (bool, "yes"),
+        (date, "2024-05-32"),
+        (datetime, "soon"),
+        (time, "24:00:00"),
+        (timedelta, "0x10"),
+        (list[int], "1"),
+        (Decimal, "NaN"),
+        (int, str(2**63)),
+        (int, "soon"),
     ],
-)  # fmt: skip
+)
 def test_a_folder_that_says_no_value_of_its_column_is_bad_input(
     form: str, kind: Any, text: str
 ) -> None:
@@ -150,8 +172,11 @@ def test_a_column_of_the_records_may_say_the_same_as_their_folder_or_nothing(
         assert found == [(1, 5), (2, 5), (3, 5), (4, 6)]
 
 
-@given(st.lists(st.sampled_from([None, 5, 6, 7]), min_size=1, max_size=12), st.sampled_from(FORMATS),
-       st.sampled_from(["x=5", "x=__HIVE_DEFAULT_PARTITION__"]))  # fmt: skip
+@given(
+    st.lists(st.sampled_from([None, 5, 6, 7]), min_size=1, max_size=12),
+    st.sampled_from(FORMATS),
+    st.sampled_from(["x=5", "x=__HIVE_DEFAULT_PARTITION__"]),
+)
 @settings(max_examples=20, deadline=None)
 def test_the_first_record_that_says_another_value_than_its_folder_is_bad_input(
     own: list[int | None], form: str, folder: str

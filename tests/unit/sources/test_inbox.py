@@ -169,10 +169,15 @@ class Timed(msgspec.Struct):
 
 @pytest.mark.parametrize(
     ("kind", "declared"),
-    [("objects", Timed), ("mappings", Timed), ("mappings", {"n": int}), ("table", Timed),
-     ("table", {"n": int})],
+    [
+        ("objects", Timed),
+        ("mappings", Timed),
+        ("mappings", {"n": int}),
+        ("table", Timed),
+        ("table", {"n": int}),
+    ],
     ids=["objects", "mappings", "mappings, no field", "table", "table, no field"],
-)  # fmt: skip
+)
 def test_times_that_name_no_zone_are_of_the_producers_zone(
     store: Store, kind: str, declared: Any
 ) -> None:
@@ -275,10 +280,12 @@ BAD = [
     (pa.table({"at": [1]}), BadInput, "no column 'page'", "row 1"),
     (
         pa.table({"at": [1.0, 1.5], "page": ["x", "y"], "note": ["", ""]}),
-        BadInput, "'at' cannot be read as int.*: 1.5", "row 2",
+        BadInput,
+        "'at' cannot be read as int.*: 1.5",
+        "row 2",
     ),
     ([Hit(1, "x"), object()], BadInput, "has no attribute 'at'", "row 2"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("records", "kind", "says", "row"), BAD)

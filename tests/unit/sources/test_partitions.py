@@ -75,9 +75,14 @@ class Acts(Clock):
 
 
 def run(
-    source: hr.sources.Source, *, rows: int = 3, actions: Any = (), store: Store | None = None,
-    drain: bool = False, **inject: Any,
-) -> tuple[Head, list[int]]:  # fmt: skip
+    source: hr.sources.Source,
+    *,
+    rows: int = 3,
+    actions: Any = (),
+    store: Store | None = None,
+    drain: bool = False,
+    **inject: Any,
+) -> tuple[Head, list[int]]:
     """Run inline until nothing more is to come; return what is known, and what closed windows held."""
     pipeline, collected = hr.Pipeline("partitioned"), Collected()
     stream = pipeline.inject("in", source, **inject)
@@ -85,9 +90,15 @@ def run(
     pipeline.sink("out", node, collected.sink("out"))
     clock = Acts(*actions)
     driver = Driver(
-        pipeline, store or MemoryStore(), InlineRunner(), workers=2, bins=4, clock=clock,
-        drain=drain, settings=hr.Settings(limit=Limit(rows, 1 << 20)),
-    )  # fmt: skip
+        pipeline,
+        store or MemoryStore(),
+        InlineRunner(),
+        workers=2,
+        bins=4,
+        clock=clock,
+        drain=drain,
+        settings=hr.Settings(limit=Limit(rows, 1 << 20)),
+    )
     clock.driver = driver
     try:
         driver.run()
@@ -228,9 +239,12 @@ def test_no_record_of_a_spark_reader_is_late_while_each_partition_is_in_order(
 
 
 @given(
-    timelines, sizes, st.sampled_from([None, 1, 25]), st.sampled_from([None, "10s"]),
+    timelines,
+    sizes,
+    st.sampled_from([None, 1, 25]),
+    st.sampled_from([None, "10s"]),
     st.lists(st.integers(1, 5), min_size=1, max_size=6),
-)  # fmt: skip
+)
 @settings(max_examples=25, deadline=None)
 def test_no_record_of_an_inbox_is_late_whatever_is_held_back(
     parts: dict[str, list[int]], rows: int, skew: int | None, idle: str | None, batches: list[int]
@@ -251,9 +265,11 @@ def test_no_record_of_an_inbox_is_late_whatever_is_held_back(
 
 
 @given(
-    timelines, sizes, st.sampled_from(["file", "directory", r"from-([^/]+)/"]),
+    timelines,
+    sizes,
+    st.sampled_from(["file", "directory", r"from-([^/]+)/"]),
     st.sampled_from([None, 1, 25]),
-)  # fmt: skip
+)
 @settings(max_examples=20, deadline=None)
 def test_no_line_of_files_of_several_processes_is_late(
     parts: dict[str, list[int]], rows: int, by: str, skew: int | None
@@ -296,9 +312,12 @@ class Happens(msgspec.Struct):
 
 
 happenings = st.builds(
-    Happens, st.sampled_from("abc"), st.lists(st.integers(0, 9), max_size=4), st.integers(0, 6),
+    Happens,
+    st.sampled_from("abc"),
+    st.lists(st.integers(0, 9), max_size=4),
+    st.integers(0, 6),
     st.integers(1, 5),
-)  # fmt: skip
+)
 
 
 @given(st.lists(happenings, max_size=25), st.sampled_from([(), ("a",), ("a", "c")]))
@@ -568,8 +587,9 @@ def test_no_two_partitions_of_several_columns_share_a_name() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers()), min_size=1))
 def test_times_are_told_apart_by_partition(records: list[tuple[str, int]]) -> None:
     records = [(who, at % 1000) for who, at in records]
-    table = pa.table({PARTITION_COLUMN: [who for who, _ in records],
-                      TIMESTAMP_COLUMN: [at for _, at in records]})  # fmt: skip
+    table = pa.table(
+        {PARTITION_COLUMN: [who for who, _ in records], TIMESTAMP_COLUMN: [at for _, at in records]}
+    )
     found = {who: times.tolist() for who, times in times_by_partition(table, None)}
     wanted: dict[str, list[int]] = {}
     for who, at in records:

@@ -71,9 +71,13 @@ def test_hourly_temperatures_of_seattle(form: str | None) -> None:
     """8 759 hours of local time: in March one is read that clocks skipped, in November one twice."""
     zone = zoneinfo.ZoneInfo("America/Los_Angeles")
     source = hr.sources.Files(
-        VEGA / "seattle-temps.csv", event_time="at", type=Temperature, time_zone=zone.key,
-        columns={"at": "date", "celsius": "temp"}, time_format=form,
-    )  # fmt: skip
+        VEGA / "seattle-temps.csv",
+        event_time="at",
+        type=Temperature,
+        time_zone=zone.key,
+        columns={"at": "date", "celsius": "temp"},
+        time_format=form,
+    )
     times, values = read(source)
     rows = rows_of(VEGA / "seattle-temps.csv")
     wanted = [
@@ -94,8 +98,9 @@ def test_hourly_temperatures_of_san_francisco_with_columns_as_found() -> None:
         (float(row["temp"]), row["date"]) for row in rows
     ]
     assert times == [
-        micros(datetime.strptime(row["date"], "%Y/%m/%d %H:%M:%S").replace(tzinfo=UTC)) for row in rows
-    ]  # fmt: skip
+        micros(datetime.strptime(row["date"], "%Y/%m/%d %H:%M:%S").replace(tzinfo=UTC))
+        for row in rows
+    ]
 
 
 def test_prices_with_names_of_months() -> None:
@@ -112,8 +117,11 @@ def test_prices_with_names_of_months() -> None:
 def test_deaths_of_1992_with_gaps_in_the_rows() -> None:
     times, values = read(hr.sources.Files(VEGA / "la-riots.csv", event_time="death_date"))
     convert: dict[str, Callable[[str], Any]] = {
-        "age": int, "death_date": date.fromisoformat, "longitude": float, "latitude": float,
-    }  # fmt: skip
+        "age": int,
+        "death_date": date.fromisoformat,
+        "longitude": float,
+        "latitude": float,
+    }
     rows = rows_of(VEGA / "la-riots.csv")
     wanted = [
         {name: None if text == "" else convert.get(name, str)(text) for name, text in row.items()}
@@ -141,8 +149,11 @@ def test_days_of_new_york_have_as_many_hours_as_clocks_there_say() -> None:
     path = FLIGHTS / "weather.csv"
     pipeline, collected = hr.Pipeline("weather"), Collected()
     source = hr.sources.Files(
-        path, event_time="time_hour", null_values=["", "NA"], schema={"origin": str, "temp": float | None},
-    )  # fmt: skip
+        path,
+        event_time="time_hour",
+        null_values=["", "NA"],
+        schema={"origin": str, "temp": float | None},
+    )
     stream = pipeline.inject("weather", source, watermark=hr.bounded_delay("400d"))
     days = hr.ops.CalendarWindows(
         "day", time_zone=zone.key, hours=hr.ops.Count(), warmest=hr.ops.Max("temp")

@@ -88,9 +88,10 @@ WIDE = WIDE.add("c", LongType()).add("d", LongType())
 
 
 @given(
-    st.permutations(NAMES), st.lists(st.lists(st.integers(-9, 9), min_size=4, max_size=4)),
+    st.permutations(NAMES),
+    st.lists(st.lists(st.integers(-9, 9), min_size=4, max_size=4)),
     st.sampled_from(["kwargs", "factory", "list", "tuple", "unnamed", "batch"]),
-)  # fmt: skip
+)
 @settings(max_examples=40, deadline=None)
 def test_a_named_row_is_taken_by_its_names_and_any_other_by_its_places(
     names: list[str], numbers: list[list[int]], how: str
@@ -135,7 +136,7 @@ def test_a_field_may_be_called_as_a_method_of_tuples_is() -> None:
     "value",
     [(1,), (1, 2, 3), {"a": 1, "c": 2}, Row(a=1, c=2), Row(a=1), Row(a=1, b=2, c=3), [1, 2], 7],
     ids=repr,
-)  # fmt: skip
+)
 def test_a_struct_of_another_shape_is_refused(value: Any) -> None:
     with pytest.raises(BadInput, match="not of its schema"):
         one(INNER, value)
@@ -147,15 +148,27 @@ TWO = StructType().add("at", LongType()).add("x", LongType())
 @pytest.mark.parametrize(
     "row",
     [
-        (1,), (1, 2, 3), [1], Row(at=1), Row(at=1, y=2), Row(at=1, x=2, y=3), Row(1), (), "ab", 7,
-        {"at": 1, "x": 2}, None, {1, 2}, iter((1, 2)),
+        (1,),
+        (1, 2, 3),
+        [1],
+        Row(at=1),
+        Row(at=1, y=2),
+        Row(at=1, x=2, y=3),
+        Row(1),
+        (),
+        "ab",
+        7,
+        {"at": 1, "x": 2},
+        None,
+        {1, 2},
+        iter((1, 2)),
         pa.record_batch([pa.array([1])], names=["at"]),
         pa.record_batch([pa.array([1])] * 3, names=["at", "x", "y"]),
         pa.record_batch([pa.array([1])] * 3, names=["at", "x", "x"]),
         pa.record_batch([pa.array([1])] * 2, names=["at", "y"]),
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_a_row_of_another_shape_than_the_schema_is_refused_with_its_number(row: Any) -> None:
     batch = pa.record_batch([pa.array([1, 2]), pa.array([1, 2])], names=["at", "x"])
     with pytest.raises(BadInput, match="not of its schema") as raised:
@@ -222,10 +235,17 @@ def test_a_batch_whose_values_are_the_same_in_the_schema_is_taken(
 
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [(LongType(), "5"), (LongType(), True), (LongType(), [5]), (StringType(), 5),
-     (DateType(), NOON), (LongType(), 2**70), (ArrayType(LongType()), 5)],
+    [
+        (LongType(), "5"),
+        (LongType(), True),
+        (LongType(), [5]),
+        (StringType(), 5),
+        (DateType(), NOON),
+        (LongType(), 2**70),
+        (ArrayType(LongType()), 5),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_value_of_another_type_is_refused(kind: DataType, value: Any) -> None:
     with pytest.raises(BadInput, match="not of its schema"):
         one(kind, value)

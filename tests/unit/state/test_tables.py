@@ -22,9 +22,12 @@ NAMES = st.lists(st.integers(0, 40), min_size=1, max_size=30, unique=True)
 
 def new_table() -> Table:
     return Table(
-        "table:t", [ColumnType("key0", pa.string())], [], [ColumnType("n", pa.int64())],
+        "table:t",
+        [ColumnType("key0", pa.string())],
+        [],
+        [ColumnType("n", pa.int64())],
         EVENT_TIME,
-    )  # fmt: skip
+    )
 
 
 class Machine(RuleBasedStateMachine):
@@ -174,8 +177,9 @@ def test_what_was_put_again_and_again_is_due_once_and_is_no_burden() -> None:
 
 
 def test_the_memory_of_texts_counts() -> None:
-    table = Table("table:t", [ColumnType("key0", pa.int64())], [],
-                  [ColumnType("s", pa.string())], None)  # fmt: skip
+    table = Table(
+        "table:t", [ColumnType("key0", pa.int64())], [], [ColumnType("s", pa.string())], None
+    )
     keys = np.arange(3)
     hashes = hash_columns([pa.array(keys)])
     for text in ("x" * 1_000_000, "x" * 2_000_000, ""):

@@ -74,9 +74,10 @@ class BesideAPlainStore(RuleBasedStateMachine):
         self.plain.write_all(files)
 
     @rule(
-        name=st.sampled_from(NAMES), offset=st.sampled_from([0, 0, 7, 1_500]),
+        name=st.sampled_from(NAMES),
+        offset=st.sampled_from([0, 0, 7, 1_500]),
         length=st.sampled_from([None, 0, 100, 2_900]),
-    )  # fmt: skip
+    )
     def read(self, name: str, offset: int, length: int | None) -> None:
         expected = answer(self.plain, name, offset, length)
         before = self.inner.reads.total()

@@ -9,9 +9,12 @@ from headrace.storage.dense import left_below
 
 
 @given(
-    st.integers(0, 60), st.integers(0, 60), st.sets(st.integers(0, 60)), st.sets(st.integers(0, 70)),
+    st.integers(0, 60),
+    st.integers(0, 60),
+    st.sets(st.integers(0, 60)),
+    st.sets(st.integers(0, 70)),
     st.sampled_from([0, 1]),
-)  # fmt: skip
+)
 def test_all_that_lead_up_to_the_bound_are_found_and_ghosts_that_a_list_shows(
     first: int, end: int, ghosts: set[int], shown: set[int], least: int
 ) -> None:

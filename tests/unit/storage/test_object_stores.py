@@ -202,11 +202,16 @@ def test_an_endpoint_where_nobody_is_is_a_typed_error(
 @pytest.mark.parametrize(
     "location",
     [
-        "s3://", "s3:///path", "s3://bucket/x#y", "s3://key:secret@bucket/x",
-        "s3a://key:secret@bucket/x", "s3://key:secret@bucket/x?cache=1KiB",
-        "s3://bucket/x?X-Amz-Signature=secret", "webhdfs://me:secret@host:1/x",
+        "s3://",
+        "s3:///path",
+        "s3://bucket/x#y",
+        "s3://key:secret@bucket/x",
+        "s3a://key:secret@bucket/x",
+        "s3://key:secret@bucket/x?cache=1KiB",
+        "s3://bucket/x?X-Amz-Signature=secret",
+        "webhdfs://me:secret@host:1/x",
     ],
-)  # fmt: skip
+)
 def test_a_location_that_is_none_is_refused(location: str) -> None:
     with pytest.raises(PipelineError) as raised:
         open_store(location)

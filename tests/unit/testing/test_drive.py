@@ -422,8 +422,9 @@ def test_a_hold_is_seen_in_the_watermark_and_is_no_state_of_the_users() -> None:
         assert [p.name for p in t.timers("visits", "a")] == ["send"]
         reached = t.watermark_of("visits")
         assert (reached.input - NOON, reached.output - NOON) == (
-            timedelta(minutes=1), timedelta(seconds=30),
-        )  # fmt: skip
+            timedelta(minutes=1),
+            timedelta(seconds=30),
+        )
         t.crash()
         t.clock("+20s")
         t.run()

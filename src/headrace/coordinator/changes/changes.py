@@ -85,9 +85,14 @@ class ChangePlan(msgspec.Struct, frozen=True):
 
 
 def plan_change(
-    stored: Identity, before: Pipeline, after: Pipeline, *, forget: Collection[str] = (),
-    begin: Mapping[str, str] | None = None, behind: Collection[str] = (),
-) -> ChangePlan:  # fmt: skip
+    stored: Identity,
+    before: Pipeline,
+    after: Pipeline,
+    *,
+    forget: Collection[str] = (),
+    begin: Mapping[str, str] | None = None,
+    behind: Collection[str] = (),
+) -> ChangePlan:
     """Return what changing from one graph to another does.
 
     Args:

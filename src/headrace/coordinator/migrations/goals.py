@@ -91,9 +91,12 @@ def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
     """
     groups = measured.groups
     load = Load.of(
-        layout, sizes=measured.sizes, records=measured.records, cpu_us=measured.busy_us,
+        layout,
+        sizes=measured.sizes,
+        records=measured.records,
+        cpu_us=measured.busy_us,
         hashes=groups.expected(layout),
-    )  # fmt: skip
+    )
     prices = goal.prices or (BY_STATE if measured.records is None else PRICES)
     match goal.kind:
         case "rescale":

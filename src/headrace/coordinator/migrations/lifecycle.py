@@ -305,9 +305,11 @@ def _abort(layout_state: LayoutState, found: RecordedMigration) -> LayoutState:
     elif found.effective >= 0:  # it is in force from here on
         done = found.left[0]
         found = _replace(
-            found, next=found.next + 1, bins=found.bins + done.bins,
+            found,
+            next=found.next + 1,
+            bins=found.bins + done.bins,
             nbytes=found.nbytes + done.nbytes,
-        )  # fmt: skip
+        )
     back = _replace(
         found,
         state="aborting",

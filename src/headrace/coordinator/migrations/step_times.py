@@ -140,6 +140,8 @@ def joined(one: Latency, other: Latency) -> Latency:
         return round((first * one.steps + second * other.steps) / steps)
 
     return Latency(
-        steps, mean(one.p50_us, other.p50_us), mean(one.p99_us, other.p99_us),
+        steps,
+        mean(one.p50_us, other.p50_us),
+        mean(one.p99_us, other.p99_us),
         max(one.max_us, other.max_us),
-    )  # fmt: skip
+    )

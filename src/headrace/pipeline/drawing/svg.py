@@ -109,8 +109,11 @@ def _gap_after(number: int, placement: Placement, arrows: Sequence[Arrow]) -> fl
     if number + 1 >= len(placement.columns):
         return 0.0
     ends = set(placement.columns[number + 1])
-    labels = [_cut(one.label) for one, path in zip(arrows, placement.paths, strict=True)
-              if path[-1] in ends]  # fmt: skip
+    labels = [
+        _cut(one.label)
+        for one, path in zip(arrows, placement.paths, strict=True)
+        if path[-1] in ends
+    ]
     return max((_cells(label) * _LABEL_CHARACTER + 40 for label in labels), default=0.0) + (
         0.0 if any(labels) else _MIN_COLUMN_GAP - 40
     )

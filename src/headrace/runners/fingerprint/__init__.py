@@ -56,16 +56,33 @@ def _parts(pipeline: Pipeline) -> list[object]:
     parts: list[object] = [pipeline.identity()]
     for name, injector in sorted(pipeline.injectors.items()):
         source = injector.source
-        parts.append([
-            name, type(source), source.read_by(), source.values().python_type, injector.rules,
-            injector.on_error,
-        ])  # fmt: skip
+        parts.append(
+            [
+                name,
+                type(source),
+                source.read_by(),
+                source.values().python_type,
+                injector.rules,
+                injector.on_error,
+            ]
+        )
     for name, node in pipeline.nodes.items():
-        parts.append([
-            name, node.computation, node.key_columns, node.key_fields, node.on_error, node.late,
-            node.allowed_lateness_us, node.by_percentile, node.ordered, node.chained,
-            [stream.name for stream in node.inputs], sorted(node.outputs),
-        ])  # fmt: skip
+        parts.append(
+            [
+                name,
+                node.computation,
+                node.key_columns,
+                node.key_fields,
+                node.on_error,
+                node.late,
+                node.allowed_lateness_us,
+                node.by_percentile,
+                node.ordered,
+                node.chained,
+                [stream.name for stream in node.inputs],
+                sorted(node.outputs),
+            ]
+        )
     parts.append({name: node.stream.name for name, node in sorted(pipeline.sinks.items())})
     return parts
 

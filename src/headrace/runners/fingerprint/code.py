@@ -38,10 +38,14 @@ def parts_of_code(code: CodeType) -> tuple[tuple[Any, ...], list[Any]]:
             consts.append(code.co_consts[_argument(words, ops, at)])
         _clear_argument(words, ops, at)
     code_parts = (
-        bytes(words), repr([code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]),
-        code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount,
-        code.co_flags & ~_HAS_DOCSTRING, code.co_exceptiontable,
-    )  # fmt: skip
+        bytes(words),
+        repr([code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]),
+        code.co_argcount,
+        code.co_kwonlyargcount,
+        code.co_posonlyargcount,
+        code.co_flags & ~_HAS_DOCSTRING,
+        code.co_exceptiontable,
+    )
     return code_parts, consts
 
 

@@ -23,14 +23,27 @@ from headrace.runners.fingerprint.walk import Parts, Walk
 from headrace.runners.spark.code_shipping import META, STRUCT_OPTIONS
 
 #: Names of a class that Python itself adds or derives from others.
-_OF_PYTHON = frozenset({
-    "__module__", "__doc__", "__firstlineno__", "__static_attributes__", "__annotations_cache__",
-    "__abstractmethods__", "_abc_impl", "__slots__", "__match_args__", "__parameters__",
-})  # fmt: skip
+_OF_PYTHON = frozenset(
+    {
+        "__module__",
+        "__doc__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__annotations_cache__",
+        "__abstractmethods__",
+        "_abc_impl",
+        "__slots__",
+        "__match_args__",
+        "__parameters__",
+    }
+)
 _BUILT_IN = (
-    types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
-    types.MethodDescriptorType, types.ClassMethodDescriptorType,
-)  # fmt: skip
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+)
 
 
 def how(kind: type) -> Callable[[Walk, Any], Parts]:
@@ -150,9 +163,11 @@ def _class(walk: Walk, item: type) -> Parts:
 def _fields_of(item: Any) -> Parts:
     config = item.__struct_config__
     return [
-        item.__struct_fields__, item.__struct_encode_fields__, item.__struct_defaults__,
+        item.__struct_fields__,
+        item.__struct_encode_fields__,
+        item.__struct_defaults__,
         [getattr(config, name) for name in STRUCT_OPTIONS],
-    ]  # fmt: skip
+    ]
 
 
 def _module(walk: Walk, item: types.ModuleType) -> Parts:
@@ -247,10 +262,14 @@ _AND_BELOW: list[tuple[Any, Callable[[Walk, Any], Parts]]] = [
     (property, _property),
     (
         (
-            weakref.ref, weakref.ProxyType, weakref.CallableProxyType, weakref.WeakSet,
-            weakref.WeakKeyDictionary, weakref.WeakValueDictionary,
+            weakref.ref,
+            weakref.ProxyType,
+            weakref.CallableProxyType,
+            weakref.WeakSet,
+            weakref.WeakKeyDictionary,
+            weakref.WeakValueDictionary,
         ),
         _weak,
     ),
     ((PipelineGraph, Source, Sink, Node, Injector, SinkNode, Stream), _graph_parts),
-]  # fmt: skip
+]

@@ -10,10 +10,19 @@ from headrace.runners.fingerprint.imported import imported_by
 from headrace.runners.fingerprint.walk import Parts, Walk
 
 #: Names that say where a module is and how it was loaded. They are left out.
-_PLACE = frozenset({
-    "__builtins__", "__cached__", "__doc__", "__file__", "__loader__", "__name__", "__package__",
-    "__path__", "__spec__",
-})  # fmt: skip
+_PLACE = frozenset(
+    {
+        "__builtins__",
+        "__cached__",
+        "__doc__",
+        "__file__",
+        "__loader__",
+        "__name__",
+        "__package__",
+        "__path__",
+        "__spec__",
+    }
+)
 #: Code that uses these may use names that it does not spell out: of any module, or of its own.
 _ANY_NAME = frozenset({"getattr", "vars", "__dict__", "attrgetter", "methodcaller"})
 _ANY_GLOBAL = frozenset({"eval", "exec", "globals"})

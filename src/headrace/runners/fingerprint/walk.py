@@ -9,9 +9,19 @@ from typing import Any
 
 from headrace.runners.fingerprint.owners import Owners
 
-PLAIN = frozenset({
-    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
-})  # fmt: skip
+PLAIN = frozenset(
+    {
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        type(Ellipsis),
+        type(NotImplemented),
+    }
+)
 _FLAT = PLAIN - {type(NotImplemented)}
 #: Types whose equal objects Python may share or not, as it likes.
 _UNNUMBERED = frozenset({tuple, frozenset})
@@ -39,9 +49,14 @@ class Walk:
     """
 
     def __init__(
-        self, owners: Owners, how: How, *, by_name: bool = False, most: int | None = None,
+        self,
+        owners: Owners,
+        how: How,
+        *,
+        by_name: bool = False,
+        most: int | None = None,
         depth: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.owners, self.by_name = owners, by_name
         self._how, self._left, self._depth = how, most, depth
         self._hash = hashlib.blake2b(digest_size=16)

@@ -180,9 +180,14 @@ def _reduce_struct(cls: Any) -> Any:
     config["kw_only"] = bool(keyword_only) and all(keyword_only)
     is_checked = _POST_INIT in namespace
     arguments = (
-        cls.__name__, cls.__module__, cls.__qualname__,
-        vars(cls).get("__orig_bases__", cls.__bases__), described, config, is_checked,
-    )  # fmt: skip
+        cls.__name__,
+        cls.__module__,
+        cls.__qualname__,
+        vars(cls).get("__orig_bases__", cls.__bases__),
+        described,
+        config,
+        is_checked,
+    )
     return _make_struct, arguments, namespace, None, None, _fill_struct
 
 
@@ -227,19 +232,46 @@ def _is_the_users(name: str, value: Any) -> bool:
 
 _POST_INIT, _LATER = "__post_init__", "__headrace_post_init__"
 META = (
-    "gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz", "title",
-    "description", "examples", "extra_json_schema", "extra",
-)  # fmt: skip
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "multiple_of",
+    "pattern",
+    "min_length",
+    "max_length",
+    "tz",
+    "title",
+    "description",
+    "examples",
+    "extra_json_schema",
+    "extra",
+)
 STRUCT_OPTIONS = (
-    "frozen", "eq", "order", "array_like", "gc", "weakref", "dict", "cache_hash", "tag",
-    "tag_field", "omit_defaults", "forbid_unknown_fields",
-)  # fmt: skip
+    "frozen",
+    "eq",
+    "order",
+    "array_like",
+    "gc",
+    "weakref",
+    "dict",
+    "cache_hash",
+    "tag",
+    "tag_field",
+    "omit_defaults",
+    "forbid_unknown_fields",
+)
 
 
 def _make_struct(
-    name: str, module: str, qualname: str, bases: tuple[type, ...], described: list[Any],
-    config: dict[str, Any], is_checked: bool,
-) -> Any:  # fmt: skip
+    name: str,
+    module: str,
+    qualname: str,
+    bases: tuple[type, ...],
+    described: list[Any],
+    config: dict[str, Any],
+    is_checked: bool,
+) -> Any:
     make_field: Any = msgspec.field
     fields: list[Any] = []
     for field, kind, default, factory, encode_name in described:

@@ -44,9 +44,11 @@ class PreferredHosts:
     """
 
     def __init__(
-        self, context: Any, clock: Callable[[], float] = time.monotonic,
+        self,
+        context: Any,
+        clock: Callable[[], float] = time.monotonic,
         look: Callable[[Any], list[str]] = private_api.executors,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.version = 0
         self.lock = threading.RLock()
         self._sc = context

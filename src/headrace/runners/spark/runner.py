@@ -79,9 +79,11 @@ class SparkRunner(Runner):
     concurrent = True
 
     def __init__(
-        self, context: Any = None, clock: Callable[[], float] = time.monotonic,
+        self,
+        context: Any = None,
+        clock: Callable[[], float] = time.monotonic,
         spares: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._spares = spares
         self._owned = False
         self._sc = context or self._find_context()

@@ -19,12 +19,25 @@ _EXACT_FLOATS = 1 << 53
 _LOWER, _UPPER = ("gt", "ge", "min_length"), ("lt", "le", "max_length")
 #: Kinds by which a stored value is assigned to one member of a union when it is read.
 _WIRE = {
-    "int": "int", "float": "float", "bool": "bool", "none": "none", "any": "any", "ext": "ext",
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "none": "none",
+    "any": "any",
+    "ext": "ext",
     "raw": "any",
-    "list": "array", "set": "array", "frozenset": "array", "tuple": "array", "collection": "array",
-    "fixed tuple": "array", "named tuple": "array", "array record": "array",
-    "dict": "map", "typed dict": "map", "record": "map",
-}  # fmt: skip
+    "list": "array",
+    "set": "array",
+    "frozenset": "array",
+    "tuple": "array",
+    "collection": "array",
+    "fixed tuple": "array",
+    "named tuple": "array",
+    "array record": "array",
+    "dict": "map",
+    "typed dict": "map",
+    "record": "map",
+}
 
 
 def differences(old: Shape, new: Shape) -> list[str]:

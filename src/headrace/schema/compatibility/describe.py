@@ -23,21 +23,43 @@ Shape = Any
 #: Defaults whose JSON is longer are kept as a digest.
 _LONGEST_DEFAULT = 80
 _SCALARS: dict[type[inspect.Type], str] = {
-    inspect.AnyType: "any", inspect.BoolType: "bool", inspect.BytesType: "bytes",
-    inspect.ByteArrayType: "bytearray", inspect.MemoryViewType: "memoryview",
-    inspect.DateTimeType: "datetime", inspect.DateType: "date", inspect.DecimalType: "decimal",
-    inspect.ExtType: "ext", inspect.FloatType: "float", inspect.IntType: "int",
-    inspect.NoneType: "none", inspect.RawType: "raw", inspect.StrType: "str",
-    inspect.TimeType: "time", inspect.TimeDeltaType: "timedelta", inspect.UUIDType: "uuid",
-}  # fmt: skip
+    inspect.AnyType: "any",
+    inspect.BoolType: "bool",
+    inspect.BytesType: "bytes",
+    inspect.ByteArrayType: "bytearray",
+    inspect.MemoryViewType: "memoryview",
+    inspect.DateTimeType: "datetime",
+    inspect.DateType: "date",
+    inspect.DecimalType: "decimal",
+    inspect.ExtType: "ext",
+    inspect.FloatType: "float",
+    inspect.IntType: "int",
+    inspect.NoneType: "none",
+    inspect.RawType: "raw",
+    inspect.StrType: "str",
+    inspect.TimeType: "time",
+    inspect.TimeDeltaType: "timedelta",
+    inspect.UUIDType: "uuid",
+}
 _COLLECTIONS: dict[type[inspect.Type], str] = {
-    inspect.ListType: "list", inspect.SetType: "set", inspect.FrozenSetType: "frozenset",
-    inspect.VarTupleType: "tuple", inspect.CollectionType: "collection",
-}  # fmt: skip
+    inspect.ListType: "list",
+    inspect.SetType: "set",
+    inspect.FrozenSetType: "frozenset",
+    inspect.VarTupleType: "tuple",
+    inspect.CollectionType: "collection",
+}
 #: Limits that a type may have, such as bounds.
 _LIMITS = (
-    "gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz",
-)  # fmt: skip
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "multiple_of",
+    "min_length",
+    "max_length",
+    "pattern",
+    "tz",
+)
 
 
 def shape_of_type(declared: Any) -> Shape:

@@ -33,10 +33,17 @@ _GONE_FILES = 10_000
 
 _ROW = np.dtype(
     [
-        ("name", "<u8"), ("id", "<u8"), ("read", "<i8"), ("size", "<i8"), ("modified", "<i8"),
-        ("head", "<u8"), ("tail", "<u8"), ("head_bytes", "<i4"), ("flags", "<i4"),
+        ("name", "<u8"),
+        ("id", "<u8"),
+        ("read", "<i8"),
+        ("size", "<i8"),
+        ("modified", "<i8"),
+        ("head", "<u8"),
+        ("tail", "<u8"),
+        ("head_bytes", "<i4"),
+        ("flags", "<i4"),
     ]
-)  # fmt: skip
+)
 Rows = npt.NDArray[np.void]
 _WHOLE, _UNENDED, _LEFT, _COPY = 1, 2, 4, 8
 
@@ -97,11 +104,18 @@ class Catalog:
         row = self.rows[at]
         flags = int(row["flags"])
         return FileRead(
-            name, int(row["read"]), int(row["size"]), str(int(row["id"])), int(row["modified"]),
-            f"{int(row['head']):016x}" if row["head_bytes"] else "", int(row["head_bytes"]),
+            name,
+            int(row["read"]),
+            int(row["size"]),
+            str(int(row["id"])),
+            int(row["modified"]),
+            f"{int(row['head']):016x}" if row["head_bytes"] else "",
+            int(row["head_bytes"]),
             f"{int(row['tail']):016x}" if row["tail"] else "",
-            bool(flags & _WHOLE), bool(flags & _UNENDED), bool(flags & _COPY),
-        )  # fmt: skip
+            bool(flags & _WHOLE),
+            bool(flags & _UNENDED),
+            bool(flags & _COPY),
+        )
 
 
 def rows_of(entries: Sequence[FileRead], left: Iterable[int] = ()) -> Rows:
@@ -114,14 +128,20 @@ def rows_of(entries: Sequence[FileRead], left: Iterable[int] = ()) -> Rows:
     rows = np.array(
         [
             (
-                name_hash(of.name), id_number(of.id), of.read, of.size, of.modified,
-                int(of.head or "0", 16), int(of.tail or "0", 16), of.head_bytes,
+                name_hash(of.name),
+                id_number(of.id),
+                of.read,
+                of.size,
+                of.modified,
+                int(of.head or "0", 16),
+                int(of.tail or "0", 16),
+                of.head_bytes,
                 _WHOLE * of.whole | _UNENDED * of.unended | _COPY * of.copy,
             )
             for of in entries
         ],
         dtype=_ROW,
-    )  # fmt: skip
+    )
     gone = np.zeros(len(names := [*left]), dtype=_ROW)
     gone["name"], gone["flags"] = names, _LEFT
     rows = np.concatenate([rows, gone])

@@ -71,10 +71,17 @@ class Divider:
     """
 
     def __init__(
-        self, folder: Folder, pattern: Pattern, format: FileFormat, wanted: Callable[[str], Wanted],
-        partition_of: PartitionOf, *, watch: bool, moved_from: str | None,
+        self,
+        folder: Folder,
+        pattern: Pattern,
+        format: FileFormat,
+        wanted: Callable[[str], Wanted],
+        partition_of: PartitionOf,
+        *,
+        watch: bool,
+        moved_from: str | None,
         passed_over: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._folder = folder
         self._pattern = pattern
         self._format = format
@@ -240,8 +247,14 @@ class Divider:
             self._remember(position, new)
             return None
         end = self._end(new, taken.parts)
-        offer = Offer(end, taken.rows, taken.bytes, final=final, empty=not taken.parts,
-                      parts=self._parts(new, taken, goes_on))  # fmt: skip
+        offer = Offer(
+            end,
+            taken.rows,
+            taken.bytes,
+            final=final,
+            empty=not taken.parts,
+            parts=self._parts(new, taken, goes_on),
+        )
         self._remember(end, new)
         return offer
 
@@ -322,9 +335,13 @@ class Divider:
             known.forget(self._catalogs, state.there_hashes)
             state.there_hashes = None
         position = FilesPosition(
-            folder=self._folder.place(), files=[*known.recent.values()], catalogs=known.refs,
-            left=[f"{of:016x}" for of in sorted(known.left)], parts=parts, forgotten=known.forgotten,
-        )  # fmt: skip
+            folder=self._folder.place(),
+            files=[*known.recent.values()],
+            catalogs=known.refs,
+            left=[f"{of:016x}" for of in sorted(known.left)],
+            parts=parts,
+            forgotten=known.forgotten,
+        )
         return encoded(position)
 
     def _rotated(self, known: Known) -> set[str]:
@@ -438,13 +455,21 @@ class Divider:
             self._held.add(name)
             log.warning(
                 "%s is not whole: it %s, and has not changed for a minute; it is read once it is whole",
-                file.opened.name, why,
-            )  # fmt: skip
+                file.opened.name,
+                why,
+            )
 
     def _cut(
-        self, name: str, entry: FileRead | None, file: OpenFile, state: State, limit: Limit,
-        until: int, goes_on: bool, taken: _Taken,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        entry: FileRead | None,
+        file: OpenFile,
+        state: State,
+        limit: Limit,
+        until: int,
+        goes_on: bool,
+        taken: _Taken,
+    ) -> None:
         """Take parts of a file, and record how far it is read then."""
         is_text = self._format.is_text
         offset = 0 if entry is None else entry.read
@@ -624,9 +649,14 @@ class Divider:
             shown = self._folder.shown(unescaped(found[part.name]))
             begin = self._format.place_of_part(part.first)
             spec = [
-                escaped(self._folder.location), found[part.name], part.first, part.last, part.id,
-                part.check, part.name,
-            ]  # fmt: skip
+                escaped(self._folder.location),
+                found[part.name],
+                part.first,
+                part.last,
+                part.id,
+                part.check,
+                part.name,
+            ]
             splits.append(
                 Split(spec, place=f"{shown}, from {begin}", partition=self._partition_of(part.name))
             )

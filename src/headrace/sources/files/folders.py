@@ -143,8 +143,9 @@ class Folder(ABC):
             log.warning(
                 "%s: folders such as %s are not looked into, as they are none of a partition (day=3); for "
                 "the files in folders of any depth add /**/* with the ending of their names",
-                pattern.shown, escaped(folder),
-            )  # fmt: skip
+                pattern.shown,
+                escaped(folder),
+            )
 
 
 def open_folder(base: str) -> Folder:
@@ -258,9 +259,13 @@ class LocalFolder(Folder):
                     self._pass_over(at.folder + name, pattern)
 
     def _of_one(
-        self, at: _Entered, pattern: Pattern, version: _Version,
-        before: tuple[_Version, list[str]] | None, folders: list[str],
-    ) -> Iterator[Listed]:  # fmt: skip
+        self,
+        at: _Entered,
+        pattern: Pattern,
+        version: _Version,
+        before: tuple[_Version, list[str]] | None,
+        folders: list[str],
+    ) -> Iterator[Listed]:
         """Yield the files of one directory, and add its folders to ``folders``."""
         path, now = os.path.join(self.location, at.folder), time.time_ns()
         if before is not None and before[0] == version:

@@ -20,8 +20,13 @@ from headrace.sources.formats import BY_SUFFIX, FormatName
 
 #: Suffix → compression.
 COMPRESSIONS = {
-    ".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz",
-}  # fmt: skip
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".bz2": "bz2",
+    ".zst": "zstd",
+    ".lz4": "lz4",
+    ".xz": "xz",
+}
 #: Suffixes of archives and compressed files that cannot be read.
 UNREADABLE = (".zip", ".7z", ".tar", ".tgz", ".z", ".br", ".snappy", ".lzo", ".rar")
 #: The value that Hive and Spark write into a folder's name for null.

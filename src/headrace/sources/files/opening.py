@@ -115,9 +115,18 @@ def with_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> FileRead:
     head = _head(file, PRINT_BYTES, is_text=is_text)
     tail = _tail(file, entry.read) if is_text else b""
     return FileRead(
-        entry.name, entry.read, file.facts.size, file.facts.id, file.facts.modified,
-        _digest(head), len(head), _digest(tail) if tail else "", entry.whole, entry.unended, entry.copy,
-    )  # fmt: skip
+        entry.name,
+        entry.read,
+        file.facts.size,
+        file.facts.id,
+        file.facts.modified,
+        _digest(head),
+        len(head),
+        _digest(tail) if tail else "",
+        entry.whole,
+        entry.unended,
+        entry.copy,
+    )
 
 
 def has_print(entry: FileRead, file: OpenFile, *, is_text: bool) -> bool:

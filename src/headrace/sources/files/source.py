@@ -45,7 +45,7 @@ from headrace.sources.formats import (
     JsonLines,
     OpenedFile,
     Parquet,
-)  # fmt: skip
+)
 from headrace.sources.formats.base import Wanted
 from headrace.sources.formats.records import FileRecords
 from headrace.storage.base import Store
@@ -144,13 +144,21 @@ class Files(Source):
         self._moved_from = None if moved_from is None else str(moved_from)
         self._passed_over: set[str] = set()  # suffixes of skipped files that have been logged
         of_csv: dict[str, Any] = {
-            "delimiter": delimiter, "quote": quote, "escape": escape, "column_names": column_names,
-            "skip_rows": skip_rows, "encoding": encoding, "decimal_point": decimal_point,
-            "null_values": null_values, "quoted_nulls": quoted_nulls,
-        }  # fmt: skip
+            "delimiter": delimiter,
+            "quote": quote,
+            "escape": escape,
+            "column_names": column_names,
+            "skip_rows": skip_rows,
+            "encoding": encoding,
+            "decimal_point": decimal_point,
+            "null_values": null_values,
+            "quoted_nulls": quoted_nulls,
+        }
         formats: dict[str, FileFormat] = {
-            "jsonl": JsonLines(), "csv": Csv(**of_csv), "parquet": Parquet(),
-        }  # fmt: skip
+            "jsonl": JsonLines(),
+            "csv": Csv(**of_csv),
+            "parquet": Parquet(),
+        }
         self._format: FileFormat | None = None
         name = format or self._format_of_path()
         if name not in formats:
@@ -160,15 +168,30 @@ class Files(Source):
             _refuse_options(name, of_csv)
         self._divider: Divider = self._new_divider()
         self._records = FileRecords(
-            self._format, type if type is not None else schema, event_time, columns=columns,
-            zone=time_zone, unit=time_unit, ambiguous=ambiguous, time_format=time_format,
-            infer=self._infer, place=self._pattern.shown,
-        )  # fmt: skip
+            self._format,
+            type if type is not None else schema,
+            event_time,
+            columns=columns,
+            zone=time_zone,
+            unit=time_unit,
+            ambiguous=ambiguous,
+            time_format=time_format,
+            infer=self._infer,
+            place=self._pattern.shown,
+        )
         self._values = self._records.values
         self._of_folders = FolderColumns(self._records)
         self._read_by = (
-            name, of_csv, event_time, columns, time_zone, time_unit, ambiguous, time_format, partition,
-        )  # fmt: skip
+            name,
+            of_csv,
+            event_time,
+            columns,
+            time_zone,
+            time_unit,
+            ambiguous,
+            time_format,
+            partition,
+        )
 
     # -- declaration --------------------------------------------------------------------------
 
@@ -225,9 +248,15 @@ class Files(Source):
 
     def _new_divider(self) -> Divider:
         return Divider(
-            self._folder, self._pattern, self._reader, self._wanted, self._partition_of,
-            watch=self._watch, moved_from=self._moved_from, passed_over=self._pass_over,
-        )  # fmt: skip
+            self._folder,
+            self._pattern,
+            self._reader,
+            self._wanted,
+            self._partition_of,
+            watch=self._watch,
+            moved_from=self._moved_from,
+            passed_over=self._pass_over,
+        )
 
     def _wanted(self, name: str) -> Wanted:
         """Return the columns that a file must have: those that its folders do not stand for."""
@@ -244,8 +273,10 @@ class Files(Source):
             self._passed_over.add(ending)
             log.warning(
                 "%s: files such as %s are not read: their names do not end as those of %s do",
-                self._pattern.shown, escaped(name), self._reader.name,
-            )  # fmt: skip
+                self._pattern.shown,
+                escaped(name),
+                self._reader.name,
+            )
 
     # -- dividing -----------------------------------------------------------------------------
 

@@ -148,9 +148,12 @@ class Tracker:
     """
 
     def __init__(
-        self, folder: Folder, pattern: Pattern, format: FileFormat,
+        self,
+        folder: Folder,
+        pattern: Pattern,
+        format: FileFormat,
         unread: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._folder = folder
         self._pattern = pattern
         self._format = format
@@ -382,9 +385,13 @@ class Tracker:
         as_read = is_other and is_plain and facts.size == entry.read
         longer = self._format.is_text and (is_other or facts.size != entry.size) and not as_read
         entry = msgspec.structs.replace(
-            entry, name=name, id=facts.id, size=facts.size, modified=facts.modified,
+            entry,
+            name=name,
+            id=facts.id,
+            size=facts.size,
+            modified=facts.modified,
             whole=entry.whole and not longer,
-        )  # fmt: skip
+        )
         state.known.set(entry)
         if entry.whole:
             state.waiting.pop(name, None)

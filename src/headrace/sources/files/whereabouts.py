@@ -26,9 +26,12 @@ class Whereabouts:
     """
 
     def __init__(
-        self, folder: Folder, listed: Callable[[], Iterable[tuple[str, Facts | None]]], *,
+        self,
+        folder: Folder,
+        listed: Callable[[], Iterable[tuple[str, Facts | None]]],
+        *,
         is_text: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._folder = folder
         self._listed = listed
         self._is_text = is_text

@@ -28,5 +28,9 @@ FormatName = Literal["jsonl", "csv", "parquet"]
 
 #: Suffix → format.
 BY_SUFFIX: dict[str, FormatName] = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet",
-}  # fmt: skip
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}

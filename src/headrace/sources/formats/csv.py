@@ -52,10 +52,18 @@ class Csv(Text):
     name = "csv"
 
     def __init__(
-        self, *, delimiter: str = ",", quote: str | None = '"', escape: str | None = None,
-        column_names: Sequence[str] | None = None, skip_rows: int = 0, encoding: str = "utf-8",
-        decimal_point: str = ".", null_values: Sequence[str] = ("",), quoted_nulls: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        delimiter: str = ",",
+        quote: str | None = '"',
+        escape: str | None = None,
+        column_names: Sequence[str] | None = None,
+        skip_rows: int = 0,
+        encoding: str = "utf-8",
+        decimal_point: str = ".",
+        null_values: Sequence[str] = ("",),
+        quoted_nulls: bool = False,
+    ) -> None:
         self.quoting: Quoting = _quoting(delimiter, quote, escape)
         self._encoding = _encoding(encoding)
         self._names = None if column_names is None else list(column_names)
@@ -63,8 +71,10 @@ class Csv(Text):
         self._optional: set[str] = set()  # columns that may be missing
         self._inferred: set[str] = set()  # columns whose types were inferred
         self._parse_options: dict[str, Any] = {
-            "delimiter": delimiter, "quote_char": quote or False, "escape_char": escape or False,
-        }  # fmt: skip
+            "delimiter": delimiter,
+            "quote_char": quote or False,
+            "escape_char": escape or False,
+        }
         if decimal_point not in (".", ","):
             raise PipelineError(f"decimal_point={decimal_point!r}", remedy='use "." or ","')
         self._convert_options: dict[str, Any] = {

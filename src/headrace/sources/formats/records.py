@@ -46,12 +46,19 @@ class FileRecords:
     """
 
     def __init__(
-        self, format: FileFormat, declared: Any, event_time: str, *,
-        infer: Callable[[str | None], pa.Schema], place: str,
-        columns: Mapping[str, str] | None = None, zone: str = "UTC",
-        unit: TimeUnit | None = None, ambiguous: Ambiguous = "earliest",
+        self,
+        format: FileFormat,
+        declared: Any,
+        event_time: str,
+        *,
+        infer: Callable[[str | None], pa.Schema],
+        place: str,
+        columns: Mapping[str, str] | None = None,
+        zone: str = "UTC",
+        unit: TimeUnit | None = None,
+        ambiguous: Ambiguous = "earliest",
         time_format: str | Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._format, self._place = format, place
         zone_of(zone)
         if unit not in (None, "s", "ms", "us", "ns"):
@@ -84,10 +91,14 @@ class FileRecords:
             format.keep_to(self.values.python_type, [self._time_column])
         field = next((of for of, name in self._names.items() if name == self._time_column), None)
         self._columns = Columns(
-            self.values, self._time_column if field is None else field,
-            times=TimeOptions(zone, unit, ambiguous, formats), names=self._names, foreign=True,
-            text=format.is_text, json=isinstance(format, JsonLines),
-        )  # fmt: skip
+            self.values,
+            self._time_column if field is None else field,
+            times=TimeOptions(zone, unit, ambiguous, formats),
+            names=self._names,
+            foreign=True,
+            text=format.is_text,
+            json=isinstance(format, JsonLines),
+        )
 
     def finish(self, table: pa.Table, place_of: Place) -> pa.Table:
         """Return event times and the columns of records; see :meth:`Columns.finish`."""
@@ -138,31 +149,35 @@ class FileRecords:
     def _no_name(self, column: str, name: str, names: dict[str, str]) -> PipelineError:
         if name and names[name] == column:
             return PipelineError(
-                f"there are two columns {column!r}", place=self._place,
+                f"there are two columns {column!r}",
+                place=self._place,
                 remedy="give them names of their own: in CSV with column_names= and skip_rows=; or declare "
                 "the columns to be read with type= or schema=",
-            )  # fmt: skip
+            )
         what = f"the field {name!r}, as {names[name]!r} has" if name else "no field"
         return PipelineError(
-            f"column {column!r} would have {what}", place=self._place,
+            f"column {column!r} would have {what}",
+            place=self._place,
             remedy=f"name the field: columns={{'a_name': {column!r}}}",
-        )  # fmt: skip
+        )
 
     def _check_fields(self, given: Mapping[str, str]) -> None:
         fields = self.values.schema.names
         for field in given:
             if field not in fields:
                 raise PipelineError(
-                    f"columns= names a field {field!r}, which the type has not", place=self._place,
+                    f"columns= names a field {field!r}, which the type has not",
+                    place=self._place,
                     remedy=f"its fields are: {', '.join(fields)}",
-                )  # fmt: skip
+                )
 
     def _check_is_there(self, found: pa.Schema, column: str) -> None:
         if column not in found.names:
             raise PipelineError(
-                f"there is no column {column!r}", place=self._place,
+                f"there is no column {column!r}",
+                place=self._place,
                 remedy=f"the columns are: {', '.join(found.names)}",
-            )  # fmt: skip
+            )
 
     # -- types --------------------------------------------------------------------------------
 

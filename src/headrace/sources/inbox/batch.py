@@ -89,9 +89,16 @@ def encode_records(table: pa.Table) -> bytes:
 
 
 def encode_batch(
-    name: str, records: bytes, rows: int, *, promise_us: int, final: bool, before: BatchHeader | None,
-    random: bytes, fills_gap: bool = False,
-) -> tuple[bytes, BatchHeader]:  # fmt: skip
+    name: str,
+    records: bytes,
+    rows: int,
+    *,
+    promise_us: int,
+    final: bool,
+    before: BatchHeader | None,
+    random: bytes,
+    fills_gap: bool = False,
+) -> tuple[bytes, BatchHeader]:
     """Return the bytes of a batch, and its header.
 
     Args:

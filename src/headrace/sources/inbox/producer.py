@@ -326,9 +326,15 @@ class Producer:
         failure: StorageError | None = None
         for _ in range(ATTEMPTS):
             data, header = encode_batch(
-                name, content.records, content.rows, promise_us=promise_us, final=content.final,
-                before=self._last, random=os.urandom(4), fills_gap=fills_gap,
-            )  # fmt: skip
+                name,
+                content.records,
+                content.rows,
+                promise_us=promise_us,
+                final=content.final,
+                before=self._last,
+                random=os.urandom(4),
+                fills_gap=fills_gap,
+            )
             try:
                 self._store.create(name, data)
                 return header

@@ -74,9 +74,13 @@ class Records:
 
     def _checked(self, table: pa.Table, values: ValueType, promised_us: int) -> pa.Table:
         columns = Columns(
-            values, self._event_time or "", zone=self._zone, unit=self._unit, remedy=_REMEDY,
+            values,
+            self._event_time or "",
+            zone=self._zone,
+            unit=self._unit,
+            remedy=_REMEDY,
             foreign=True,
-        )  # fmt: skip
+        )
         checked = columns.convert(table, self._row)
         if self._event_time is None:
             return checked

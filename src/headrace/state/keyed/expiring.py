@@ -299,9 +299,13 @@ class ExpiringMap(_EntriesHandle, MapHandle[Any, Any]):
     __slots__ = ("_order",)
 
     def __init__(
-        self, cursor: Cursor, slot: int, codec: StateCodec, lifetime: Lifetime,
+        self,
+        cursor: Cursor,
+        slot: int,
+        codec: StateCodec,
+        lifetime: Lifetime,
         order: Callable[[Any], Any] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(cursor, slot, codec, lifetime)
         self._order = order
 
@@ -438,9 +442,12 @@ class ExpiringContent:
     """
 
     def __init__(
-        self, kind: str, codec: StateCodec, keep_sub: Callable[[Any], tuple[bytes, Any]],
+        self,
+        kind: str,
+        codec: StateCodec,
+        keep_sub: Callable[[Any], tuple[bytes, Any]],
         decode_sub: Callable[[bytes], Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._kind = kind
         self._codec = codec
         self._keep_sub = keep_sub

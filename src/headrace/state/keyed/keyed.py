@@ -106,9 +106,11 @@ class CellType:
             self.owns = not self.codec.immutable
             if declared.version > 1:
                 self.upgrades = ValueUpgrades(
-                    self.codec, declared.version, declared.upgrades,
+                    self.codec,
+                    declared.version,
+                    declared.upgrades,
                     place=f"computation {place!r}, state {self.attribute!r}",
-                )  # fmt: skip
+                )
         if self.kind == "map":
             self.sub_codec = MapKeyCodec(declared.key_type, place=f"{place}.{self.attribute}")
             natural = declared.key_type in _ORDERED
@@ -835,12 +837,14 @@ class KeyedState(BinnedState):
         version = [self._versions.take(pa.array(slots))] if VERSION in self._schema.names else []
         expires = [
             pa.array(
-                [until.get(n) if self.cells[slot].ttl_domain is domain else None
-                 for n, slot in enumerate(slots)],
+                [
+                    until.get(n) if self.cells[slot].ttl_domain is domain else None
+                    for n, slot in enumerate(slots)
+                ],
                 pa.int64(),
             )
             for domain in self.expiry
-        ]  # fmt: skip
+        ]
         return pa.record_batch(
             [
                 pa.array(hashes, pa.uint64()),

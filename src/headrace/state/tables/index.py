@@ -209,9 +209,13 @@ class Segment:
         return self._place(hashes, slots, most_rounds=_FAR, most_looks=8 * self.taken + 256 * _FAR)
 
     def _place(
-        self, hashes: U64, slots: Slots, *, most_rounds: float = math.inf,
+        self,
+        hashes: U64,
+        slots: Slots,
+        *,
+        most_rounds: float = math.inf,
         most_looks: float = math.inf,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Put each row in the next free place from its home on, and return whether all have one.
 
         Gives up when that takes too long.

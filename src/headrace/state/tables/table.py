@@ -59,10 +59,17 @@ class Table:
     """
 
     def __init__(
-        self, section: str, keys: Sequence[ColumnType], sub: Sequence[ColumnType],
-        columns: Sequence[ColumnType], domain: TimeDomain | None,
-        ranges: Ranges | None = None, *, hash_is_key: bool = False, version: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        section: str,
+        keys: Sequence[ColumnType],
+        sub: Sequence[ColumnType],
+        columns: Sequence[ColumnType],
+        domain: TimeDomain | None,
+        ranges: Ranges | None = None,
+        *,
+        hash_is_key: bool = False,
+        version: int = 1,
+    ) -> None:
         self.section = section
         self.version = version
         self._names = [column_name(kind.name, version) for kind in columns]
@@ -115,9 +122,14 @@ class Table:
         return self._index.find(row_hashes, same)
 
     def claim(
-        self, found: Slots, hashes: U64, row_hashes: U64, identity: Sequence[Column], *,
+        self,
+        found: Slots,
+        hashes: U64,
+        row_hashes: U64,
+        identity: Sequence[Column],
+        *,
         once: bool = False,
-    ) -> Slots:  # fmt: skip
+    ) -> Slots:
         """Return the slots of rows. Rows that were not found get new slots.
 
         Args:

@@ -130,13 +130,22 @@ class BoundTable:
         sub, columns = declared.column_types(place=f"{place}.{name}")
         domain = None if declared.ttl_us is None else declared.ttl_domain
         self.table = Table(
-            table_section(stored_name(name, declared)), state.key_types, sub, columns, domain, state.ranges,
-            hash_is_key=state.node.hash_is_key, version=declared.version,
-        )  # fmt: skip
+            table_section(stored_name(name, declared)),
+            state.key_types,
+            sub,
+            columns,
+            domain,
+            state.ranges,
+            hash_is_key=state.node.hash_is_key,
+            version=declared.version,
+        )
         self.stored = StoredTableRows(
-            sub, columns, declared.version, declared.upgrades,
+            sub,
+            columns,
+            declared.version,
+            declared.upgrades,
             place=f"computation {place!r}, table {name!r}",
-        )  # fmt: skip
+        )
         self._schema = self.table.schema
         self._ttl_us = declared.ttl_us
         self._clock = state.clock

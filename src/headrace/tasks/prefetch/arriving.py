@@ -41,9 +41,13 @@ class Arrival(NamedTuple):
 
 
 def gathered(
-    arrival: Arrival, sections: Sections, prepared: Prepared, committed: CommittedFiles,
-    layout: Layout, worker: int,
-) -> Rows:  # fmt: skip
+    arrival: Arrival,
+    sections: Sections,
+    prepared: Prepared,
+    committed: CommittedFiles,
+    layout: Layout,
+    worker: int,
+) -> Rows:
     """Return the rows that arrive.
 
     Args:

@@ -149,9 +149,13 @@ class Prepared:
         return done + self._merge_if_long(sections)
 
     def read(
-        self, wanted: Ranges, files: Sources, sections: Sections, budget: int,
+        self,
+        wanted: Ranges,
+        files: Sources,
+        sections: Sections,
+        budget: int,
         each: Each = map,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Read some more of the hashes that are wanted and missing.
 
         The number of calls until everything is read depends on the amount of state, and is finite
@@ -196,9 +200,13 @@ class Prepared:
         return done
 
     def _open(
-        self, missing: Ranges, files: Sources, sections: Sections, budget: int,
+        self,
+        missing: Ranges,
+        files: Sources,
+        sections: Sections,
+        budget: int,
         each: Each,
-    ) -> tuple[int, int, bool]:  # fmt: skip
+    ) -> tuple[int, int, bool]:
         """Open files.
 
         Returns:

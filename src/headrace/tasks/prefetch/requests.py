@@ -183,9 +183,13 @@ def _read_more(
     if not budget:
         return 0
     readers = StateReaders(
-        committed.store, wanted.layout, wanted.worker, committed.files(), prepared.opened,
+        committed.store,
+        wanted.layout,
+        wanted.worker,
+        committed.files(),
+        prepared.opened,
         reading.each,
-    )  # fmt: skip
+    )
     files = {name: readers.sources(name, missing) for name in wanted.sections}
     prepared.as_of, prepared.since = committed.step, committed.since
     left = max(budget - done, budget // 2)

@@ -67,9 +67,9 @@ class Trip(msgspec.Struct):
 @KINDS
 def test_columns_that_are_no_names_are_read_by_a_mapping(tmp_path: Path, kind: str) -> None:
     path = write(
-        tmp_path / f"t.{kind}", {"The Time": [1, 2], "Origin State": ["NY", "NJ"], "a.b": [1, 2],
-                                  "__x": [3, 4]}
-    )  # fmt: skip
+        tmp_path / f"t.{kind}",
+        {"The Time": [1, 2], "Origin State": ["NY", "NJ"], "a.b": [1, 2], "__x": [3, 4]},
+    )
     names = {"at": "The Time", "origin_state": "Origin State", "dotted": "a.b", "own": "__x"}
     source = Files(path, event_time="at", type=Trip, columns=names, time_unit="s")
     assert records(source) == [Trip(1, "NY", 1, 3), Trip(2, "NJ", 2, 4)]

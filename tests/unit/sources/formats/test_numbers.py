@@ -97,10 +97,12 @@ DIGITS = st.text("0123456789", min_size=1, max_size=22)
 WRITTEN = st.builds(
     "".join,
     st.tuples(
-        st.sampled_from(["", "", "-", "+"]), st.sampled_from(["", "", "0", "0x"]), DIGITS,
+        st.sampled_from(["", "", "-", "+"]),
+        st.sampled_from(["", "", "0", "0x"]),
+        DIGITS,
         st.sampled_from(["", "", ".", ".5", ".25000", "e3"]),
     ),
-) | st.sampled_from(["nan", "inf", "02134", "1", "0.5", "0.30000000000000004"])  # fmt: skip
+) | st.sampled_from(["nan", "inf", "02134", "1", "0.5", "0.30000000000000004"])
 
 
 def says_the_same(text: str, value: Any) -> bool:
@@ -162,7 +164,11 @@ def test_a_column_with_a_time_format_holds_the_numbers_that_it_shows(
     else:
         path.write_text(f'{{"at": 1, "x": 5}}\n{{"at": 1, "x": "{text}"}}\n')
     source = Files(
-        path, event_time="at", schema={"at": int, "x": kind}, time_unit="us", time_format={"x": "%Y%m%d"}
-    )  # fmt: skip
+        path,
+        event_time="at",
+        schema={"at": int, "x": kind},
+        time_unit="us",
+        time_format={"x": "%Y%m%d"},
+    )
     with pytest.raises(BadInput, match="line 3" if form == "csv" else "line 2"):
         records(source)

@@ -38,22 +38,78 @@ class Mapped(Plain):
 
 
 NUMBERS = [
-    "0", "-0", "1", "-1", "1.0", "1e3", "1E400", "-1e400", "1.7976931348623159e308", "5e-324", "1e-400",
-    "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809",
-    "9007199254740993", "123456789012345678901234567890", "01", "+1", ".5", "1.", "-", "0x10", "1_000",
+    "0",
+    "-0",
+    "1",
+    "-1",
+    "1.0",
+    "1e3",
+    "1E400",
+    "-1e400",
+    "1.7976931348623159e308",
+    "5e-324",
+    "1e-400",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775808",
+    "-9223372036854775809",
+    "9007199254740993",
+    "123456789012345678901234567890",
+    "01",
+    "+1",
+    ".5",
+    "1.",
+    "-",
+    "0x10",
+    "1_000",
     "1e",
-]  # fmt: skip
+]
 TEXTS = [
-    '""', '"1"', '"a"', '"\\u0000"', '"\\ud800"', '"\\ud83d\\ude00"', '"\\q"', '"a\tb"', '"\\', '"a',
+    '""',
+    '"1"',
+    '"a"',
+    '"\\u0000"',
+    '"\\ud800"',
+    '"\\ud83d\\ude00"',
+    '"\\q"',
+    '"a\tb"',
+    '"\\',
+    '"a',
     '"NaN"',
-    '"Infinity"', '"-Infinity"', '"nan"', '"é"', '"\\/"', '"true"', '"\x00"',
-]  # fmt: skip
+    '"Infinity"',
+    '"-Infinity"',
+    '"nan"',
+    '"é"',
+    '"\\/"',
+    '"true"',
+    '"\x00"',
+]
 OTHERS = [
-    "null", "true", "false", "NaN", "Infinity", "-Infinity", "[]", "{}", "[1]", "[1, null]", "[1.0]",
+    "null",
+    "true",
+    "false",
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "[]",
+    "{}",
+    "[1]",
+    "[1, null]",
+    "[1.0]",
     '["1"]',
-    '{"a": 1}', '{"a": 1, "a": 2}', '{"a": null}', "[[1]]", "nul", "", "[" * 600 + "]" * 600, "[1", '{"a"',
-    '{"i": 1}', "[1,]", "[,1]",
-]  # fmt: skip
+    '{"a": 1}',
+    '{"a": 1, "a": 2}',
+    '{"a": null}',
+    "[[1]]",
+    "nul",
+    "",
+    "[" * 600 + "]" * 600,
+    "[1",
+    '{"a"',
+    '{"i": 1}',
+    "[1,]",
+    "[,1]",
+]
 VALUES = st.sampled_from([*NUMBERS, *TEXTS, *OTHERS])
 NAMES = st.sampled_from(["i", "f", "s", "b", "many", "d", "x", "i ", "", "\\u0069"])
 OBJECTS = st.lists(st.tuples(NAMES, VALUES), max_size=3).map(
@@ -61,13 +117,22 @@ OBJECTS = st.lists(st.tuples(NAMES, VALUES), max_size=3).map(
 )
 GOOD = st.sampled_from(['{"at": 1, "i": 7}', '{"at": 1, "s": "x", "f": 0.5}', '{"at": 1}', ""])
 LINES = st.one_of(
-    GOOD, GOOD, OBJECTS, OBJECTS, OBJECTS,
-    OBJECTS.map(lambda line: line + " "), OBJECTS.map(lambda line: line + "\r"),
-    OBJECTS.map(lambda line: line + line), OBJECTS.map(lambda line: line + "x"),
-    OBJECTS.map(lambda line: "\x00" + line), OBJECTS.map(lambda line: line + "\x00"),
-    OBJECTS.map(lambda line: line[:-1]), OBJECTS.map(lambda line: "[" + line + "]"),
-    OBJECTS.map(lambda line: "  " + line), st.sampled_from(["null", "{", "}", "7", "[]", '"a"', "//"]),
-)  # fmt: skip
+    GOOD,
+    GOOD,
+    OBJECTS,
+    OBJECTS,
+    OBJECTS,
+    OBJECTS.map(lambda line: line + " "),
+    OBJECTS.map(lambda line: line + "\r"),
+    OBJECTS.map(lambda line: line + line),
+    OBJECTS.map(lambda line: line + "x"),
+    OBJECTS.map(lambda line: "\x00" + line),
+    OBJECTS.map(lambda line: line + "\x00"),
+    OBJECTS.map(lambda line: line[:-1]),
+    OBJECTS.map(lambda line: "[" + line + "]"),
+    OBJECTS.map(lambda line: "  " + line),
+    st.sampled_from(["null", "{", "}", "7", "[]", '"a"', "//"]),
+)
 
 
 class Bad(ValueError):
@@ -138,10 +203,12 @@ def strict_int(value: Any) -> int:
 
 def is_lenient(line: str, found: Any) -> bool:
     """Say whether a line may be refused although Python's reader takes it: what it adds to JSON."""
-    return any(word in line for word in ("NaN", "Infinity", "1E400", "-1e400", "e308", "ud800")) or (
+    return any(
+        word in line for word in ("NaN", "Infinity", "1E400", "-1e400", "e308", "ud800")
+    ) or (
         # names twice in what is not read, and depth
         "\x00" in line or line.count("[") > 500 or '"a": 1, "a": 2' in line or twice(line)
-    )  # fmt: skip
+    )
 
 
 def twice(line: str) -> bool:
@@ -219,23 +286,47 @@ def test_nan_and_infinity_are_read_as_texts_and_as_python_writes_them(tmp_path: 
 
 
 WANTED = {
-    "at": pa.int64(), "i": pa.int64(), "f": pa.float64(), "s": pa.string(), "b": pa.bool_(),
-    "many": pa.list_(pa.int64()), "floats": pa.list_(pa.float32()), "o": pa.struct({"i": pa.int64()}),
-}  # fmt: skip
+    "at": pa.int64(),
+    "i": pa.int64(),
+    "f": pa.float64(),
+    "s": pa.string(),
+    "b": pa.bool_(),
+    "many": pa.list_(pa.int64()),
+    "floats": pa.list_(pa.float32()),
+    "o": pa.struct({"i": pa.int64()}),
+}
 ODD = st.sampled_from(
     [
-        '{"at": 1, "f": NaN}', '{"at": 1, "f": "NaN"}', '{"at": 1, "x": NaN}', '{"at": 1, "f": -Infinity}',
-        '{"at": 1, "s": NaN}', '{"at": 1, "s": "a NaN, b"}', '{"at": 1, "s": "NaN"}', '{"at": 1, "i": NaN}',
-        '{"at": 1, "f": Inf}', '{"at": 1, "x": -NaN}', '{"at": 1, "floats": [NaN, 0.1]}',
-        '{"at": 1, "x": [Inf]}', '{"at": 1, "s": "x: Inf"}', '{"at": 1, "f": 1e400}',
-        '{"at": 1, "f": 9007199254740993}', '{"at": 1, "floats": [16777217]}', '{"at": 1, "f": 1e300}',
-        '{"at": 1, "floats": [1e300]}', '{"at": 1, "floats": [16777216]}',
-        '{"at": 1, "x": %s}' % ("[" * 2_000 + "]" * 2_000), '{"at": 1, "x": %s}' % ("[" * 399 + "]" * 399),
-        '{"at": 1, "x": "%s"}' % ("[" * 2_000), '{"at": 1, "x": [' + ", ".join(["[]"] * 500) + "]}",
-        '{"at": 1, "x": {"a": 1, "a": 2}}', '{"at": 1, "x": 1, "x": 2}', '{"at": 1, "i": 1, "i": 2}',
-        '{"at": 1, "o": {"i": 1, "x": 1, "x": 2}}', '{"at": 1, "o": {"i": 1, "i": 2}}',
+        '{"at": 1, "f": NaN}',
+        '{"at": 1, "f": "NaN"}',
+        '{"at": 1, "x": NaN}',
+        '{"at": 1, "f": -Infinity}',
+        '{"at": 1, "s": NaN}',
+        '{"at": 1, "s": "a NaN, b"}',
+        '{"at": 1, "s": "NaN"}',
+        '{"at": 1, "i": NaN}',
+        '{"at": 1, "f": Inf}',
+        '{"at": 1, "x": -NaN}',
+        '{"at": 1, "floats": [NaN, 0.1]}',
+        '{"at": 1, "x": [Inf]}',
+        '{"at": 1, "s": "x: Inf"}',
+        '{"at": 1, "f": 1e400}',
+        '{"at": 1, "f": 9007199254740993}',
+        '{"at": 1, "floats": [16777217]}',
+        '{"at": 1, "f": 1e300}',
+        '{"at": 1, "floats": [1e300]}',
+        '{"at": 1, "floats": [16777216]}',
+        '{"at": 1, "x": %s}' % ("[" * 2_000 + "]" * 2_000),
+        '{"at": 1, "x": %s}' % ("[" * 399 + "]" * 399),
+        '{"at": 1, "x": "%s"}' % ("[" * 2_000),
+        '{"at": 1, "x": [' + ", ".join(["[]"] * 500) + "]}",
+        '{"at": 1, "x": {"a": 1, "a": 2}}',
+        '{"at": 1, "x": 1, "x": 2}',
+        '{"at": 1, "i": 1, "i": 2}',
+        '{"at": 1, "o": {"i": 1, "x": 1, "x": 2}}',
+        '{"at": 1, "o": {"i": 1, "i": 2}}',
     ]
-)  # fmt: skip
+)
 
 
 OPENED = OpenedFile("a.jsonl", io.BytesIO(), "a")

@@ -42,9 +42,10 @@ def test_gaps_are_read_as_spark_has_them_and_repeated_hours_as_is_said(
     texts = ["2024-03-10 01:30", "2024-03-10 02:30", "2024-11-03 01:30"]
     path = tmp_path / f"a.{kind}"
     path.write_text(
-        "at\n" + "\n".join(texts) + "\n" if kind == "csv"
+        "at\n" + "\n".join(texts) + "\n"
+        if kind == "csv"
         else "".join(f'{{"at": "{text}"}}\n' for text in texts)
-    )  # fmt: skip
+    )
     options: dict[str, Any] = {
         "event_time": "at",
         "time_zone": "America/New_York",
@@ -90,13 +91,24 @@ def test_each_column_may_have_a_format_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("day;Zeit;seen\n01.05.2024;14:05 2024-121;2024-05-01T12:00:00Z\n")
     source = Files(
-        path, event_time="zeit", delimiter=";", columns={"zeit": "Zeit"}, time_zone="Europe/Berlin",
+        path,
+        event_time="zeit",
+        delimiter=";",
+        columns={"zeit": "Zeit"},
+        time_zone="Europe/Berlin",
         schema={"day": date, "zeit": datetime, "seen": datetime},
         time_format={"day": "%d.%m.%Y", "zeit": "%H:%M %Y-%j"},
-    )  # fmt: skip
-    (row,) = records(Files(path=path, event_time="zeit", delimiter=";",
-        columns={"zeit": "Zeit"}, schema={"day": date, "zeit": datetime, "seen": datetime},
-        time_format={"day": "%d.%m.%Y", "zeit": "%H:%M %Y-%j"}))  # fmt: skip
+    )
+    (row,) = records(
+        Files(
+            path=path,
+            event_time="zeit",
+            delimiter=";",
+            columns={"zeit": "Zeit"},
+            schema={"day": date, "zeit": datetime, "seen": datetime},
+            time_format={"day": "%d.%m.%Y", "zeit": "%H:%M %Y-%j"},
+        )
+    )
     assert (row.day, row.seen) == (date(2024, 5, 1), utc(2024, 5, 1, 12))
     assert times(source) == [utc(2024, 4, 30, 12, 5)]
 
@@ -116,11 +128,14 @@ VALUES = st.text(
 )
 DIALECTS = st.sampled_from(
     [
-        {"delimiter": ","}, {"delimiter": ";"}, {"delimiter": "\t"}, {"delimiter": "|", "quotechar": "'"},
+        {"delimiter": ","},
+        {"delimiter": ";"},
+        {"delimiter": "\t"},
+        {"delimiter": "|", "quotechar": "'"},
         {"delimiter": ",", "escapechar": "\\", "doublequote": False},
         {"delimiter": ";", "escapechar": "\\", "quoting": csv.QUOTE_NONE},
     ]
-)  # fmt: skip
+)
 
 
 @settings(max_examples=80)
@@ -141,10 +156,15 @@ def test_csv_of_any_dialect_is_read_as_the_csv_module_wrote_it(
         path = Path(directory) / "a.csv"
         path.write_bytes(text.getvalue().encode())
         source = Files(
-            path, event_time="at", schema={"at": int, "a": str, "b": str},
-            delimiter=dialect["delimiter"], escape=dialect.get("escapechar"),
-            quote=None if dialect.get("quoting") == csv.QUOTE_NONE else dialect.get("quotechar", '"'),
-        )  # fmt: skip
+            path,
+            event_time="at",
+            schema={"at": int, "a": str, "b": str},
+            delimiter=dialect["delimiter"],
+            escape=dialect.get("escapechar"),
+            quote=None
+            if dialect.get("quoting") == csv.QUOTE_NONE
+            else dialect.get("quotechar", '"'),
+        )
         found = [(row.a, row.b) for row in records(source)]
     assert found == [tuple(row) for row in rows]
 
@@ -152,8 +172,15 @@ def test_csv_of_any_dialect_is_read_as_the_csv_module_wrote_it(
 def test_files_without_names_or_with_lines_before_them_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("# a comment\n# another\n2024-05-01;1,5\n2024-05-02;-2\n")
-    source = Files(path, event_time="at", column_names=["at", "x"], skip_rows=2, delimiter=";",
-                   decimal_point=",", schema={"x": float})  # fmt: skip
+    source = Files(
+        path,
+        event_time="at",
+        column_names=["at", "x"],
+        skip_rows=2,
+        delimiter=";",
+        decimal_point=",",
+        schema={"x": float},
+    )
     assert [row.x for row in records(source)] == [1.5, -2.0]
     assert times(source) == [utc(2024, 5, 1), utc(2024, 5, 2)]
     path.write_text("# a comment\nat;x\n2024-05-01;1\n2024-05-02;oh\n")
@@ -304,13 +331,23 @@ def test_a_quote_that_is_never_closed_is_refused_where_it_opens(tmp_path: Path) 
 @pytest.mark.parametrize(
     "options",
     [
-        {"delimiter": ""}, {"delimiter": "ab"}, {"delimiter": "é"}, {"quote": ","}, {"escape": "\n"},
-        {"encoding": "utf-16"}, {"encoding": "shift_jis"}, {"encoding": "klingon"}, {"decimal_point": ":"},
-        {"time_zone": "Europe/Pariss"}, {"time_unit": "h"}, {"ambiguous": "later"}, {"time_format": "%Q"},
+        {"delimiter": ""},
+        {"delimiter": "ab"},
+        {"delimiter": "é"},
+        {"quote": ","},
+        {"escape": "\n"},
+        {"encoding": "utf-16"},
+        {"encoding": "shift_jis"},
+        {"encoding": "klingon"},
+        {"decimal_point": ":"},
+        {"time_zone": "Europe/Pariss"},
+        {"time_unit": "h"},
+        {"ambiguous": "later"},
+        {"time_format": "%Q"},
         {"time_format": {"nothing": "%Y"}},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_an_option_that_means_nothing_is_refused_when_it_is_drawn(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:

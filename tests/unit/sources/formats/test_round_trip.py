@@ -82,7 +82,7 @@ WIDE = st.decimals(-(10**44), 10**44, places=5)
 @given(
     st.lists(st.tuples(FLOATS_OR_NONE, WIDE), min_size=1),
     st.sampled_from(["csv", "jsonl"]),
-)  # fmt: skip
+)
 def test_numbers_of_odd_widths_come_back(rows: list[tuple[Any, Any]], form: str) -> None:
     half = Annotated[float, pa.float16()] | None
     kind = msgspec.defstruct(

@@ -68,19 +68,26 @@ def test_a_duration_is_all_that_is_written_or_is_refused(number: str, unit: str,
 
 KEYS: list[tuple[Any, list[str], list[str]]] = [
     (int, ["7", "-3", "0"], ["1_000", " 5", "5 ", "٣", "+1", "01", "0x1", "1.0", ""]),
-    (float, ["0.5", "1e300", "-2", "Infinity"], ["1_000", " 5", "NaN", "nan", "1e999", "9007199254740993",
-      "inf"]),
+    (
+        float,
+        ["0.5", "1e300", "-2", "Infinity"],
+        ["1_000", " 5", "NaN", "nan", "1e999", "9007199254740993", "inf"],
+    ),
     (Decimal, ["1.5", "-2"], ["1_0", "NaN", "1.5.1", "٣"]),
     (bool, ["true"], ["True", "1"]),
     (date, ["2024-05-01"], [" 2024-05-01", "20240501"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "good"),
-    [(kind, text, good) for kind, *lists in KEYS for good, texts in zip((True, False), lists, strict=True)
-     for text in texts],
-)  # fmt: skip
+    [
+        (kind, text, good)
+        for kind, *lists in KEYS
+        for good, texts in zip((True, False), lists, strict=True)
+        for text in texts
+    ],
+)
 def test_the_key_of_a_map_is_written_as_the_value_would_be(
     kind: Any, text: str, good: bool
 ) -> None:
