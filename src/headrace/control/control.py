@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -17,6 +18,7 @@ from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Heartbeats, leader_among
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Published, newest_measurements
+from headrace.storage import open_store
 from headrace.storage.base import Store
 
 _LOOK_EVERY_S = 0.05
@@ -44,15 +46,17 @@ class Control(PlacesWorkers):
     """A pipeline as seen from another process: its state, commands to it, and their answers.
 
     Args:
-        store: the pipeline's storage.
+        store: the pipeline's storage, or where it is, as for ``hr.run``.
 
     Example::
 
-        control = Control(open_store("state/visits"))
+        control = Control("state/visits")
         print(control.head().step, control.migrations)
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store | str | Path) -> None:
+        if isinstance(store, str | Path):
+            store = open_store(str(store))
         self._store = store
         self._ledger = Ledger(store)
         self._log = CommandLog(store)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.errors.deprecated import Renamed
+from headrace.errors.deprecated import Renamed as _Renamed
 from headrace.errors.printable import HIDDEN, MOST_MESSAGE, hides_values, message, without_key
 
 
@@ -269,7 +269,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        return Renamed(TryAbandoned="StepAbandoned").attribute(name, globals())
+        return _Renamed(TryAbandoned="StepAbandoned").attribute(name, globals())
 
 
 class ReplayDiffers(HeadraceError):

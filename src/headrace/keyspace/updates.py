@@ -207,5 +207,5 @@ def _merged(layout: Layout, parents: Sequence[tuple[int, int]]) -> Layout:
 def _unfit(what: str) -> PipelineError:
     return PipelineError(
         f"this configuration update does not fit the layout: {what}",
-        remedy="see the layout in force: headrace bins, or the plan of the migration",
+        remedy="see the layout in force: headrace layout, or the plan of the migration",
     )

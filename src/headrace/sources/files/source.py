@@ -272,7 +272,7 @@ class Files(Source):
         if ending not in self._passed_over and len(self._passed_over) < _MOST_LOGGED_ENDINGS:
             self._passed_over.add(ending)
             log.warning(
-                "%s: files such as %s are not read: their names do not end as those of %s do",
+                "%s: new files such as %s are not read: their names do not end as those of %s do",
                 self._pattern.shown,
                 escaped(name),
                 self._reader.name,
