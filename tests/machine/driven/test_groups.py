@@ -75,7 +75,7 @@ class Touched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: set[str] = set()
-        for method in ("_look_up", "_read", "_let_go", "_take"):
+        for method in ("_look_up", "_read", "_evict", "_take"):
             self._note(monkeypatch, method)
 
     def _note(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:

@@ -32,7 +32,7 @@ def test_rows_inside_are_those_whose_hash_is_in_a_range_in_their_order(
     hashes: list[int], edges: list[int], few: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(format, "_FEW_STRETCHES", few)
+        patched.setattr(format, "_FEW_SPANS", few)
         same_inside(hashes, edges)
 
 
