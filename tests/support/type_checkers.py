@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 #: Stubs for Pyright of libraries without types. For mypy, pyproject.toml says the same.
-UNTYPED = ROOT / "tests" / "typing" / "untyped"
+UNTYPED = ROOT / "tests" / "docs" / "typing" / "untyped"
 
 
 @dataclasses.dataclass(frozen=True)

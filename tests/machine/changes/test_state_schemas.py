@@ -352,7 +352,7 @@ def test_storage_that_knows_a_shape_by_its_digest_only_opens_if_it_is_the_same()
     class OtherOld(First):
         seen = hr.ValueState(SeenBoth, version=2, upgrade={1: (SeenMore, both)})  # type: ignore[assignment]
 
-    with pytest.raises(SchemaChanged, match="only known by its digest, which is another one"):
+    with pytest.raises(SchemaChanged, match="only known by its digest, which differs"):
         check_identity(stored, drawn(OtherOld()).identity())
 
 

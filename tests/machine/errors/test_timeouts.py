@@ -364,7 +364,7 @@ def ended():
         told.set()
 
 def left_behind():
-    with TaskWatch().watching(LATE, tell=lambda error: told.set()):
+    with TaskWatch().watching(LATE, report=lambda error: told.set()):
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()

@@ -386,7 +386,7 @@ def test_a_storage_that_takes_no_beats_ends_nothing(
     monkeypatch.setattr(Heartbeat, "_write", fails)
     collected = Collected()
     with job(tmp_path, collected) as runs:
-        until(lambda: runs.head is not None and "could not show others" in caplog.text)
+        until(lambda: runs.head is not None and "could not write a heartbeat" in caplog.text)
         step = runs.current().step
         until(lambda: runs.current().step > step + 3)
     check_exactly_once(collected, tmp_path)

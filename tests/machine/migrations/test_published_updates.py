@@ -91,7 +91,7 @@ def test_a_layout_with_more_workers_than_the_pipeline_can_have_is_refused(
     with pytest.raises(PipelineError, match="the layout in storage has 2 workers"):  # noqa: SIM117
         with hr.run(pipeline, storage=store, runner="inline", settings=few) as job:
             job.wait()
-    with pytest.raises(PipelineError, match="no number of workers"):
+    with pytest.raises(PipelineError, match="not a number of workers"):
         hr.run(pipeline, storage=MemoryStore(), runner="inline", workers=10**6)
 
 

@@ -304,7 +304,7 @@ class BadState(hr.Computation):
                     ): "key"
                 },
             ),
-            "no stream of pipeline",
+            "not a stream of pipeline",
         ),
         (lambda p, s: sink_to_nowhere(p), "reads injector 'items' directly"),
         (lambda p, s: p.inject("y", [1, 2]), "is not a source"),
@@ -336,7 +336,7 @@ class Careless(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         n = record.value.n
-        self.state.value = "no number" if n == 1 else n
+        self.state.value = "not a number" if n == 1 else n
         if n == 2:
             self.alarm.set(2**64)
         ctx.produce("out", Item(None, "x" if n == 3 else n, 0))  # type: ignore[arg-type]
@@ -356,7 +356,7 @@ def test_a_policy_covers_values_that_cannot_be_kept_or_carried() -> None:
     assert [row[3] for row in collected.rows()["out"][0]] == [0, 4], "key, time, the item's key, n"
     errors = [row[3] for row in collected.rows()["dead"][0]]
     assert len(errors) == 3
-    assert "no number" in errors[0]
+    assert "not a number" in errors[0]
 
 
 class Untimed(Fussy):

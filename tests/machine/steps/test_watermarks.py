@@ -562,11 +562,11 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
 @pytest.mark.parametrize(
     ("inject", "compute", "text"),
     [
-        ({"watermark": "10s"}, {}, "no way to seed a watermark"),
+        ({"watermark": "10s"}, {}, "not a way to seed a watermark"),
         ({"watermark": hr.bounded_delay}, {}, "hr.bounded_delay"),
         ({"expect": "eu"}, {}, "is one text, and no list of names"),
         ({"expect": (1, 2)}, {}, "names no partitions"),
-        ({"percentile": "0.9"}, {}, "no share of the records"),
+        ({"percentile": "0.9"}, {}, "not a share of the records"),
         ({"idle_after": 0.5}, {}, "idle_after=0.5 is a number, and a duration needs a unit"),
         ({}, {"late": "sides"}, "choose one of: 'drop', 'side', 'process'"),
         ({}, {"watermark": "percentil"}, "choose one of: 'low', 'percentile'"),

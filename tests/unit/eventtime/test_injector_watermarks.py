@@ -172,7 +172,7 @@ def test_the_percentile_watermark_is_never_behind_the_low_one_and_never_goes_bac
 @pytest.mark.parametrize("percentile", [0, 1, 99])
 def test_a_percentile_is_a_share(percentile: float) -> None:
     source = hr.sources.Iterable([1], int, event_time=lambda n: n)
-    with pytest.raises(PipelineError, match="no share"):
+    with pytest.raises(PipelineError, match="not a share"):
         hr.Pipeline("p").inject("in", source, percentile=percentile)
 
 

@@ -285,7 +285,7 @@ def test_late_records_of_the_stream_are_counted_and_late_versions_taken_in() -> 
 @pytest.mark.parametrize(
     ("operator", "inputs", "says"),
     [
-        (lambda: Join("left"), 2, "would wait for ever"),
+        (lambda: Join("left"), 2, "would wait forever"),
         (lambda: Join("outer", within=us(1)), 2, "is not 'inner'"),  # type: ignore[arg-type]
         (lambda: Join(within=(us(5), us(1))), 2, "leaves no time for a partner"),
         (lambda: Join(within=us(-1)), 2, "leaves no time for a partner"),

@@ -57,7 +57,7 @@ def test_other_content_under_a_steps_name_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="no file format"):
+    with pytest.raises(PipelineError, match="not a file format"):
         Files(tmp_path, format="xml")  # type: ignore[arg-type]
 
 

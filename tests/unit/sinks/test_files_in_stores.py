@@ -234,7 +234,7 @@ def test_parquet_is_compressed_inside(tmp_path: Path, compression: Any) -> None:
 
 
 def test_a_compression_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="no compression"):
+    with pytest.raises(PipelineError, match="not a compression"):
         Files(tmp_path, compression="rar")  # type: ignore[arg-type]
 
 

@@ -274,9 +274,9 @@ def test_a_csv_without_a_declared_column_is_named(tmp_path: Path) -> None:
     [
         ({"path": "missing/*.jsonl"}, "matches no file"),
         ({"path": "x.jsonl", "event_time": "when"}, "no column 'when'"),
-        ({"path": "x.gz"}, "cannot be told"),
+        ({"path": "x.gz"}, "cannot be inferred"),
         ({"path": "x.zip"}, "cannot be read"),
-        ({"path": "x.dat"}, "cannot be told"),
+        ({"path": "x.dat"}, "cannot be inferred"),
         ({"path": "x.jsonl", "format": "xml"}, "is not a file format"),
     ],
 )

@@ -83,7 +83,7 @@ def test_files_in_hidden_folders_are_no_input_but_partitions_may_begin_with_an_u
 
 
 def test_a_pattern_of_hidden_folders_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="are no input"):
+    with pytest.raises(PipelineError, match="are not input"):
         watched(tmp_path / "a*" / "_b" / "*.jsonl")
 
 
@@ -385,7 +385,7 @@ def test_times_in_the_names_of_folders_are_read_by_their_format(
 
 @pytest.mark.parametrize(
     ("folder", "why"),
-    [(b"x=\xfe", "no UTF-8"), (b"x=%FF", "no UTF-8")],
+    [(b"x=\xfe", "not UTF-8"), (b"x=%FF", "not UTF-8")],
 )
 def test_a_folder_that_gives_no_value_is_an_error_where_its_column_is_declared(
     tmp_path: Path, folder: bytes, why: str
@@ -832,7 +832,7 @@ def test_a_division_of_a_file_whose_name_is_not_that_of_a_file_any_more_is_refus
     [split] = source.splits(source.start(), offer.end)
     (tmp_path / "a.jsonl").unlink()
     make(tmp_path / "a.jsonl")
-    with pytest.raises(SourceChanged, match="no regular file"):
+    with pytest.raises(SourceChanged, match="not a regular file"):
         source.for_tasks().read(split)
 
 

@@ -145,9 +145,9 @@ def test_a_folder_says_a_column_once_and_in_utf_8(form: str) -> None:
     for name in ("x=5/x=6", "x=5/y=1/x=5"):
         with pytest.raises(BadInput, match="two folders stand for column 'x'"):
             of_folder(name, form, int)
-    with pytest.raises(BadInput, match="no UTF-8"):
+    with pytest.raises(BadInput, match="not UTF-8"):
         of_folder("x=%ff", form, str)
-    with pytest.raises(BadInput, match="no UTF-8"):
+    with pytest.raises(BadInput, match="not UTF-8"):
         of_folder(os.fsdecode(b"x=\xff"), form, str)
     assert of_folder("x=a\\b/y=%ff/y=2", form, str) == ["a\\b"], "what is not read may be anything"
 

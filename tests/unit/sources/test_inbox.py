@@ -1097,6 +1097,6 @@ def test_two_injectors_of_an_inbox_that_is_cleaned_are_refused(
     if any(one.consumes for one in sources):
         with pytest.raises(PipelineError, match="'a' and 'b' read the same Inbox") as caught:
             drawn.check_complete()
-        assert "draw one injector" in str(caught.value)
+        assert "add one injector" in str(caught.value)
     else:
         drawn.check_complete()

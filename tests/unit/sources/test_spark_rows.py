@@ -332,5 +332,5 @@ def test_a_schema_that_cannot_be_had_is_refused_when_the_source_is_made(
     with pytest.raises(PipelineError, match="'x' of Source is of type char") as raised:
         source_of(StructType().add("at", LongType()).add("x", CharType(3)), [])
     assert "StringType" in raised.value.remedy
-    with pytest.raises(PipelineError, match="no struct"):
+    with pytest.raises(PipelineError, match="not a struct"):
         source_of(LongType(), [])
