@@ -35,7 +35,9 @@ def storms(out: Path) -> dict[str, list[dict[str, Any]]]:
 def text(out: Path) -> str:
     """Return the findings as text."""
     found = storms(out)
-    lines = ["Days on which traffic dipped, worst first (departures on that day, of the usual number):"]
+    lines = [
+        "Days on which traffic dipped, worst first (departures on that day, of the usual number):"
+    ]
     for day, dips in found.items():
         parts = [
             f"{d['key']} {d['departures']} of {d['expected']:.0f}"
