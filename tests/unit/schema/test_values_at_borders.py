@@ -168,7 +168,7 @@ WRONG: list[Any] = [
     (Decimal, 0.5, "is of type float, not Decimal"),
     (Colour, "green", "'green' is not a valid Colour"),
     (UUID, "seven", "badly formed"),
-    (Literal["a", "b"], "c", "'c' is not of type"),
+    (Literal["a", "b"], "c", "'c' is not one of"),
     (list[int], [1, 2.5], r"held\[1\]"),
     (list[int], [1, None], r"held\[1\]"),
     (list[list[int]], [[], [1, "x"]], r"held\[1\]\[1\]"),

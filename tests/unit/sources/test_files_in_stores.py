@@ -180,7 +180,10 @@ def test_a_pipeline_reads_a_bucket(bucket: Bucket, tmp_path: Any) -> None:
 
 
 def test_a_place_of_a_kind_that_is_not_known_is_refused() -> None:
-    for location, says in (("ftp://host/in", "no place"), ("hdfs://host/in", "webhdfs://")):
+    for location, says in (
+        ("ftp://host/in", "not a known kind of location"),
+        ("hdfs://host/in", "webhdfs://"),
+    ):
         with pytest.raises(PipelineError, match=says):
             watched(location)
 

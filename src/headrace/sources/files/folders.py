@@ -168,9 +168,7 @@ def open_folder(base: str) -> Folder:
             "HDFS is read by its web interface: say webhdfs://NAMENODE:PORT/PATH, with the port of the "
             "NameNode's web interface (9870, mostly)"
         )
-    raise PipelineError(
-        f"{scheme}:// is not a place of files that is known", place=base, remedy=remedy
-    )
+    raise PipelineError(f"{scheme}:// is not a known kind of location", place=base, remedy=remedy)
 
 
 class _Entered(NamedTuple):
