@@ -368,11 +368,13 @@ def _run(namespace: dict[str, Any]) -> None:
     """
     p: hr.Pipeline = namespace["p"]
     own = namespace.get("job")
-    if isinstance(own, hr.Job) and own.pipeline.name == p.name and own.ended:
-        _check_has_worked(own.pipeline, own)
-        return
-    named = {key: namespace[key] for key in ("settings", "policy") if key in namespace}
     ends = all(injector.source.bounded for injector in p.injectors.values())
+    if isinstance(own, hr.Job) and own.pipeline.name == p.name and own.ended:
+        if ends:
+            _check_has_worked(own.pipeline, own)
+            return
+        p = own.pipeline  # it was stopped wherever it was
+    named = {key: namespace[key] for key in ("settings", "policy") if key in namespace}
     with hr.run(p, storage=MemoryStore(), runner="inline", **named) as job:
         if ends:
             job.drain()
