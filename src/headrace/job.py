@@ -584,7 +584,7 @@ def run(
             ``StorageInUse`` is one of them.
     """
     heartbeat = Renamed(lease="heartbeat").value("lease", lease, heartbeat, "headrace.run()")
-    store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
+    store = open_store(storage)
     if not (standby or handover or take_over):
         refuse_if_seen(store, pipeline.name)
     settings = with_checkpoints(settings or Settings(), checkpoint_every)

@@ -299,9 +299,7 @@ def _make_files(code: str) -> None:
     torn = '{"page": "/to' if "dead_letter" in code else ""
     Path("hits.jsonl").write_text("".join([*lines, torn]))
     if "sources.Inbox(" in code:
-        pushed = Producer("inbox", "web-1", type=Hit, event_time="at")
-        pushed.append(RECORDS["hits"])
-        pushed.finish()
+        _pushed("inbox", RECORDS["hits"]).finish()
     if "state/visits" in code:
         visits = [Hit("/home", "ann", 12, n * SECOND) for n in range(3)]
         p = hr.Pipeline("visits")
@@ -323,12 +321,19 @@ def _add_pipeline(code: str, namespace: dict[str, Any]) -> None:
         namespace["t"] = hr.testing.drive(p, workers=2)
 
 
+def _pushed(inbox: str, records: list[Any]) -> Producer:
+    """Append records to an inbox."""
+    producer = Producer(inbox, "web-1", type=type(records[0]), event_time="at")
+    producer.append(records)
+    return producer
+
+
 def _source(name: str, code: str) -> hr.sources.Source:
     """Return a source of a stream's records, which has no end where a run is asked for a change."""
     records = RECORDS[name]
     if "job.change(" not in code:
         return hr.sources.Iterable(records, type(records[0]), event_time="at")
-    Producer(f"inbox-{name}", "web-1", type=type(records[0]), event_time="at").append(records)
+    _pushed(f"inbox-{name}", records)
     return hr.sources.Inbox(f"inbox-{name}", type(records[0]), event_time="at")
 
 

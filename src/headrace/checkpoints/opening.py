@@ -49,7 +49,7 @@ def open_state(
         Damaged, NewerFormat: when a manifest cannot be read.
     """
     pin_us = None if pin_for is None else duration_micros(pin_for, "pin_for")
-    store = storage if isinstance(storage, Store) else open_store(os.fspath(storage))
+    store = open_store(storage)
     checkpoint = Checkpoints(store).open(step)
     return checkpoint if pin_us is None else pinned(checkpoint, pin_us, "open_state")
 

@@ -21,7 +21,6 @@ from headrace.cli.common import (
 )
 from headrace.control.control import Control
 from headrace.ledger.commands import Kind
-from headrace.storage import open_store
 
 #: Seconds between two looks whether a driver has ended.
 _LOOK_S = 0.1
@@ -214,7 +213,7 @@ def _control_of(storage: str) -> Control:
         NothingThere: if no pipeline has run there.
     """
     head_of(storage)
-    return Control(open_store(storage))
+    return Control(storage)
 
 
 COMMANDS = [

@@ -163,7 +163,7 @@ def ask(storage: str, command: Command, seconds: float, output: str, *, quiet: b
 
     Exits with a code if the command is refused, or not answered in time.
     """
-    control = Control(open_store(storage))
+    control = Control(storage)
     number = control.put(command)
     answer = control.wait(number, seconds) if seconds else None
     facts: dict[str, Any] = {"command": number, "answered": answer is not None}

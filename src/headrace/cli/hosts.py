@@ -21,7 +21,6 @@ from headrace.control.control import Control
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Command
 from headrace.ledger.head import Head
-from headrace.storage import open_store
 
 _hosts_argument = click.argument(
     "hosts", nargs=-1, required=True, metavar="HOST...", shell_complete=completion.hosts
@@ -84,7 +83,7 @@ def drain_hosts(
     with typed_errors():
         head_of(storage)
         if dry_run:
-            _would(Control(open_store(storage)), list(hosts), output)
+            _would(Control(storage), list(hosts), output)
             return
         ask(storage, Command("drain_hosts", hosts=list(hosts)), seconds, output)
 

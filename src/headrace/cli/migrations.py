@@ -199,7 +199,7 @@ def _migrate(
         command = Command("migrate", goal=goal, if_busy=if_busy)
         id_ = ask(storage, command, seconds, output, quiet=follow)
         if follow and id_:
-            _follow(Control(open_store(storage)), id_, output)
+            _follow(Control(storage), id_, output)
 
 
 def _named(bins: tuple[str, ...], group: str | None, groups: Groups) -> list[tuple[int, int]]:

@@ -22,7 +22,6 @@ from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Latency
 from headrace.observe.durations import show_duration
 from headrace.policies import NAMES, How, Policy, command_for, name_of, named
-from headrace.storage import open_store
 
 
 def _options(_: Any, __: Any, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -57,7 +56,7 @@ def show(storage: str, output: str) -> None:
     """Show the latest measurements, and the decision of the run's policy. Changes nothing."""
     with typed_errors():
         head_of(storage)
-        seen = Control(open_store(storage)).measurements()
+        seen = Control(storage).measurements()
         facts = None if seen is None else facts_of(seen)
         text = "nothing was measured yet" if seen is None else _text(seen)
         emit(facts, text, output)
@@ -109,7 +108,7 @@ def run(
         how = How(
             strategy=strategy, prepare=prepare, objective=f"{objective}us" if objective else None
         )
-        control = Control(open_store(storage))
+        control = Control(storage)
         head_of(storage)
         looked_at: Published | None = None
         try:

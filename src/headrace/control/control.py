@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -54,12 +54,10 @@ class Control(PlacesWorkers):
         print(control.head().step, control.migrations)
     """
 
-    def __init__(self, store: Store | str | Path) -> None:
-        if isinstance(store, str | Path):
-            store = open_store(str(store))
-        self._store = store
-        self._ledger = Ledger(store)
-        self._log = CommandLog(store)
+    def __init__(self, store: Store | str | os.PathLike[str]) -> None:
+        self._store = open_store(store)
+        self._ledger = Ledger(self._store)
+        self._log = CommandLog(self._store)
 
     def head(self) -> Head:
         """Return the pipeline as of its newest step.

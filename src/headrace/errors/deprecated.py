@@ -44,7 +44,7 @@ class Renamed:
         """
         for old, new in self._names.items():
             if old in passed and new in passed:
-                raise TypeError(f"{where}: {old} is the old name of {new}; pass only {new}")
+                raise self._passed_twice(old, where)
             if old in passed:
                 self.warn(old, where)
         return {self._names.get(name, name): value for name, value in passed.items()}
@@ -58,7 +58,10 @@ class Renamed:
         if former is None:
             return value
         if value is not None:
-            new = self._names[old]
-            raise TypeError(f"{where}: {old} is the old name of {new}; pass only {new}")
+            raise self._passed_twice(old, where)
         self.warn(old, where)
         return former
+
+    def _passed_twice(self, old: str, where: str) -> TypeError:
+        new = self._names[old]
+        return TypeError(f"{where}: {old} is the old name of {new}; pass only {new}")

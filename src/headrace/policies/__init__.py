@@ -17,12 +17,12 @@ A policy of your own is a class with a method ``decide(seen: Measurements) -> Sc
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import msgspec
 
 from headrace.errors import PipelineError
+from headrace.errors.deprecated import Renamed
 from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.ledger.commands import Command
 from headrace.ledger.migrations import Goal
@@ -167,7 +167,4 @@ def command_for(policy: Policy, decided: ScalingDecision, how: How) -> Command |
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Wish":
-        warnings.warn("use ScalingDecision in the place of Wish", DeprecationWarning, stacklevel=2)
-        return ScalingDecision
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return Renamed(Wish="ScalingDecision").attribute(name, globals())

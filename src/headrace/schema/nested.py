@@ -519,7 +519,8 @@ class Constrained(Form):
         return column
 
 
-_LIMITS = (
+#: What ``msgspec.Meta`` can say.
+META = (
     "gt",
     "ge",
     "lt",
@@ -542,7 +543,7 @@ def _limits(given: dict[str, Any]) -> msgspec.Meta:
 
 
 def _reduced(limits: msgspec.Meta) -> tuple[Any, ...]:
-    given = {name: getattr(limits, name) for name in _LIMITS}
+    given = {name: getattr(limits, name) for name in META}
     return _limits, ({name: of for name, of in given.items() if of is not None},)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 
 from headrace.errors import PipelineError
@@ -17,8 +18,8 @@ __all__ = ["LocalStore", "MemoryStore", "ObjectStore", "Store", "open_store"]
 _OWN = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*):(.*)")
 
 
-def open_store(location: str) -> Store:
-    """Return the store at a location.
+def open_store(location: str | os.PathLike[str] | Store) -> Store:
+    """Return the store at a location. A store is returned as it is.
 
     Args:
         location: one of
@@ -41,6 +42,9 @@ def open_store(location: str) -> Store:
     Raises:
         PipelineError: for an invalid location, or a class that is not a store.
     """
+    if isinstance(location, Store):
+        return location
+    location = os.fspath(location)
     if is_remote(location):
         return open_remote(location)
     if location.startswith("memory:"):

@@ -753,6 +753,4 @@ def _records(stream: Stream, step: int, rows: pa.Table) -> list[Produced]:
 
 
 def _store(storage: str | os.PathLike[str] | Store | None) -> Store:
-    if storage is None:
-        return MemoryStore()
-    return storage if isinstance(storage, Store) else open_store(os.fspath(storage))
+    return MemoryStore() if storage is None else open_store(storage)

@@ -20,7 +20,8 @@ from headrace.runners.fingerprint.objects import members_of, take_object_apart
 from headrace.runners.fingerprint.owners import is_static
 from headrace.runners.fingerprint.referred import InModule, referred_by, take_module_apart
 from headrace.runners.fingerprint.walk import Parts, Walk
-from headrace.runners.spark.code_shipping import META, STRUCT_OPTIONS
+from headrace.runners.spark.code_shipping import STRUCT_OPTIONS
+from headrace.schema.nested import META
 
 #: Names of a class that Python itself adds or derives from others.
 _OF_PYTHON = frozenset(

@@ -13,6 +13,7 @@ import copy
 import functools
 import inspect
 import io
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from headrace.computation.installed import is_installed, is_users_module
 from headrace.errors import HeadraceError, PipelineError
 from headrace.pipeline import Pipeline
 from headrace.runners.spark.unsendable import refuse_what_cannot_be_sent
+from headrace.schema.nested import META
 
 
 def for_tasks(pipeline: Pipeline) -> Pipeline:
@@ -231,22 +233,6 @@ def _is_the_users(name: str, value: Any) -> bool:
 
 
 _POST_INIT, _LATER = "__post_init__", "__headrace_post_init__"
-META = (
-    "gt",
-    "ge",
-    "lt",
-    "le",
-    "multiple_of",
-    "pattern",
-    "min_length",
-    "max_length",
-    "tz",
-    "title",
-    "description",
-    "examples",
-    "extra_json_schema",
-    "extra",
-)
 STRUCT_OPTIONS = (
     "frozen",
     "eq",
@@ -338,19 +324,15 @@ class _UserModules:
 
     def __call__(self) -> list[ModuleType]:
         loaded = dict(sys.modules)
-        if not _are_the_same(loaded, self._loaded):
+        # (by identity: what stands for a module may have an equality of its own)
+        if list(loaded) != list(self._loaded) or not all(
+            map(operator.is_, loaded.values(), self._loaded.values())
+        ):
             self._loaded = loaded
             self._found = [
                 module for name, module in loaded.items() if _is_user_module(name, module)
             ]
         return self._found
-
-
-def _are_the_same(some: dict[str, ModuleType], others: dict[str, ModuleType]) -> bool:
-    # (by identity: what stands for a module may have an equality of its own)
-    return list(some) == list(others) and list(map(id, some.values())) == list(
-        map(id, others.values())
-    )
 
 
 def _is_user_module(name: str, module: ModuleType) -> bool:

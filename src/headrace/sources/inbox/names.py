@@ -17,7 +17,7 @@ from headrace.errors import (
     NotFound,
     PipelineError,
 )
-from headrace.storage import Store, open_store
+from headrace.storage import Store
 
 Place = str | os.PathLike[str] | Store
 
@@ -37,11 +37,6 @@ class _Identity(msgspec.Struct, frozen=True):
 
     format: int
     id: str
-
-
-def store_of(place: Place) -> Store:
-    """Return the store at a place: a directory, ``memory:NAME``, or the store itself."""
-    return place if isinstance(place, Store) else open_store(os.fspath(place))
 
 
 def identify(store: Store) -> str:

@@ -57,11 +57,10 @@ from headrace.sources.inbox.names import (
     identify,
     listed,
     register,
-    store_of,
 )
 from headrace.sources.inbox.receipts import Receipts
 from headrace.sources.inbox.records import Records
-from headrace.storage import Store
+from headrace.storage import Store, open_store
 
 #: Number of times that an append yields to another process of its name, or asks for its outcome.
 ATTEMPTS = 5
@@ -122,7 +121,7 @@ class Producer:
             raise PipelineError(
                 "event_time= without type= checks nothing", remedy="give the producer both"
             )
-        self._store: Store = store_of(inbox)
+        self._store: Store = open_store(inbox)
         self._records = Records(f"producer {name!r}", type, event_time, time_zone, time_unit)
         self._receipts: dict[str, Receipts] = {}
         self.inbox = identify(self._store)
@@ -195,7 +194,7 @@ class Producer:
 
         Cost: reads the manifests that were written since the last call.
         """
-        store = store_of(storage)
+        store = open_store(storage)
         receipts = self._receipts.setdefault(store.location, Receipts(store, self.inbox))
         return receipts.recorded(self.name)
 

@@ -7,9 +7,9 @@ import msgspec
 from headrace.errors import ListLags
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
-from headrace.sources.inbox.names import Place, find_id, store_of
+from headrace.sources.inbox.names import Place, find_id
 from headrace.sources.inbox.position import InboxPosition
-from headrace.storage import Store
+from headrace.storage import Store, open_store
 
 
 class Receipts:
@@ -67,5 +67,5 @@ def recorded(producer: str, *, inbox: Place, storage: Place) -> int:
         inbox: the place that the producer appends to.
         storage: the pipeline's storage.
     """
-    found = find_id(store_of(inbox))
-    return 0 if found is None else Receipts(store_of(storage), found).recorded(producer)
+    found = find_id(open_store(inbox))
+    return 0 if found is None else Receipts(open_store(storage), found).recorded(producer)

@@ -36,7 +36,6 @@ from headrace.sources.inbox.names import (
     identify,
     listed,
     registered,
-    store_of,
 )
 from headrace.sources.inbox.position import InboxPosition, position_of
 from headrace.sources.inbox.receipts import recorded
@@ -110,7 +109,7 @@ class Inbox(Source):
         time_zone: str = "UTC",
         time_unit: TimeUnit | None = None,
     ) -> None:
-        self._store = store_of(inbox)
+        self._store = open_store(inbox)
         self._expected = [checked_producer(name) for name in producers or ()]
         if others not in (None, "accept", "refuse"):
             raise PipelineError(
