@@ -121,7 +121,12 @@ def test_code_that_goes_by_name_does_not_reach_warm_workers(
     spark: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the test above would not notice if warm workers imported modules anew."""
-    monkeypatch.setattr(code_shipping, "_user_modules", list)
+    by_value = code_shipping._user_modules
+    monkeypatch.setattr(
+        code_shipping,
+        "_user_modules",
+        lambda: [module for module in by_value() if module.__name__ != MODULE],
+    )
     collected, step, pids = run_and_change(spark, folder, LocalStore(tmp_path))
     assert set(chain(*pids[:20])) & set(chain(*pids[-20:])), "a process ran before and after"
     before, after = versions(collected, step)

@@ -28,7 +28,7 @@ class JvmOutput:
 
     Until :meth:`show`, all of it goes to the file. From then on it goes to standard error. After
     :meth:`end`, tracebacks of Spark's Python processes go to the file, since these processes lose
-    their connections at the end.
+    their connections at the end; and after the next mark, everything does.
 
     Args:
         pipe: the file descriptor of the JVM's output.
@@ -84,24 +84,36 @@ class JvmOutput:
         return [line for line in lines if not line.lstrip().startswith("at ")][-most:]
 
     def _pass_on(self) -> None:
-        held: list[str] = []  # a traceback, until it is clear whose it is
+        held: list[str] = []  # tracebacks, until it is clear whose they are
         for line in self._lines():
             mark = self._mark_in(line)
             if mark:
-                self._release(held)
                 before = line.rstrip("\r\n").removesuffix(mark)
                 if before:  # it was printed without an end of line
-                    self._print(f"{before}\n")
+                    self._pass(f"{before}\n", held)
+                self._ended(held)
                 self._arrived.set()
-            elif not self._shown:
-                self._hide(line)
-            elif self._ending and (held or line.startswith(_TRACEBACK)):
-                held.append(line)
-                if len(held) > 1 and not line.startswith(" "):
-                    self._release(held)
             else:
-                self._print(line)
+                self._pass(line, held)
         self._release(held)
+
+    def _pass(self, line: str, held: list[str]) -> None:
+        """Show a line, hide it, or hold it with a traceback that it belongs to."""
+        if not self._shown:
+            self._hide(line)
+        elif self._ending and (held or line.startswith(_TRACEBACK)):
+            held.append(line)
+            if _are_whole(held):
+                self._release(held)
+        else:
+            self._print(line)
+
+    def _ended(self, held: list[str]) -> None:
+        """Hide what comes after a session's end, and a traceback of which half has come."""
+        if self._ending:
+            self._shown = False
+            self._hide("".join(held))
+            held.clear()
 
     def _lines(self) -> Iterator[str]:
         """Yield the lines that the JVM prints, each as soon as it is whole or very long."""
@@ -130,6 +142,8 @@ class JvmOutput:
             self._print(text)
 
     def _hide(self, text: str) -> None:
+        if not text:
+            return
         with (
             contextlib.suppress(OSError),
             open(self._file, "a", encoding="utf-8", opener=private) as file,
@@ -141,3 +155,12 @@ class JvmOutput:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(text)
             sys.stderr.flush()
+
+
+def _are_whole(held: list[str]) -> bool:
+    """Return whether all tracebacks have come to their last lines.
+
+    Two processes may print theirs at the same time. The frames between are indented.
+    """
+    begun = sum(line.startswith(_TRACEBACK) for line in held)
+    return sum(not line.startswith(" ") for line in held) == 2 * begun

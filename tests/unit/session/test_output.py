@@ -71,6 +71,37 @@ def test_at_the_end_tracebacks_of_sparks_processes_are_not_shown_but_those_of_us
     assert capsys.readouterr().err == DAEMON, "another session has begun"
 
 
+@pytest.mark.parametrize("come", range(1, len(DAEMON)))
+def test_a_traceback_that_has_come_in_part_when_the_session_has_ended_is_not_shown(
+    jvm: tuple[JvmOutput, Printer, Path], capsys: pytest.CaptureFixture[str], come: int
+) -> None:
+    output, print_, file = jvm
+    output.show()
+    output.end()
+    print_(DAEMON[:come])
+    print_(DAEMON[come:])
+    if DAEMON[:come].startswith("Traceback (most recent call last):"):
+        assert capsys.readouterr().err == ""
+        assert file.read_text().replace("\n", "") == DAEMON.replace("\n", "")
+    output.show()
+    print_("of another session\n")
+    assert capsys.readouterr().err.endswith("of another session\n")
+
+
+@pytest.mark.parametrize("begun", range(1, DAEMON.count("\n")))
+def test_tracebacks_that_two_processes_print_at_the_same_time_are_not_shown(
+    jvm: tuple[JvmOutput, Printer, Path], capsys: pytest.CaptureFixture[str], begun: int
+) -> None:
+    output, print_, file = jvm
+    output.show()
+    output.end()
+    lines = DAEMON.splitlines(keepends=True)
+    both = "".join([*lines[:begun], *lines, *lines[begun:]])
+    print_(f"first\n{both}last\n")
+    assert capsys.readouterr().err == "first\nlast\n"
+    assert file.read_text() == both
+
+
 def test_a_traceback_that_is_cut_off_is_not_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
