@@ -111,13 +111,13 @@ def queue_lengths(computation: Any, items: list[Item]) -> list[int]:
                 lengths.append(len(visitor.state.queues[TimeDomain.EVENT_TIME]))
             return reports
 
-    run_inline(drawn(computation, items)[0], runner=Watching(), rows=1)
+    run_inline(drawn(computation, items)[0], runner=Watching(), rows=2)
     return lengths
 
 
 @pytest.mark.parametrize("n", [1, 10**6])
 def test_the_queue_of_timers_is_no_longer_than_there_are_keys_plus_a_bound(n: int) -> None:
-    items = [Item(number % 3, n, number) for number in range(4_000)]
+    items = [Item(number % 3, n, number) for number in range(2_400)]
     assert max(queue_lengths(FarAndNear(), items)) <= 2 * 3 + 1_024 + 1
 
 
