@@ -26,9 +26,30 @@ BESIDE = [
     "tests/machine/leadership",
     "tests/faults/kills",
 ]
-FAST = ["tests/machine/coordinator", "tests/machine/driven", "tests/property/steps"], ["tests/unit"]
-#: Units that run whole pipelines: too long for a fast run.
-NOT_FAST = ["tests/unit/checkpoints", "tests/unit/cli", "tests/unit/nexmark", "tests/unit/ops"]
+FAST = (
+    [
+        "tests/machine/coordinator",
+        "tests/machine/driven",
+        "tests/property/steps",
+        "tests/unit/schema",
+        "tests/unit/sinks",
+    ],
+    ["tests/unit", "--ignore=tests/unit/schema", "--ignore=tests/unit/sinks"],
+)
+#: Units that run whole pipelines, and what takes some ten seconds: too long for a fast run.
+NOT_FAST = [
+    "tests/unit/checkpoints",
+    "tests/unit/cli",
+    "tests/unit/nexmark",
+    "tests/unit/ops",
+    "tests/unit/migration/test_plans.py",
+    "tests/unit/schema/test_compatibility.py",
+    "tests/unit/schema/test_map_keys.py",
+    "tests/machine/coordinator/test_storage_stays_small.py",
+    "tests/machine/driven/test_many_timers.py",
+    "tests/machine/driven/test_policies.py",
+    "tests/machine/driven/test_timer_backlog.py",
+]
 
 
 def main() -> int:
@@ -39,7 +60,7 @@ def main() -> int:
     pytest = [sys.executable, "-m", "pytest", "-q"]
     if options.parse_args().fast:
         fast = [*pytest, "-m", "not soak and not spark", "--hypothesis-profile=fast", "-r", "fE"]
-        fast += [f"--ignore={folder}" for folder in NOT_FAST]
+        fast += [f"--ignore={path}" for path in NOT_FAST]
         return both([*fast, *FAST[0]], [*fast, *FAST[1]])
     first = [*WITH_SPARK, *BESIDE]
     whole = [*pytest, "-m", "not soak"]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 #: At most so many examples of each property, by the name of Hypothesis's profile.
-MOST = {"short": 25, "fast": 10}
-#: At most so many steps of a state machine in a fast run.
-FAST_STEPS = 20
+MOST = {"short": 15, "fast": 10}
+#: At most so many steps of a state machine, likewise.
+MOST_STEPS = {"short": 30, "fast": 20}
 
 
 def register_profiles() -> None:
@@ -59,10 +59,8 @@ def limit(items: Iterable[pytest.Item]) -> None:
 
 
 def limited(known: settings) -> settings:
-    """Return settings with fewer examples; for a fast run also with fewer steps, and unshrunk."""
+    """Return settings with fewer examples, and fewer steps of a state machine. A fast run is unshrunk."""
     most = min(known.max_examples, MOST[profile()])
-    if profile() != "fast":
-        return settings(known, max_examples=most)
-    steps = min(known.stateful_step_count, FAST_STEPS)
-    phases = settings.get_profile("fast").phases
+    steps = min(known.stateful_step_count, MOST_STEPS[profile()])
+    phases = settings.get_profile("fast").phases if profile() == "fast" else known.phases
     return settings(known, max_examples=most, stateful_step_count=steps, phases=phases)

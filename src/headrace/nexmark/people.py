@@ -71,7 +71,7 @@ class People(EventColumns):
     def make_credit_card(self) -> pa.Array:
         """Return numbers of sixteen digits, in groups of four."""
         number = self._below(10**16, "credit card")
-        groups = [_FOUR.take(pa.array(number // 10**at % 10_000)) for at in (12, 8, 4, 0)]
+        groups = [_four_digits().take(pa.array(number // 10**at % 10_000)) for at in (12, 8, 4, 0)]
         return pc.binary_join_element_wise(*groups, " ")
 
     def make_city(self) -> pa.Array:
@@ -87,7 +87,9 @@ class People(EventColumns):
         return self._texts("extra", _EXTRA, _EXTRA_SPREAD)
 
 
-_FOUR = pa.array([f"{number:04}" for number in range(10_000)])
+@lru_cache(maxsize=1)
+def _four_digits() -> pa.Array:
+    return pa.array([f"{number:04}" for number in range(10_000)])
 
 
 @lru_cache(maxsize=1)

@@ -61,7 +61,7 @@ def test_a_property_of_the_soak_tests_keeps_its_own(profile: str) -> None:
     assert 160 <= tried_by_a_property(200, soak=True) <= 200
 
 
-def test_a_state_machine_has_fewer_runs_and_in_a_fast_run_fewer_steps(profile: str) -> None:
+def test_a_state_machine_has_fewer_runs_with_fewer_steps(profile: str) -> None:
     class Counting(RuleBasedStateMachine):
         @rule()
         def go_on(self) -> None:
@@ -73,7 +73,7 @@ def test_a_state_machine_has_fewer_runs_and_in_a_fast_run_fewer_steps(profile: s
     tests: list[Any] = [Item(cls=Case, obj=Case("runTest").runTest)]
     examples.limit(tests)
     assert Case.settings.max_examples == examples.MOST.get(profile, 500)
-    assert Case.settings.stateful_step_count == (examples.FAST_STEPS if profile == "fast" else 50)
+    assert Case.settings.stateful_step_count == examples.MOST_STEPS.get(profile, 50)
 
 
 def test_what_starts_a_process_is_skipped_and_nothing_else() -> None:
