@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import AlreadyExists, Damaged, PipelineError, SourceChanged
@@ -152,13 +153,16 @@ class SparkStream(Source):
         self._started = threading.Event()
         self._closing = False
         self._bounded = self._ends  # whether the query ends by itself
+        self._last_done = -1  # the last batch that the query had taken for done when it was started
         self._store: Store | None = None
 
     # -- the query's side ---------------------------------------------------------------------
 
     def open(self, store: Store) -> None:
+        assert self._frame is not None
         self._store = store
         self._bounded = self._ends
+        self._last_done = _last_done(self._frame.sparkSession, self._checkpoint)
         self._start(self._trigger)
 
     def _start(self, trigger: dict[str, Any] | None) -> None:
@@ -260,6 +264,8 @@ class SparkStream(Source):
 
     def _next(self, position: Position) -> _Batch | None:
         """Return the next batch that is new; acknowledge those that have been seen before."""
+        if self._last_done > position["batch"]:  # it will not give that one again
+            raise self._not_seen(self._last_done, position)
         while True:
             try:
                 batch = self._waiting.get_nowait()
@@ -283,15 +289,17 @@ class SparkStream(Source):
 
     def _check_order(self, position: Position, batch: _Batch) -> None:
         """Check that no batch is missing before this one: Spark numbers them without gaps."""
-        wanted = position["batch"] + 1
-        if batch.number != wanted:
-            raise SourceChanged(
-                f"the streaming query gives batch {batch.number}, but batch {wanted} was not seen here: "
-                "the query has given it to another storage, or to a later state of this one",
-                place=self._checkpoint,
-                remedy="restore the checkpoint that the query had at this state of the storage; or start "
-                "anew with a new storage directory and a new checkpoint",
-            )
+        if batch.number != position["batch"] + 1:
+            raise self._not_seen(batch.number, position)
+
+    def _not_seen(self, at: int, position: Position) -> SourceChanged:
+        return SourceChanged(
+            f"the streaming query is at batch {at}, but batch {position['batch'] + 1} was not seen here: "
+            "the query has given it to another storage, or to a later state of this one",
+            place=self._checkpoint,
+            remedy="restore the checkpoint that the query had at this state of the storage; or start "
+            "anew with a new storage directory and a new checkpoint",
+        )
 
     def _end_of_query(self, position: Position) -> Offer | None:
         query = self._query
@@ -385,6 +393,18 @@ class _LoggedBatches(SparkStream):
         self._values = values
         self._columns = columns
         self._by = by
+
+
+def _last_done(spark: SparkSession, checkpoint: str) -> int:
+    """Return the number of the last batch that a query has taken for done; -1 if there is none."""
+    files = spark.read.format("binaryFile").option("pathGlobFilter", "[0-9]*")
+    try:
+        found = files.load(f"{checkpoint.rstrip('/')}/commits").select("path").collect()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return -1
+        raise
+    return max((int(row.path.rpartition("/")[2]) for row in found), default=-1)
 
 
 def _to_bytes(table: pa.Table) -> bytes:
