@@ -113,6 +113,72 @@ def number_of(line: str) -> int | None:
     return None if many is not None and None in many else found["n"]
 
 
+class Numbered(msgspec.Struct):
+    n: int
+
+
+class KeepNumber(hr.Computation):
+    """Passes on the numbers that it reads."""
+
+    deterministic = True
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("out", record.value.n)
+
+
+BROKEN = [
+    "[]",
+    "null",
+    "7",
+    '{"at": 1',
+    "x" * 300,
+    '{"n": ' + "[" * 401 + "]" * 401 + "}",
+    "é\udcff",
+]
+
+
+@given(
+    lines=st.lists(
+        st.sampled_from(BROKEN) | st.integers(0, 9).map(lambda n: f'{{"at": 1, "n": {n}}}'),
+        min_size=1,
+    ).filter(lambda lines: not set(lines) <= set(BROKEN))
+)
+def test_the_type_of_the_event_time_is_inferred_from_the_lines_that_can_be_read(
+    lines: list[str],
+) -> None:
+    bad = [at for at, line in enumerate(lines, 1) if line in BROKEN]
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "rows.jsonl"
+        path.write_bytes("".join(f"{x}\n" for x in lines).encode("utf-8", "surrogateescape"))
+        store, collected = MemoryStore(), Collected()
+        p = hr.Pipeline("inferred")
+        source = Files(path, event_time="at", time_unit="s", type=Numbered)
+        rows = p.inject("rows", source, on_error="dead_letter")
+        kept = p.compute("keep", KeepNumber(), keys={rows: "n"}, late="process")
+        p.sink("out", kept["out"], collected.sink("out"))
+        p.sink("dead", rows["dead_letter"], collected.sink("dead"))
+        run_inline(p, store=store)
+        steps = collected.rows()
+        found = sorted(row[-1] for step in steps.get("out", []) for row in step)
+        assert found == sorted(json.loads(line)["n"] for line in lines if line not in BROKEN)
+        places = sorted(
+            int(str(row[2]).rpartition("line ")[2])
+            for step in steps.get("dead", [])
+            for row in step
+        )
+        assert places == bad
+
+
+def test_if_no_line_can_be_read_the_type_of_the_event_time_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("[1]\nnull\n")
+    with pytest.raises(
+        BadInput, match="no line can be read: it is not an object: it is an array"
+    ) as caught:
+        Files(tmp_path / "rows.jsonl", event_time="at", type=Numbered)
+    assert "give the type a field for the event time" in str(caught.value)
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     lines=st.lists(LINE, max_size=16),

@@ -232,7 +232,7 @@ class Files(Source):
         shown = self._folder.shown(first)
         with (
             typed_errors(shown),
-            _inferring_columns(shown),
+            _inferring_columns(shown, only),
             open_file(self._folder, first, "look") as file,
         ):
             return self._reader.infer(file.opened, only)
@@ -364,14 +364,17 @@ class Files(Source):
 
 
 @contextmanager
-def _inferring_columns(shown: str) -> Iterator[None]:
+def _inferring_columns(shown: str, only: str | None) -> Iterator[None]:
+    what, whose = "the columns", "declare the columns with type= or schema="
+    if only is not None:
+        what, whose = f"the type of {only!r}", "give the type a field for the event time"
     try:
         yield
     except pa.ArrowInvalid as error:
         raise BadInput(
-            f"the columns of {shown} cannot be inferred from its beginning: {error}",
+            f"{what} cannot be inferred from the beginning of {shown}: {error}",
             place=shown,
-            remedy="fix the file, or declare the columns with type= or schema=",
+            remedy=f"fix the file, or {whose}",
         ) from error
 
 

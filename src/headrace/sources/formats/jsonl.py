@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -84,9 +85,9 @@ class JsonLines(Text):
             raise pa.ArrowInvalid(_LINE.sub("`$", str(error))) from error
 
     def infer_text(self, head: bytes, only: str | None) -> pa.Schema:
-        _check_objects(head)
         if only is not None:
             return _column_alone(head, only)
+        _check_objects(head)
         table = pa.json.read_json(pa.BufferReader(head))
         _check_rows(table, head)
         numbers = {
@@ -222,18 +223,42 @@ def _may_name(data: bytes, name: str) -> bool:
 
 
 def _column_alone(head: bytes, name: str) -> pa.Schema:
-    """Return the columns with the type of one; the others have no type, as they may mix several."""
+    """Return the columns with the type of one; the others have no type, as they may mix several.
+
+    Lines that cannot be read say nothing of the type. The reader names them, when it comes to them.
+
+    Raises:
+        pa.ArrowInvalid: if no line can be read.
+    """
     try:
-        rows = msgspec.json.Decoder(dict[str, Any]).decode_lines(
-            with_texts_for_numbers(head.removeprefix(_MARK))
-        )
-    except (ValueError, RecursionError) as error:
-        raise pa.ArrowInvalid(str(error)) from error
+        rows = _objects(head)
+    except pa.ArrowInvalid as error:
+        rows = list(chain.from_iterable(map(_objects_if_any, head.split(b"\n"))))
+        if not rows:
+            raise pa.ArrowInvalid(f"no line can be read: {error}") from error
     kinds = {column: pa.null() for row in rows for column in row}
     values = [row[name] for row in rows if row.get(name) is not None]
     if values:
         kinds[name] = _array(values, None).type
     return pa.schema(list(kinds.items()))
+
+
+def _objects(data: bytes) -> list[dict[str, Any]]:
+    _check_objects(data)
+    try:
+        return _object_decoder.decode_lines(with_texts_for_numbers(data.removeprefix(_MARK)))
+    except (ValueError, RecursionError) as error:
+        raise pa.ArrowInvalid(str(error)) from error
+
+
+def _objects_if_any(line: bytes) -> list[dict[str, Any]]:
+    try:
+        return _objects(line)
+    except pa.ArrowInvalid:
+        return []
+
+
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def _by_arrow(data: bytes, wanted: Wanted) -> pa.Table:
