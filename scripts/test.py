@@ -33,8 +33,9 @@ FAST = (
         "tests/property/steps",
         "tests/unit/schema",
         "tests/unit/sinks",
+        "tests/unit/storage",
     ],
-    ["tests/unit", "--ignore=tests/unit/schema", "--ignore=tests/unit/sinks"],
+    ["tests/unit", *(f"--ignore=tests/unit/{name}" for name in ("schema", "sinks", "storage"))],
 )
 #: Units that run whole pipelines, and what takes some ten seconds: too long for a fast run.
 NOT_FAST = [
@@ -45,10 +46,13 @@ NOT_FAST = [
     "tests/unit/migration/test_plans.py",
     "tests/unit/schema/test_compatibility.py",
     "tests/unit/schema/test_map_keys.py",
+    "tests/unit/sources/test_files_as_others_write_them.py",
+    "tests/unit/sources/test_public_files.py",
     "tests/machine/coordinator/test_storage_stays_small.py",
     "tests/machine/driven/test_many_timers.py",
     "tests/machine/driven/test_policies.py",
     "tests/machine/driven/test_timer_backlog.py",
+    "tests/property/steps/test_timelines.py",
 ]
 
 
