@@ -23,7 +23,6 @@ BESIDE = [
     "tests/unit/checkpoints",
     "tests/machine/changes",
     "tests/machine/coordinator",
-    "tests/machine/leadership",
     "tests/faults/kills",
 ]
 FAST = (

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 #: At most so many examples of each property, by the name of Hypothesis's profile.
 MOST = {"short": 15, "fast": 10}
-#: At most so many steps of a state machine, likewise.
+#: Of a state machine, at most so many runs, and steps of each. These take longer.
+MOST_RUNS = {"short": 8, "fast": 8}
 MOST_STEPS = {"short": 30, "fast": 20}
 
 
@@ -52,15 +53,15 @@ def limit(items: Iterable[pytest.Item]) -> None:
         case = getattr(getattr(item, "cls", None), "settings", None)
         function: Any = getattr(item, "obj", None)
         if isinstance(case, settings):  # of a state machine
-            item.cls.settings = limited(case)  # type: ignore[attr-defined]
+            item.cls.settings = limited(case, MOST_RUNS)  # type: ignore[attr-defined]
         elif getattr(function, "is_hypothesis_test", False):
             known = function._hypothesis_internal_use_settings
-            function._hypothesis_internal_use_settings = limited(known)
+            function._hypothesis_internal_use_settings = limited(known, MOST)
 
 
-def limited(known: settings) -> settings:
+def limited(known: settings, most_of: dict[str, int]) -> settings:
     """Return settings with fewer examples, and fewer steps of a state machine. A fast run is unshrunk."""
-    most = min(known.max_examples, MOST[profile()])
+    most = min(known.max_examples, most_of[profile()])
     steps = min(known.stateful_step_count, MOST_STEPS[profile()])
     phases = settings.get_profile("fast").phases if profile() == "fast" else known.phases
     return settings(known, max_examples=most, stateful_step_count=steps, phases=phases)

@@ -72,7 +72,7 @@ def test_a_state_machine_has_fewer_runs_with_fewer_steps(profile: str) -> None:
 
     tests: list[Any] = [Item(cls=Case, obj=Case("runTest").runTest)]
     examples.limit(tests)
-    assert Case.settings.max_examples == examples.MOST.get(profile, 500)
+    assert Case.settings.max_examples == examples.MOST_RUNS.get(profile, 500)
     assert Case.settings.stateful_step_count == examples.MOST_STEPS.get(profile, 50)
 
 
