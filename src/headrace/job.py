@@ -198,21 +198,29 @@ class Job(PlacesWorkers):
     def answered(self, command: Command, within_s: float) -> Answer | None:
         """Send a command. Return its answer, or None if none came in time.
 
+        The time begins when the pipeline has begun: until then, it takes no commands.
+
         Raises:
             ChangeRefused: if the pipeline ends without having answered.
+            HeadraceError: what made it fail.
         """
+        if not self._wait_until(lambda: self._newest() is not None, float("inf")):
+            raise self._ended_before(command, "start it again, and ask again")
         deadline = time.monotonic() + within_s
-        self._wait_until(lambda: self._newest() is not None, deadline)
         number = Control(self._driver.store).put(command)
         self._driver.look_for_commands()
         answered = self._wait_until(lambda: self._answer_to(number) is not None, deadline)
         answer = self._answer_to(number)
         if answer is None and not answered and not self.running:
-            raise ChangeRefused(
-                f"the pipeline ended before it was answered: {command.text}",
-                remedy="start it again: it is answered then",
-            )
+            raise self._ended_before(command, "start it again: it is answered then")
         return answer
+
+    def _ended_before(self, command: Command, remedy: str) -> ChangeRefused:
+        """Raise what made the pipeline fail. If nothing did, return that it has ended."""
+        self._raise()
+        return ChangeRefused(
+            f"the pipeline ended before it was answered: {command.text}", remedy=remedy
+        )
 
     def _answer_to(self, number: int) -> Answer | None:
         """Return the answer to a command; None if the newest manifest has none."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import headrace as hr
 from headrace.control.control import Control
-from headrace.errors import ChangeRefused, PipelineError
+from headrace.errors import ChangeRefused, PipelineError, SessionUnsuitable
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command, CommandLog, command_name
+from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.machine.steps.test_soft_state import Count, drawn
 from tests.support.jobs import ITEMS, waiting_job
@@ -148,3 +151,47 @@ def test_the_end_of_the_pipeline_is_not_waited_out(store: MemoryStore) -> None:
         move.wait()
     with pytest.raises(ChangeRefused, match="the pipeline ended before it was answered"):
         job.rescale(4)
+
+
+class SlowToStart(InlineRunner):
+    """Starts when somebody waits for the pipeline to begin; fails then, if it is to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failure: Exception | None = None) -> None:
+        super().__init__()
+        self.is_waited_for = threading.Event()
+        self.failure = failure
+        known = hr.Job._wait_until
+
+        def wait_until(job: hr.Job, is_so: Any, deadline: float) -> bool:
+            self.is_waited_for.set()
+            return known(job, is_so, deadline)
+
+        monkeypatch.setattr(hr.Job, "_wait_until", wait_until)
+
+    def start(self, *arguments: Any) -> None:
+        assert self.is_waited_for.wait(60)
+        if self.failure is not None:
+            raise self.failure
+        super().start(*arguments)
+
+
+def test_a_job_that_is_slow_to_start_is_asked_when_it_has_begun(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, _ = drawn(Count(), ITEMS)
+    with hr.run(pipeline, storage=store, workers=2, runner=SlowToStart(monkeypatch)) as job:
+        job.answered(Command("pause"), 0.0)  # no time for an answer, but all that a start takes
+        answer = job.answered(Command("resume"), 60.0)
+        assert answer is not None and answer.number == 2, "the first command was given, too"
+
+
+def test_who_asks_a_job_that_cannot_start_is_told_why(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, _ = drawn(Count(), ITEMS)
+    runner = SlowToStart(monkeypatch, SessionUnsuitable("no Java"))
+    with (
+        pytest.raises(SessionUnsuitable, match="no Java"),
+        hr.run(pipeline, storage=store, workers=2, runner=runner) as job,
+    ):
+        job.rescale(3)
