@@ -99,7 +99,10 @@ class Strong(World):
         assert self.collected.rows() == EXPECTED
         store = LocalStore(RESULTS)
         files = [store.read(name) for name in store.list("")]
-        lines = [json.loads(line) for file in files for line in file.splitlines()]
+        try:
+            lines = [json.loads(line) for file in files for line in file.splitlines()]
+        except ValueError as error:
+            raise AssertionError(f"half a line is left of the results: {error}") from error
         found = [(line["key"], line["a"], line["b"]) for line in lines]
         assert found == [(key, a, b) for rows in EXPECTED["node0"] for key, _, a, b in rows]
 
