@@ -18,17 +18,20 @@ from headrace.storage.local import private
 
 #: Longest piece of a line that is passed on at once.
 _MOST = 1 << 16
-#: Tracebacks with a frame in one of these come from Spark's own processes, as they end.
-_ENDING = ("pyspark/daemon.py", "pyspark/worker.py", "pyspark/worker_util.py")
+#: Where Spark's own Python processes are at work. At their end, each traceback of theirs has a frame there.
+_SPARKS = ("pyspark/daemon.py", "pyspark/worker.py", "pyspark/worker_util.py")
 _TRACEBACK = "Traceback (most recent call last):"
+#: How a process ends that Spark no longer needs, also in the middle of a run.
+_LOST = ("BrokenPipeError", "ConnectionResetError", "EOFError")
 
 
 class JvmOutput:
     """Passes on what the JVM prints, in a thread of its own, for as long as the JVM lives.
 
-    Until :meth:`show`, all of it goes to the file. From then on it goes to standard error. After
-    :meth:`end`, tracebacks of Spark's Python processes go to the file, since these processes lose
-    their connections at the end; and after the next mark, everything does.
+    Until :meth:`show`, all of it goes to the file. From then on it goes to standard error. But a
+    traceback by which a process of Spark's says that it has lost its connection goes to the file:
+    Spark no longer needs that process. After :meth:`end`, all tracebacks of such processes do, and
+    after the next mark, everything does.
 
     Args:
         pipe: the file descriptor of the JVM's output.
@@ -101,7 +104,7 @@ class JvmOutput:
         """Show a line, hide it, or hold it with a traceback that it belongs to."""
         if not self._shown:
             self._hide(line)
-        elif self._ending and (held or line.startswith(_TRACEBACK)):
+        elif held or line.startswith(_TRACEBACK):
             held.append(line)
             if _are_whole(held):
                 self._release(held)
@@ -133,10 +136,11 @@ class JvmOutput:
         return mark if mark and line.rstrip("\r\n").endswith(mark) else ""
 
     def _release(self, held: list[str]) -> None:
-        """Pass a traceback on."""
+        """Pass tracebacks on, or hide them."""
+        is_sparks = _names_spark(held) if self._ending else _is_lost_connection(held)
         text = "".join(held)
         held.clear()
-        if any(place in text.replace("\\", "/") for place in _ENDING):
+        if is_sparks:
             self._hide(text)
         elif text:
             self._print(text)
@@ -164,3 +168,19 @@ def _are_whole(held: list[str]) -> bool:
     """
     begun = sum(line.startswith(_TRACEBACK) for line in held)
     return sum(not line.startswith(" ") for line in held) == 2 * begun
+
+
+def _names_spark(lines: list[str]) -> bool:
+    """Return whether a frame is in Spark's own code."""
+    return any(place in line.replace("\\", "/") for line in lines for place in _SPARKS)
+
+
+def _is_lost_connection(lines: list[str]) -> bool:
+    """Return whether all tracebacks say that Spark's own code has lost a connection."""
+    frames = [line for line in lines if line.startswith("  File ")]
+    ends = [line for line in lines if not line.startswith((" ", _TRACEBACK))]
+    return (
+        bool(frames and ends)
+        and all(_names_spark([line]) for line in frames)
+        and all(line.startswith(_LOST) for line in ends)
+    )

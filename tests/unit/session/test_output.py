@@ -16,6 +16,7 @@ DAEMON = (
     "    code = worker(sock)\n"
     "BrokenPipeError: [Errno 32] Broken pipe\n"
 )
+WORKER = DAEMON.replace("BrokenPipeError: [Errno 32] Broken pipe", "MemoryError")
 USERS = (
     "Traceback (most recent call last):\n"
     '  File "/home/ann/visits.py", line 3, in process_record\n'
@@ -60,15 +61,31 @@ def test_at_the_end_tracebacks_of_sparks_processes_are_not_shown_but_those_of_us
 ) -> None:
     output, print_, file = jvm
     output.show()
-    print_(DAEMON)
-    assert capsys.readouterr().err == DAEMON, "in the middle of a run, it is shown"
+    print_(WORKER)
+    assert capsys.readouterr().err == WORKER, "in the middle of a run, it is shown"
     output.end()
-    print_(f"last words\n{DAEMON}{USERS}more\n")
+    print_(f"last words\n{WORKER}{USERS}more\n")
     assert capsys.readouterr().err == f"last words\n{USERS}more\n"
-    assert file.read_text() == DAEMON
+    assert file.read_text() == WORKER
     output.show()
-    print_(DAEMON)
-    assert capsys.readouterr().err == DAEMON, "another session has begun"
+    print_(WORKER)
+    assert capsys.readouterr().err == WORKER, "another session has begun"
+
+
+def test_in_the_middle_of_a_run_only_lost_connections_of_sparks_processes_are_not_shown(
+    jvm: tuple[JvmOutput, Printer, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, print_, file = jvm
+    output.show()
+    users_pipe = USERS.replace(
+        "ValueError: invalid literal", "BrokenPipeError: a socket of the user's"
+    )
+    of_both = users_pipe.replace("  File", DAEMON.splitlines(keepends=True)[1] + "  File", 1)
+    shown = [WORKER, USERS, users_pipe, of_both, "Traceback (most recent call last):\nno frame\n"]
+    for text in shown:
+        print_(f"before\n{DAEMON}{text}after\n")
+        assert capsys.readouterr().err == f"before\n{text}after\n"
+    assert file.read_text() == DAEMON * len(shown)
 
 
 @pytest.mark.parametrize("come", range(1, len(DAEMON)))
