@@ -45,6 +45,10 @@ _REMEDY = "see to the NameNode and DataNodes; every committed step is intact"
 _DENIED = {"AccessControlException", "SecurityException", "AuthorizationException"}
 
 
+class _Refused(StorageError):
+    """HDFS has answered that it did not do something."""
+
+
 class HdfsStore(Store):
     """A directory in HDFS, on a cluster that trusts the name of a user (``HADOOP_USER_NAME``).
 
@@ -82,25 +86,37 @@ class HdfsStore(Store):
         return self._location
 
     def create(self, name: str, data: bytes) -> None:
-        folder, _, file = self._path(name).rpartition("/")
-        aside = f"{folder}/.{file}.{_TOKEN}-{os.getpid()}-{next(self._numbers)}.tmp"
+        while not self._created(name, data):
+            pass
+
+    def _created(self, name: str, data: bytes) -> bool:
+        """Create a file, unless the temporary one that is to become it was removed meanwhile.
+
+        Another process does that when this one has stalled for long: see :meth:`tidy`.
+        """
+        folder, slash, file = name.rpartition("/")
+        aside = f"{folder}{slash}.{file}.{_TOKEN}-{os.getpid()}-{next(self._numbers)}.tmp"
         try:
             with self._typed_errors(name):
-                self._client.write(aside, data, overwrite=True)
-            self._rename(aside, name)
+                self._client.write(self._path(aside), data, overwrite=True)
+            return self._renamed(aside, name)
         finally:
             with contextlib.suppress(StorageError), self._typed_errors(name):
-                self._client.delete(aside)
+                self._client.delete(self._path(aside))
 
-    def _rename(self, aside: str, name: str) -> None:
+    def _renamed(self, aside: str, name: str) -> bool:
+        """Rename a file; return whether it was there."""
         try:
             with self._typed_errors(name):
-                self._client.rename(aside, self._path(name))
-        except StorageError:
+                self._client.rename(self._path(aside), self._path(name))
+        except StorageError as error:
             # The NameNode only says that it did not rename. Or it did, and the reply was lost.
-            if self._size(name) is None:
+            if self._size(name) is not None:
+                raise AlreadyExists(f"{name} exists", place=self._place(name)) from None
+            if not isinstance(error, _Refused) or self._size(aside) is not None:
                 raise
-            raise AlreadyExists(f"{name} exists", place=self._place(name)) from None
+            return False
+        return True
 
     def write(self, name: str, data: bytes) -> None:
         with_retries(
@@ -274,7 +290,7 @@ class HdfsStore(Store):
                 place=place,
                 remedy="make room and start again; every committed step is intact",
             )
-        return StorageError(
+        return _Refused(
             f"HDFS failed: {what}",
             place=place,
             remedy=_REMEDY,

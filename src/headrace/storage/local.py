@@ -76,14 +76,27 @@ class LocalStore(Store):
         path = within(self._root, name)
         with typed_errors(path):
             self._make_directory(path.parent)
-            number = f"{_TOKEN}-{os.getpid()}-{next(self._numbers)}"
-            aside = path.with_name(f".{path.name}.{number}.tmp")
-            try:
-                _write_synced(aside, data, self._modes[0])
-                with self._synced(path):
-                    os.link(aside, path)
-            finally:
-                aside.unlink(missing_ok=True)
+            while not self._created(path, data):
+                pass
+
+    def _created(self, path: Path, data: bytes) -> bool:
+        """Create a file, unless the temporary one that is to become it was removed meanwhile.
+
+        Another process does that when this one has stalled for long: see :meth:`tidy`.
+        """
+        number = f"{_TOKEN}-{os.getpid()}-{next(self._numbers)}"
+        aside = path.with_name(f".{path.name}.{number}.tmp")
+        try:
+            _write_synced(aside, data, self._modes[0])
+            with self._synced(path):
+                os.link(aside, path)
+        except FileNotFoundError:
+            if aside.exists() or not path.parent.is_dir():
+                raise
+            return False
+        finally:
+            aside.unlink(missing_ok=True)
+        return True
 
     def write(self, name: str, data: bytes) -> None:
         path = within(self._root, name)

@@ -125,6 +125,33 @@ def test_what_a_killed_process_was_writing_is_tidied_away(tmp_path: Path) -> Non
     assert sorted(os.listdir(tmp_path / "a")) == [".young.1-2.tmp", "name"]
 
 
+def test_a_create_whose_temporary_file_was_tidied_away_makes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, link, removed = LocalStore(tmp_path), os.link, list[Path]()
+
+    def after_a_stall(aside: Path, path: Path) -> None:
+        if len(removed) < 2:
+            removed.append(aside)
+            aside.unlink()
+        link(aside, path)
+
+    monkeypatch.setattr(os, "link", after_a_stall)
+    store.create("a/name", b"mine")
+    assert store.read("a/name") == b"mine"
+    assert len(set(removed)) == 2 and os.listdir(tmp_path / "a") == ["name"]
+    with pytest.raises(AlreadyExists):
+        store.create("a/name", b"again")
+
+
+def test_a_create_in_a_directory_that_was_removed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", lambda aside, path: shutil.rmtree(path.parent) or aside.stat())
+    with pytest.raises(NotFound):
+        LocalStore(tmp_path).create("a/name", b"mine")
+
+
 def test_what_a_killed_process_was_writing_stands_in_nobodys_way(tmp_path: Path) -> None:
     """In a container each process has the same number, and counts its files from 0 again."""
     write = (

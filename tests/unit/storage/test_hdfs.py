@@ -71,6 +71,26 @@ def test_what_a_killed_process_was_writing_is_tidied_away(hdfs: Hdfs) -> None:
     assert store.list("a/") == ["a/name"]
 
 
+def test_a_create_whose_temporary_file_was_tidied_away_makes_another(
+    hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = HdfsStore(hdfs.location())
+    rename, removed = store._client.rename, list[str]()
+
+    def after_a_stall(old: str, new: str) -> None:
+        if len(removed) < 2:
+            removed.append(old)
+            store._client.delete(old)
+        rename(old, new)
+
+    monkeypatch.setattr(store._client, "rename", after_a_stall)
+    store.create("a/name", b"mine")
+    assert store.read("a/name") == b"mine"
+    assert len(set(removed)) == 2 and sorted(store._entries("a")) == ["name"]
+    with pytest.raises(AlreadyExists):
+        store.create("a/name", b"again")
+
+
 def every_operation(store: HdfsStore) -> dict[str, Callable[[], object]]:
     return {
         "create": lambda: store.create("a/name", b"x"),
