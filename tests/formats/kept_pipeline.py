@@ -182,7 +182,7 @@ def found(t: Any) -> dict[str, Any]:
         "answers": [[a.number, a.applied] for a in head.answers],
         "counts": {name: counts.records for name, counts in sorted(head.counts.items())},
         "watermarks": {name: list(of) for name, of in sorted(head.watermarks.items())},
-        "removed": sorted(head.identity.get("removed", [])),
+        "removed": sorted(head.stored_schema.get("removed", [])),
     }
 
 

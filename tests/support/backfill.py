@@ -62,7 +62,7 @@ def run_and_begin_late(
 ) -> None:
     """Run a pipeline that gets another computation half-way, which begins at the beginning."""
     head = Ledger(inner).open()
-    drawn = head is not None and "late" in head.identity["computations"]
+    drawn = head is not None and "late" in head.stored_schema["computations"]
     pipeline = draw(collected)
     if drawn:
         add(pipeline, collected)

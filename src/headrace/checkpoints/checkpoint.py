@@ -87,7 +87,7 @@ class Checkpoint:
     @cached_property
     def groups(self) -> Groups:
         """The groups of computations whose state moves together, if any are named."""
-        return Groups(self.head.identity.get("groups", []))
+        return Groups(self.head.stored_schema.get("groups", []))
 
     @cached_property
     def components(self) -> dict[str, Component]:

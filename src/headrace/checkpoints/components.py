@@ -142,10 +142,10 @@ _CELL_KINDS = ("value", "list", "map")
 
 def components_of(head: Head) -> dict[str, Component]:
     """Return the computations as of a step, by name. Removed ones with kept state are included."""
-    groups = Groups(head.identity.get("groups", []))
-    removed = head.identity.get("removed", {})
+    groups = Groups(head.stored_schema.get("groups", []))
+    removed = head.stored_schema.get("removed", {})
     found = {}
-    for name, facts in sorted(head.identity.get("computations", {}).items()):
+    for name, facts in sorted(head.stored_schema.get("computations", {}).items()):
         before, after = head.watermark_of(name)
         found[name] = Component(
             name=name,

@@ -162,7 +162,7 @@ def state_files(head: Head) -> StateFiles:
 
 def files_of(head: Head, slices: list[Slice], runs: list[FileRef]) -> StateFiles:
     """Return some files of a head, with the information on whose rows are in them."""
-    void = head.identity.get("void", {})
+    void = head.stored_schema.get("void", {})
     return StateFiles(slices, runs, void, head.lineage, head.relocated, head.layout)
 
 

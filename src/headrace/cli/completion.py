@@ -15,9 +15,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from headrace.checkpoints.catalog import Checkpoints
-from headrace.coordinator.identity import groups_of
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
+from headrace.ledger.stored_schema import groups_of
 from headrace.storage import LocalStore, Store, open_store
 
 #: Proposes values of a parameter: (context, parameter, the beginning of a word) → proposals.
@@ -137,7 +137,7 @@ migrations = _in_head(lambda head: [one.id for one in reversed(head.migrations)]
 #: Steps for which an update of the layout is published.
 updates = _in_head(lambda head: [one.step for one in head.updates if one.step > head.step])
 #: Groups.
-groups = _in_head(lambda head: groups_of(head.identity).names)
+groups = _in_head(lambda head: groups_of(head.stored_schema).names)
 #: Hosts.
 hosts = _in_head(lambda head: sorted({*head.places.there, *head.drained_hosts} - {""}))
 #: Steps that can be opened, the newest first.

@@ -34,7 +34,6 @@ from headrace.cli.groups import group_facts, group_lines, runs_of
 from headrace.cli.strategies import STRATEGIES, strategy_of
 from headrace.control.control import Control
 from headrace.control.migrations import PRICES_BY, Strategy, fact_of, planned, progress_of
-from headrace.coordinator.identity import groups_of
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.coordinator.migrations.layout_state import layout_state_of
 from headrace.errors import ChangeRefused, PipelineError
@@ -45,6 +44,7 @@ from headrace.ledger.commands import Command, Kind
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import newest_measurements
 from headrace.ledger.migrations import Goal, Latency, MigrationState, RecordedMigration
+from headrace.ledger.stored_schema import groups_of
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import batched
 from headrace.observe.durations import show_duration
@@ -184,7 +184,7 @@ def _migrate(
     """Start a migration, or print its plan. Print the outcome."""
     with typed_errors():
         head = head_of(storage)
-        groups = groups_of(head.identity)
+        groups = groups_of(head.stored_schema)
         goal = msgspec.structs.replace(
             goal,
             strategy=strategy or batched(),
@@ -452,7 +452,7 @@ def show_layout(storage: str, output: str) -> None:
 def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:
     """Return a layout as plain data: what each worker owns, and runs of similar bins by hash."""
     sizes = sizes_of_bins(head, layout)
-    groups = groups_of(head.identity)
+    groups = groups_of(head.stored_schema)
     used = groups.used(layout)
     bins, nbytes, share = Counter[int](), Counter[int](), Counter[int]()
     for at, owner in enumerate(layout.owners.tolist()):

@@ -123,7 +123,7 @@ def status_of(name: str, head: Head, heartbeats: list[HeartbeatRecord]) -> dict[
             for heartbeat in heartbeats
             if heartbeat.epoch >= head.epoch or not heartbeat.epoch
         ],
-        "removed": head.identity.get("removed", {}),
+        "removed": head.stored_schema.get("removed", {}),
         "backfilling": head.backfilling,
         "bins": len(Layout.from_wire(head.layout)),
         "ended": head.ended,
@@ -158,7 +158,7 @@ def status_of(name: str, head: Head, heartbeats: list[HeartbeatRecord]) -> dict[
 
 def input_of(head: Head) -> str:
     """Return the state of the input: ``ended``, ``caught up`` (by the newest run), or ``open``."""
-    injectors = set(head.identity.get("injectors") or head.positions)
+    injectors = set(head.stored_schema.get("injectors") or head.positions)
     if injectors and injectors <= set(head.ended):
         return "ended"
     return "caught up" if head.caught_up else "open"

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.control.hosts import PlacesWorkers
 from headrace.control.process_check import still_runs
-from headrace.coordinator.identity import removed_of
+from headrace.coordinator.pipeline_compatibility import removed_of
 from headrace.errors import ChangeRefused
 from headrace.ledger.commands import Answer, Command, CommandLog, Kind
 from headrace.ledger.head import Head
@@ -183,7 +183,7 @@ class Control(PlacesWorkers):
         Which computations read another one is known only to a process that has the pipeline's code.
         """
         head = self.head()
-        known = {*head.identity["computations"], *removed_of(head)}
+        known = {*head.stored_schema["computations"], *removed_of(head)}
         why = ""
         for name in names:
             if name not in known:

@@ -13,7 +13,6 @@ from typing import Literal
 
 import msgspec
 
-from headrace.coordinator.identity import groups_of
 from headrace.coordinator.load.meter import measured_outside
 from headrace.coordinator.migrations.goals import plan_goal
 from headrace.coordinator.migrations.layout_state import layout_state_of
@@ -27,6 +26,7 @@ from headrace.ledger.commands import Answer, Command, Kind
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Goal, Latency
+from headrace.ledger.stored_schema import groups_of
 from headrace.migration.loads import BY_STATE, PRICES, Prices
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid, batched
@@ -226,7 +226,7 @@ class MovesState(ABC):
     @property
     def groups(self) -> Groups:
         """The groups of computations whose state moves together."""
-        return groups_of(self.current().identity)
+        return groups_of(self.current().stored_schema)
 
     @abstractmethod
     def measurements(self) -> Published | None:

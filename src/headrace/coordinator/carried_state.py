@@ -16,8 +16,8 @@ def carried(head: Head, number: int) -> list[Carried]:
     written, and in changes from then until the removal.
     """
     found = []
-    for name, since in head.identity.get("removed", {}).items():
-        facts = head.identity["computations"].get(name)
+    for name, since in head.stored_schema.get("removed", {}).items():
+        facts = head.stored_schema["computations"].get(name)
         if facts is None:
             continue  # its state was given up
         old = head.slices.get(number)

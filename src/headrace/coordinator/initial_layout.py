@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.coordinator.identity import groups_of
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.head import Head
+from headrace.ledger.stored_schema import groups_of
 from headrace.migration.loads import Load, Prices
 from headrace.migration.targets import minimum_movement
 
@@ -35,7 +35,7 @@ def layout_to_begin_with(head: Head | None, pipeline_facts: PipelineFacts) -> La
     if head is None:
         return pipeline_facts.layout
     workers, bins = requested_sizes(head, pipeline_facts)
-    known, groups = groups_of(head.identity), groups_of(pipeline_facts.identity)
+    known, groups = groups_of(head.stored_schema), groups_of(pipeline_facts.declared_schema)
     if (workers, bins) == head.requested_sizes and len(known) >= len(groups):
         return None
     wire = head.layout_now.at(head.step + 1).wire

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from headrace.errors import PipelineError
 from headrace.ledger.head import Head
-
-Identity = dict[str, Any]
+from headrace.ledger.stored_schema import StoredSchema
+from headrace.pipeline.declared_schema import DeclaredSchema
 
 
 def check_injectors_are_there(
-    head: Head, wanted: Identity, *, forgotten: Collection[str] = (), given_up: Collection[str] = ()
+    head: Head,
+    wanted: DeclaredSchema,
+    *,
+    forgotten: Collection[str] = (),
+    given_up: Collection[str] = (),
 ) -> None:
     """Check that each computation that goes on still reads the injectors that it read.
 
@@ -20,16 +23,16 @@ def check_injectors_are_there(
 
     Args:
         head: the committed state.
-        wanted: the identity of the graph that is to run.
+        wanted: the declared schema of the graph that is to run.
         forgotten: computations whose state is given up.
         given_up: injectors that were removed on purpose.
 
     Raises:
         PipelineError: naming an injector that is gone, and those that it may have become.
     """
-    declared, known = wanted["injectors"], head.identity.get("injectors", {})
+    declared, known = wanted["injectors"], head.stored_schema.get("injectors", {})
     gone = {name for name in known if name not in declared and name in head.positions} - {*given_up}
-    for computation, facts in head.identity.get("computations", {}).items():
+    for computation, facts in head.stored_schema.get("computations", {}).items():
         if computation not in wanted["computations"] or computation in forgotten:
             continue
         for name in facts.get("reads", ()):
@@ -49,7 +52,7 @@ def _is_gone(name: str, computation: str, new: list[str]) -> PipelineError:
     )
 
 
-def source_problems(stored: Identity, wanted: Identity) -> list[tuple[str, str]]:
+def source_problems(stored: StoredSchema, wanted: DeclaredSchema) -> list[tuple[str, str]]:
     """Return which injectors have another kind of source now, each with a remedy.
 
     A position in one kind of source means nothing to another.

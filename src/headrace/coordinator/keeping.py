@@ -22,7 +22,7 @@ def kept_from(head: Head, pipeline_facts: PipelineFacts, *, now_us: int) -> dict
     if not pipeline_facts.kept:
         return {}
     now_us = min(now_us, head.clock_now or head.clock_us)
-    stored = head.identity.get("retained", {})
+    stored = head.stored_schema.get("retained", {})
     found = {}
     for stream, (age_us, steps) in pipeline_facts.kept.items():
         first = head.step + 1

@@ -16,19 +16,19 @@ from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.backfill import backfill_of
 from headrace.coordinator.backlog import backlog_after
 from headrace.coordinator.clean_up import next_boundary
-from headrace.coordinator.identity import (
-    as_noted,
-    check_identity,
-    flows_otherwise,
-    merged_identity,
-    removed_of,
-)
 from headrace.coordinator.initial_layout import layout_to_begin_with, requested_sizes
 from headrace.coordinator.keeping import kept_from
 from headrace.coordinator.messages import LedgerOpened
 from headrace.coordinator.migrations.layout_state import LayoutState, layout_state_of
 from headrace.coordinator.migrations.lifecycle import give_up
 from headrace.coordinator.outbox import SinkOutbox
+from headrace.coordinator.pipeline_compatibility import (
+    as_noted,
+    check_schema,
+    flows_otherwise,
+    merged_schema,
+    removed_of,
+)
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep
 from headrace.coordinator.reopening import backfill_after, reopening
@@ -68,17 +68,17 @@ def claim_manifest(
     head = event.head
     if head is not None and head.is_behind:
         _check_same_topology(head, pipeline_facts)
-    stored = {} if head is None else head.identity
+    stored = {} if head is None else head.stored_schema
     step = 0 if head is None else head.step + 1
     removed, forgotten = pipeline_facts.removed, pipeline_facts.forgotten
-    check_identity(stored, pipeline_facts.identity, removed=removed, forgotten=forgotten)
+    check_schema(stored, pipeline_facts.declared_schema, removed=removed, forgotten=forgotten)
     layout = layout_to_begin_with(head, pipeline_facts)
     restored = set(removed_of(head)) & set(pipeline_facts.nodes)
     layout_state = event.layout_state
     if head is not None and layout is not None and head.migrations:
         layout_state = give_up_all(head, event.now_us, layout_state)
     wakes_timers = head is not None and (
-        restored or flows_otherwise(stored, pipeline_facts.identity)
+        restored or flows_otherwise(stored, pipeline_facts.declared_schema)
     )
     again = reopening(head, pipeline_facts)
     behind = backfill_of(head, pipeline_facts)
@@ -101,9 +101,9 @@ def claim_manifest(
         next_wall_timer=MIN_TIME if wakes_timers else MAX_TIME,
         layout=layout,
         requested_sizes=requested_sizes(head, pipeline_facts),
-        identity=merged_identity(
+        stored_schema=merged_schema(
             stored,
-            pipeline_facts.identity,
+            pipeline_facts.declared_schema,
             step=step,
             removed=removed,
             forgotten=forgotten,
@@ -129,8 +129,10 @@ def claim_manifest(
 
 def _check_same_topology(head: Head, pipeline_facts: PipelineFacts) -> None:
     """Check that steps can be computed again, which takes the graph that computed them."""
-    merged = merged_identity(head.identity, pipeline_facts.identity, removed=removed_of(head))
-    if as_noted(merged, head.identity) != head.identity:
+    merged = merged_schema(
+        head.stored_schema, pipeline_facts.declared_schema, removed=removed_of(head)
+    )
+    if as_noted(merged, head.stored_schema) != head.stored_schema:
         raise SchemaChanged(
             f"steps {head.checkpoint + 1} to {head.step} are to be computed again, and were computed by "
             "another topology",

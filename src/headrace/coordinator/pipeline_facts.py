@@ -12,6 +12,7 @@ from headrace.eventtime.watermark import Rules
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.head import Head
 from headrace.pipeline import Pipeline
+from headrace.pipeline.declared_schema import DeclaredSchema
 from headrace.pipeline.source import Position
 from headrace.protocol.plan import Exchange
 
@@ -24,7 +25,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
         layers: the number of layers of computations.
         injectors: each injector's position before its first record, as its source reports it now.
         nodes: the names of the computations, producers before consumers.
-        identity: what durable data depends on; see :mod:`headrace.coordinator.identity`.
+        declared_schema: what durable data depends on.
         layout: the layout of a new pipeline.
         store: where the storage is.
         requested_sizes: (workers, bins) as the run asks for them; 0 to keep the number.
@@ -48,7 +49,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
     layers: int
     injectors: dict[str, Any]
     nodes: list[str]
-    identity: dict[str, Any]
+    declared_schema: DeclaredSchema
     layout: LayoutWire
     store: str
     requested_sizes: tuple[int, int] = (0, 0)
@@ -122,7 +123,7 @@ def pipeline_facts_of(
         layers=pipeline.layers,
         injectors=dict(starts),
         nodes=list(pipeline.nodes),
-        identity=pipeline.identity(),
+        declared_schema=pipeline.declared_schema(),
         layout=layout,
         requested_sizes=requested_sizes,
         store=store,

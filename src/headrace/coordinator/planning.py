@@ -262,10 +262,10 @@ def _next_slice(
 
 def _undeclared(head: Head, pipeline_facts: PipelineFacts) -> list[str]:
     """Return the computations with stored state that this run's code does not declare."""
-    declared = pipeline_facts.identity["computations"]
+    declared = pipeline_facts.declared_schema["computations"]
     return [
         name
-        for name, facts in head.identity["computations"].items()
+        for name, facts in head.stored_schema["computations"].items()
         if name in declared and set(facts["cells"]) - set(declared[name]["cells"])
     ]
 

@@ -364,7 +364,7 @@ class Driver:
             pipeline_facts = self.coordinator.pipeline_facts
             check_injectors_are_there(
                 opened.head,
-                pipeline_facts.identity,
+                pipeline_facts.declared_schema,
                 forgotten=pipeline_facts.forgotten,
                 given_up=self._removed_injectors,
             )

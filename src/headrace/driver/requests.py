@@ -28,11 +28,11 @@ from headrace.coordinator.changes.changes import (
     without,
 )
 from headrace.coordinator.changes.replayable import check_replayable
-from headrace.coordinator.identity import check_identity, merged_identity, removed_of
 from headrace.coordinator.messages import ChangeRequested, Commanded, LayoutCommand
 from headrace.coordinator.migrations.drained_hosts import remark
 from headrace.coordinator.migrations.layout_state import layout_state_of
 from headrace.coordinator.migrations.steering import Bounds, has_turn, without_excess
+from headrace.coordinator.pipeline_compatibility import check_schema, merged_schema, removed_of
 from headrace.coordinator.refused import Refused
 from headrace.coordinator.reopening import input_goes_on
 from headrace.coordinator.settings import Settings
@@ -131,7 +131,7 @@ class Requests:
 
     def opening(self, head: Head | None, full_pipeline: Pipeline, now_us: int) -> CommandsAtStart:
         """Return the state after the commands from before this run. Warn of what is not run."""
-        identity = {} if head is None else head.identity
+        stored = {} if head is None else head.stored_schema
         control_state = ControlState(frozenset()) if head is None else _control_state_of(head)
         request = self._commands.pending(0 if head is None else head.commands)
         self._there_before = request[-1].number + 1 if request else 0
@@ -141,7 +141,7 @@ class Requests:
         layout_state = None if head is None else layout_state_of(head, now_us)
         bounds = Bounds.of(self._settings)
         opening = at_opening(
-            control_state, identity, full_pipeline, request, step, layout_state, bounds
+            control_state, stored, full_pipeline, request, step, layout_state, bounds
         )
         opening = _within(opening, bounds)
         users = set(full_pipeline.nodes) - set(full_pipeline.checks)
@@ -263,7 +263,7 @@ class Requests:
         try:
             after = decide(
                 before,
-                head.identity,
+                head.stored_schema,
                 current.full_pipeline,
                 request,
                 step=step,
@@ -324,9 +324,9 @@ class Requests:
             HeadraceError: if the topology cannot run.
         """
         check_replayable(pipeline, self._settings)
-        check_identity(
-            head.identity,
-            pipeline.identity(),
+        check_schema(
+            head.stored_schema,
+            pipeline.declared_schema(),
             removed=control_state.removed,
             forgotten=control_state.forgotten,
         )
@@ -392,7 +392,7 @@ def plan_of(change: Change, head: Head | None, pipeline: Pipeline) -> ChangePlan
     Raises:
         HeadraceError: if the change would be refused.
     """
-    stored = merged_identity({}, pipeline.identity()) if head is None else head.identity
+    stored = merged_schema({}, pipeline.declared_schema()) if head is None else head.stored_schema
     plan = plan_change(
         stored,
         pipeline,

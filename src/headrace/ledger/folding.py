@@ -21,6 +21,7 @@ from headrace.ledger.retained import (
     without_old,
     without_old_marks,
 )
+from headrace.ledger.stored_schema import StoredSchema
 from headrace.runfiles.format import FileRef
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ def _head_before(head: Head | None, manifest: Manifest) -> Head:
     if head is not None:
         return head
     assert manifest.layout is not None
-    return Head(-1, 0, "", manifest.layout, manifest.identity or {})
+    return Head(-1, 0, "", manifest.layout, manifest.stored_schema or {})
 
 
 def _own_base(manifest: Manifest) -> list[int]:
@@ -133,7 +134,9 @@ def _control_after(head: Head, manifest: Manifest) -> dict[str, Any]:
 def _computations_after(head: Head, manifest: Manifest) -> dict[str, Any]:
     gone = manifest.forgotten
     return {
-        "identity": _retained_since(manifest.identity or head.identity, manifest.kept_from),
+        "stored_schema": _retained_since(
+            manifest.stored_schema or head.stored_schema, manifest.kept_from
+        ),
         "counts": _without(_sum_counts(head.counts, manifest.counts), gone),
         "per_worker": _without(_per_worker_after(head, manifest), gone),
         "backlog": _without(_or(manifest.backlog, head.backlog), gone),
@@ -306,32 +309,32 @@ def _frontiers_after(head: Head, manifest: Manifest) -> dict[str, Frontiers]:
     }
 
 
-def _retained_since(identity: dict[str, Any], kept_from: dict[str, int]) -> dict[str, Any]:
-    """Return the identity after the oldest steps of some retained streams were dropped."""
+def _retained_since(schema: StoredSchema, kept_from: dict[str, int]) -> StoredSchema:
+    """Return the schema after the oldest steps of some retained streams were dropped."""
     if not kept_from:
-        return identity
-    since = {n: max(at, kept_from.get(n, 0)) for n, at in identity.get("retained", {}).items()}
-    return {**identity, "retained": since}
+        return schema
+    since = {n: max(at, kept_from.get(n, 0)) for n, at in schema.get("retained", {}).items()}
+    return {**schema, "retained": since}
 
 
 def _retained_clocks(head: Head, manifest: Manifest) -> list[tuple[int, int]]:
     """Return the recorded clock readings. Each base adds one, as long as streams are retained."""
-    if manifest.base is None or not head.identity.get("retained"):
+    if manifest.base is None or not head.stored_schema.get("retained"):
         return head.retained_clocks
     clocks = with_clock(head.retained_clocks, manifest.step, manifest.clock_us)
-    oldest = min(head.identity["retained"].values())
+    oldest = min(head.stored_schema["retained"].values())
     return [at for n, at in enumerate(clocks) if at[0] >= oldest or n == len(clocks) - 1]
 
 
 def _marks_after(head: Head, manifest: Manifest) -> list[Mark]:
-    streams = head.identity.get("retained", {})
+    streams = head.stored_schema.get("retained", {})
     if not streams:
         return head.retained_marks
     marks = head.retained_marks
     if manifest.claim:  # (a claim has watermarks only if an end is taken back)
         marks = lowered(marks, {name: out for name, (_, out) in manifest.watermarks.items()})
     if manifest.kept_from:
-        since = _retained_since(head.identity, manifest.kept_from)["retained"].values()
+        since = _retained_since(head.stored_schema, manifest.kept_from)["retained"].values()
         marks = without_old_marks(marks, min(since))
     return with_mark(
         marks,

@@ -19,6 +19,7 @@ from headrace.ledger.records import Backfill, Chain, Counts, Origin, ScheduledSt
 from headrace.ledger.retained import (
     Mark,
 )
+from headrace.ledger.stored_schema import StoredSchema
 from headrace.runfiles.format import FileRef
 from headrace.storage.bounds import (
     Bins,
@@ -41,7 +42,7 @@ class Head(msgspec.Struct, frozen=True):
         step, epoch: of the newest manifest.
         digest: of the newest manifest. The next manifest names it as its predecessor.
         layout: the bins and their owners.
-        identity: what the pipeline's durable data depends on.
+        stored_schema: what the pipeline's durable data depends on.
         positions: how far each injector has been read.
         starts: where each injector started, as recorded by the first claim that knew it. Starts
             recorded by no claim, because an older version began them, are missing.
@@ -107,7 +108,7 @@ class Head(msgspec.Struct, frozen=True):
     epoch: StepNumber
     digest: str
     layout: LayoutWire
-    identity: dict[str, Any]
+    stored_schema: StoredSchema = msgspec.field(name="identity")
     positions: dict[str, Any] = {}
     ended: list[str] = []
     highest: dict[str, Micros] = {}

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from headrace.errors import ensure
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.eventtime.watermark import Frontiers
-from headrace.keyspace.groups import MAX_GROUPS
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Answer
@@ -27,6 +26,7 @@ from headrace.ledger.intent import Intent
 from headrace.ledger.migrations import RecordedMigration
 from headrace.ledger.places import Places
 from headrace.ledger.records import Backfill, Counts, Division, HeldBy, Origin, ScheduledStop, Slice
+from headrace.ledger.stored_schema import StoredSchema
 from headrace.ledger.timing import Timing
 from headrace.runfiles.format import FileRef
 from headrace.storage.bounds import (
@@ -59,7 +59,7 @@ class Manifest(msgspec.Struct, frozen=True):
         runs, outputs, retained, slice: exactly the files that the step wrote.
         state_digests, stream_digests: digests of its changes of state and of its productions.
         counts: what each computation did.
-        layout, identity: new values, where the step changes them.
+        layout, stored_schema: new values, where the step changes them.
         delivery: the number by which sinks know the step's outputs; -1 if it computed nothing.
         released: outputs up to this step had been delivered before this manifest was made.
         delivered: the same for each sink.
@@ -121,7 +121,7 @@ class Manifest(msgspec.Struct, frozen=True):
     stream_digests: dict[str, tuple[int, int]] = {}
     counts: dict[str, Counts] = {}
     layout: LayoutWire | None = None
-    identity: dict[str, Any] | None = None
+    stored_schema: StoredSchema | None = msgspec.field(default=None, name="identity")
     released: StepNumber = -1
     boundary: StepNumber = 0
     cleaned: StepNumber = 0
@@ -166,26 +166,6 @@ class Manifest(msgspec.Struct, frozen=True):
         return Origin(self.delivery if self.delivery >= 0 else self.step, positions)
 
 
-class _Facts(msgspec.Struct):
-    """The part of a computation's identity that readers rely on."""
-
-    key: list[str]
-    cells: dict[str, str]
-    group: str | None = None
-    shapes: dict[str, Any] = {}
-
-
-class _Identity(msgspec.Struct):
-    """The part of a pipeline's identity that readers rely on."""
-
-    computations: dict[str, _Facts] = {}
-    injectors: dict[str, Any] = {}
-    groups: Annotated[list[str], msgspec.Meta(max_length=MAX_GROUPS)] = []
-    removed: dict[str, StepNumber] = {}
-    void: dict[str, StepNumber] = {}
-    retained: dict[str, StepNumber] = {}
-
-
 def _check(manifest: Manifest) -> None:
     """Check that a manifest makes sense by itself, whatever wrote it.
 
@@ -206,8 +186,6 @@ def _check(manifest: Manifest) -> None:
             Layout.from_wire(layout)
     if manifest.slice is not None:
         _check_slice(manifest.slice, step)
-    if manifest.identity is not None:
-        msgspec.convert(manifest.identity, _Identity)
 
 
 def _check_head(head: Head, step: int) -> None:
@@ -218,7 +196,6 @@ def _check_head(head: Head, step: int) -> None:
     for number, part in head.slices.items():
         ensure(number == part.number, "a slice has another number")
         _check_slice(part, head.step)
-    msgspec.convert(head.identity, _Identity)
 
 
 def _check_slice(part: Slice, step: int) -> None:

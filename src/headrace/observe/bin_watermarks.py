@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from headrace.checkpoints.state_files import StateReaders, state_files
 from headrace.computation.declarations import hold_cell
-from headrace.coordinator.identity import groups_of
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME, show_time
 from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
+from headrace.ledger.stored_schema import groups_of
 from headrace.runfiles.sections import due_rows, table_section
 from headrace.schema.reserved import HASH
 from headrace.storage.base import Store
@@ -59,12 +59,12 @@ def bin_marks(store: Store, head: Head, name: str, most: int | None = None) -> l
     Raises:
         PipelineError: if the pipeline has no computation of that name.
     """
-    computations = head.identity["computations"]
+    computations = head.stored_schema["computations"]
     if name not in computations:
         raise PipelineError(
             f"the pipeline has no computation {name!r}", remedy=f"it has: {', '.join(computations)}"
         )
-    layout, groups = Layout.from_wire(head.layout), groups_of(head.identity)
+    layout, groups = Layout.from_wire(head.layout), groups_of(head.stored_schema)
     lowest = np.full(len(layout), MAX_TIME, dtype=np.int64)
     pending = np.zeros(len(layout), dtype=np.int64)
     dated = _dated(computations[name]["cells"])

@@ -70,8 +70,8 @@ class _Known:
     def __init__(self, head: Head, now_us: int) -> None:
         self._head = head
         self._now_us = now_us
-        self.computations: dict[str, Any] = head.identity["computations"]
-        self.injectors: dict[str, Any] = head.identity.get("injectors", {})
+        self.computations: dict[str, Any] = head.stored_schema["computations"]
+        self.injectors: dict[str, Any] = head.stored_schema.get("injectors", {})
 
     def has(self, name: str) -> bool:
         return name in self.computations or name in self.injectors

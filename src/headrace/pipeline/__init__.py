@@ -1,7 +1,7 @@
 """The graph that a user builds: injectors, computations and sinks, checked as they are added.
 
 * ``builder``: building it; ``edits``: copying, removing and replacing.
-* ``graph``: reading it; ``identity`` and ``state_schemas``: the part that stored data depends on.
+* ``graph``: reading it; ``declared_schema`` and ``state_schemas``: the part that stored data depends on.
 * ``nodes``, ``streams``, ``outputs``: what it consists of; ``keys``: how streams are keyed.
 * ``layers``: which computations run together; ``watermark_rules``, ``arguments``: checks of
   arguments.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from headrace.errors import PipelineError
 from headrace.keyspace.groups import Groups
-from headrace.pipeline.identity import identity_of, with_groups
+from headrace.pipeline.declared_schema import DeclaredSchema, schema_of, with_groups
 from headrace.pipeline.nodes import Injector, Node, SinkNode
 from headrace.pipeline.retention import Keep
 from headrace.pipeline.streams import Stream
@@ -138,12 +137,12 @@ class PipelineGraph:
         strong = {sink.stream.name for sink in self.sinks.values() if not sink.weak}
         return self.sink_streams - strong - self.retained
 
-    def identity(self) -> dict[str, Any]:
+    def declared_schema(self) -> DeclaredSchema:
         """Return the facts that stored data depends on, as plain data.
 
         The storage keeps them, and they are compared at each start.
         """
-        found = identity_of(self.injectors, self.nodes, self.streams(), self.retained)
+        found = schema_of(self.injectors, self.nodes, self.streams(), self.retained)
         return with_groups(found, self.groups, self.nodes)
 
     def check_complete(self) -> None:

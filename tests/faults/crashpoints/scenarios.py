@@ -224,7 +224,7 @@ class Changed(Story):
             assert found == self._said(numbers, new_code=sink == "count"), sink
         head = Ledger(self.inner).open()
         assert head is not None
-        assert list(head.identity["removed"]) == ["old"]
+        assert list(head.stored_schema["removed"]) == ["old"]
         assert [(answer.text, answer.applied) for answer in head.answers] == [("remove old", True)]
 
     def _said(self, numbers: range, *, new_code: bool) -> dict[str, list[str]]:

@@ -81,7 +81,7 @@ def test_whatever_reads_retained_streams_and_whenever_it_crashes_outputs_are_tho
     starts, has_ended = 0, False
     while True:
         head = Ledger(store).open()
-        known = set() if head is None else set(head.identity["computations"])
+        known = set() if head is None else set(head.stored_schema["computations"])
         whole = known > first
         drawn = draw(spec if whole else part_of(spec, first), collected, weak=weak, retain=first)
         driver = Driver(

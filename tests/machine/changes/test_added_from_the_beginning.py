@@ -82,7 +82,7 @@ def test_whatever_is_added_and_whenever_it_crashes_outputs_are_those_of_a_pipeli
     changed: list[Change] = []
     while True:
         head = Ledger(store).open()
-        known = set() if head is None else set(head.identity["computations"])
+        known = set() if head is None else set(head.stored_schema["computations"])
         whole = known > first
         pipeline = draw(spec if whole else part_of(spec, first), collected)
         driver = Driver(

@@ -211,7 +211,7 @@ def test_the_last_reader_of_records_with_ids_is_removed_with_their_check_and_bro
         upto=20,
     )
     head = Control(store).head()
-    assert set(head.identity["removed"]) == {"old", "hits.ids"}
+    assert set(head.stored_schema["removed"]) == {"old", "hits.ids"}
     read, some = head.positions["hits"], len(flat(collected, "old"))
     assert 0 < some < 50
     run(with_ids(collected, "old"), store, {30: asks(store, "restore", "hits.ids")}, upto=40)
@@ -223,7 +223,7 @@ def test_the_last_reader_of_records_with_ids_is_removed_with_their_check_and_bro
     assert len(flat(collected, "old")) == some
     run(with_ids(collected, "old"), store, {45: asks(store, "restore", "old")})
     assert sorted(flat(collected, "old")) == sorted(flat(whole, "old"))
-    assert "removed" not in Control(store).head().identity
+    assert "removed" not in Control(store).head().stored_schema
 
 
 def test_ids_are_known_also_to_who_is_the_first_to_read_their_injector_again() -> None:
@@ -664,7 +664,7 @@ def test_a_fault_at_any_operation_of_a_change_leaves_no_trace(act: str) -> None:
         assert sorted(found) == ["pause", "remove old", "restore old", "resume"], f"{act} at {at}"
         head = Ledger(inner).open()
         assert head is not None
-        assert "removed" not in head.identity
+        assert "removed" not in head.stored_schema
         assert head.commands == len(inner.list("commands/"))
         # How long it was away depends on where the fault struck; what it had had is there.
         seen = head.counts["old"].records

@@ -47,7 +47,7 @@ def test_all_is_kept_if_nothing_else_is_asked_for(retain: Any) -> None:
     run(keeping(items(200), Collected(), retain), store, **FEW)
     head = head_of(store)
     assert len({file.step for file in head.retained}) == 40
-    assert head.identity["retained"] == {"count.out": 0}
+    assert head.stored_schema["retained"] == {"count.out": 0}
 
 
 def test_older_steps_go_with_their_files_and_the_manifests_stay_small() -> None:
@@ -58,7 +58,7 @@ def test_older_steps_go_with_their_files_and_the_manifests_stay_small() -> None:
         head = head_of(store)
         steps = sorted({file.step for file in head.retained})
         assert head.step - 10 - 2 * FEW["base_every"] <= steps[0] <= head.step - 9
-        assert head.identity["retained"]["count.out"] <= steps[0]
+        assert head.stored_schema["retained"]["count.out"] <= steps[0]
         named = {file.name for file in head.retained}
         assert named <= retained_files(store), "what is kept is there"
         assert len(retained_files(store) - named) < 40, "what is not goes with the clean-up"
@@ -106,7 +106,7 @@ def test_what_a_reader_that_catches_up_has_still_to_read_stays() -> None:
         driver.listeners.append(note)
 
     def note(summary: hr.StepSummary) -> None:
-        since = summary.head.identity["retained"]["count.out"]
+        since = summary.head.stored_schema["retained"]["count.out"]
         sinces.append((summary.head.backfill is not None, since))
 
     pipeline = keeping(items(400), collected, {"out": hr.keep(steps=2)})

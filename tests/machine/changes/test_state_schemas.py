@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.coordinator.identity import as_noted, check_identity, merged_identity
+from headrace.coordinator.pipeline_compatibility import as_noted, check_schema, merged_schema
 from headrace.errors import PipelineError, SchemaChanged, UserCodeError
 from headrace.testing import Harness, drive
 
@@ -338,14 +338,14 @@ def test_storage_that_knows_a_shape_by_its_digest_only_opens_if_it_is_the_same()
     class OtherFields(First):
         seen = hr.ValueState(SeenMore)  # type: ignore[assignment]
 
-    wanted = drawn(First()).identity()
+    wanted = drawn(First()).declared_schema()
     stored: Any = msgspec.json.decode(msgspec.json.encode(wanted))
     del stored["computations"]["it"]["shapes"]
-    check_identity(stored, wanted)
+    check_schema(stored, wanted)
     with pytest.raises(SchemaChanged, match="the old shape is only known by its digest"):
-        check_identity(stored, drawn(OtherFields()).identity())
-    check_identity(stored, drawn(Upgraded()).identity())
-    assert as_noted(merged_identity(stored, wanted), stored) == merged_identity(stored, stored) | {
+        check_schema(stored, drawn(OtherFields()).declared_schema())
+    check_schema(stored, drawn(Upgraded()).declared_schema())
+    assert as_noted(merged_schema(stored, wanted), stored) == merged_schema(stored, stored) | {
         "computations": stored["computations"]
     }, "what older versions of Headrace have begun is gone on with"
 
@@ -353,7 +353,7 @@ def test_storage_that_knows_a_shape_by_its_digest_only_opens_if_it_is_the_same()
         seen = hr.ValueState(SeenBoth, version=2, upgrade={1: (SeenMore, both)})  # type: ignore[assignment]
 
     with pytest.raises(SchemaChanged, match="only known by its digest, which differs"):
-        check_identity(stored, drawn(OtherOld()).identity())
+        check_schema(stored, drawn(OtherOld()).declared_schema())
 
 
 def test_an_upgrade_that_reads_another_type_than_was_stored_is_refused() -> None:
@@ -383,7 +383,7 @@ def test_versions_that_cannot_be_are_refused_where_they_are_declared(options: An
 
 def test_manifests_remember_shapes_in_few_bytes() -> None:
     head = stored_by(First()).current()
-    shapes = head.identity["computations"]["it"]["shapes"]
+    shapes = head.stored_schema["computations"]["it"]["shapes"]
     assert shapes["seen"] == {
         "kind": "value",
         "type": {"is": "record", "name": "Seen", "fields": [{"name": "n", "of": "int"}]},

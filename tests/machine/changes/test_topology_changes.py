@@ -126,7 +126,7 @@ def test_new_code_may_post() -> None:
     pipeline.replace("count", Reminded())
     run(pipeline, MemoryStore())
     assert len(flat(collected, "count")) == 20
-    assert "again" in pipeline.identity()["computations"]["count"]["cells"]
+    assert "again" in pipeline.declared_schema()["computations"]["count"]["cells"]
 
 
 def test_a_computation_that_is_added_from_now_sees_what_comes_from_now_on() -> None:
@@ -234,7 +234,7 @@ def test_a_removed_computation_keeps_its_state_in_files_that_are_written_again_a
     run(pipeline, store, {50: less}, **upkeep)
     head = Ledger(store).open()
     assert head is not None
-    (since,) = head.identity["removed"].values()
+    (since,) = head.stored_schema["removed"].values()
     assert head.slices_floor > since, "all files of its time are out of use"
     assert set(kept[0]) == sections
     assert rows_of(store, "old") == kept[0]
@@ -266,7 +266,7 @@ def test_a_computation_that_is_drawn_again_goes_on_with_its_state_and_its_due_ti
     assert min(counts) == 11, "each of five pages had ten records before"
     head = Ledger(store).open()
     assert head is not None
-    assert "removed" not in head.identity
+    assert "removed" not in head.stored_schema
     assert head.counts["old"].records == 100
 
 
@@ -573,7 +573,7 @@ def test_a_crash_anywhere_while_a_weak_computation_catches_up_leaves_no_trace() 
             change(FaultStore(store, at, "crash before"), collected)
             assert at > counter.operations - 8, "a run made far fewer operations than another"
         head = Ledger(store).open()
-        if head is None or "new" not in head.identity["computations"]:
+        if head is None or "new" not in head.stored_schema["computations"]:
             continue
         intent = Ledger(store).intent(head.done + 1)
         recalled += intent is not None and intent.is_backfill

@@ -15,6 +15,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.planner import contiguous
 from headrace.ledger.head import Head
 from tests.support.layouts import layouts
+from tests.support.schemas import declares
 
 
 def asking(workers: int, bins: int) -> Any:
@@ -28,7 +29,7 @@ _SHAPE = PipelineFacts(
     layers=1,
     injectors={},
     nodes=[],
-    identity={},
+    declared_schema=declares(),
     layout=contiguous(4, 1).to_wire(),
     store="",
     live=[],

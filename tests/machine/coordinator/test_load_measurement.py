@@ -255,7 +255,7 @@ def test_what_any_round_takes_is_known_from_following_the_layout() -> None:
 def test_how_long_steps_take_counts_until_they_are_committed() -> None:
     """That is what a record waits for; a step's own commit is known with the next one."""
     layout = Layout.uniform(4, [0, 0, 1, 1], 2)
-    head = fold(None, manifest(0, claim=True, layout=layout.to_wire(), identity={}), "0")
+    head = fold(None, manifest(0, claim=True, layout=layout.to_wire(), stored_schema={}), "0")
     steering = MigrationController()
     for _ in range(8):
         steering.committed(7_000)

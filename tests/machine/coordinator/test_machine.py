@@ -53,6 +53,7 @@ from headrace.protocol.plan import NodeReport, StreamReport, TaskReport
 from headrace.runfiles.format import FileRef
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
+from tests.support.schemas import declares
 
 SINK = "sink"
 
@@ -64,7 +65,7 @@ def facts(*, weak: bool = False) -> PipelineFacts:
         layers=1,
         injectors={"in": 0},
         nodes=["n"],
-        identity={"computations": {"n": {"key": [], "cells": {}}}, "streams": {}},
+        declared_schema=declares("n"),
         layout=contiguous(1, 1).to_wire(),
         store="memory:x",
         rules={"in": Rules(bounded_delay("0s"))},

@@ -69,7 +69,9 @@ class World(RuleBasedStateMachine):
     @initialize(count=workers, calm=st.sampled_from([True, True, False]))
     def begin(self, count: int, calm: bool) -> None:
         layout = Layout.uniform(1 << _BITS, np.arange(1 << _BITS) % count, count)
-        self.head = fold(None, manifest(0, claim=True, layout=layout.to_wire(), identity={}), "0")
+        self.head = fold(
+            None, manifest(0, claim=True, layout=layout.to_wire(), stored_schema={}), "0"
+        )
         self.steering = MigrationController()
         self.number = 0
         self.calm = calm  # whether nobody else has a say

@@ -43,6 +43,7 @@ from headrace.pipeline.source import Offer
 from headrace.protocol.plan import NodeReport, StreamReport, TaskReport
 from headrace.runfiles.format import FileRef
 from tests.support.durations import us
+from tests.support.schemas import declares
 
 SINKS = ["fast", "slow"]
 
@@ -107,7 +108,7 @@ class Shell:
             layers=1,
             injectors={"in": 0},
             nodes=["n"],
-            identity={"computations": {"n": {"key": [], "cells": {}}}, "streams": {}},
+            declared_schema=declares("n"),
             layout=contiguous(1, 1).to_wire(),
             store="memory:x",
             rules={"in": Rules(bounded_delay(us(0)))},

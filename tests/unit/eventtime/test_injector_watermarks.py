@@ -203,7 +203,7 @@ def test_a_manifest_keeps_what_changed_and_the_sum_is_the_whole(
             0,
             frontiers={} if changed is None else {"in": changed},
             layout=contiguous(4, 1).to_wire() if head is None else None,
-            identity={},
+            stored_schema={},
         )
         head = fold(head, manifest, "d")
         assert head.frontiers_of("in") == of

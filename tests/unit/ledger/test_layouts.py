@@ -37,7 +37,7 @@ def manifest(step: int, **more: object) -> Manifest:
 
 def begun() -> Head:
     layout = Layout.uniform(_BINS, [0, 0, 0, 0, 1, 1, 1, 1], 2)
-    first = manifest(0, claim=True, layout=layout.to_wire(), identity={})
+    first = manifest(0, claim=True, layout=layout.to_wire(), stored_schema={})
     return fold(None, first, "first")
 
 

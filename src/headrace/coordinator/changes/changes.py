@@ -14,12 +14,12 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.coordinator.changes.scheduled_stops import NOT_RUNNING, scheduled_stop_of
-from headrace.coordinator.identity import Identity, check_identity
 from headrace.coordinator.migrations.drained_hosts import drained_after
 from headrace.coordinator.migrations.layout_state import LayoutState
 from headrace.coordinator.migrations.steering import Bounds
 from headrace.coordinator.migrations.steering import decide as steer
 from headrace.coordinator.migrations.step_times import RecentStepTimes
+from headrace.coordinator.pipeline_compatibility import check_schema
 from headrace.coordinator.refused import Refused
 from headrace.coordinator.state_compatibility import changes_of
 from headrace.errors import PipelineError
@@ -27,6 +27,7 @@ from headrace.ledger.commands import MOVING, Answer, Command, CommandRequest
 from headrace.ledger.places import Places
 from headrace.ledger.records import Backfill, ScheduledStop
 from headrace.ledger.retained import producer_of
+from headrace.ledger.stored_schema import StoredSchema
 from headrace.pipeline import Pipeline
 from headrace.pipeline.edits import streams_gone
 
@@ -85,7 +86,7 @@ class ChangePlan(msgspec.Struct, frozen=True):
 
 
 def plan_change(
-    stored: Identity,
+    stored: StoredSchema,
     before: Pipeline,
     after: Pipeline,
     *,
@@ -96,7 +97,7 @@ def plan_change(
     """Return what changing from one graph to another does.
 
     Args:
-        stored: the stored identity.
+        stored: the stored schema.
         before: the pipeline that runs.
         after: the pipeline that is to run.
         forget: computations whose state is to be given up.
@@ -119,15 +120,15 @@ def plan_change(
     added = [n for n in wanted if n not in known or (n in forget and n not in before.nodes)]
     removed = [name for name in known if name not in wanted and name not in gone]
     restored = [name for name in wanted if name in gone and name not in added]
-    check_identity(stored, after.identity(), removed={*removed, *gone}, forgotten=forget)
+    check_schema(stored, after.declared_schema(), removed={*removed, *gone}, forgotten=forget)
     return ChangePlan(
         added=added,
         restored=restored,
         replaced=[n for n in wanted if n in before.nodes and _is_other(before, after, n)],
         removed=removed,
         forgotten=[name for name in known if name in forget],
-        extended=_extended(known, after.identity()["computations"], forget),
-        reshaped=_reshaped(known, after.identity()["computations"], forget),
+        extended=_extended(known, after.declared_schema()["computations"], forget),
+        reshaped=_reshaped(known, after.declared_schema()["computations"], forget),
         beginning=_beginning(begin or {}, added, stored, after, behind),
         sinks_added=[name for name in after.sinks if name not in before.sinks],
         sinks_removed=[name for name in before.sinks if name not in after.sinks],
@@ -173,7 +174,7 @@ def _reshaped(
 def _beginning(
     begin: Mapping[str, str],
     added: Sequence[str],
-    stored: Identity,
+    stored: StoredSchema,
     full_pipeline: Pipeline,
     behind: Collection[str],
 ) -> list[str]:
@@ -199,7 +200,7 @@ def _beginning(
     return found
 
 
-def _check_retained(stored: Identity, full_pipeline: Pipeline, name: str, stream: str) -> None:
+def _check_retained(stored: StoredSchema, full_pipeline: Pipeline, name: str, stream: str) -> None:
     """Check that a stream is retained from its very first production.
 
     Raises:
@@ -314,7 +315,7 @@ class ControlState(msgspec.Struct, frozen=True):
 
 def apply_command(
     control_state: ControlState,
-    stored: Identity,
+    stored: StoredSchema,
     full_pipeline: Pipeline,
     command: Command,
     *,
@@ -326,7 +327,7 @@ def apply_command(
 
     Args:
         control_state: the control state before it.
-        stored: the stored identity.
+        stored: the stored schema.
         full_pipeline: the pipeline of the driver's process, including what is removed.
         command: the command.
         running: whether the pipeline runs, or is about to.
@@ -367,7 +368,7 @@ def _schedule_stop(
 
 
 def _remove(
-    control_state: ControlState, stored: Identity, full_pipeline: Pipeline, command: Command
+    control_state: ControlState, stored: StoredSchema, full_pipeline: Pipeline, command: Command
 ) -> ControlState:
     known = {*stored.get("computations", {}), *full_pipeline.nodes} - control_state.forgotten
     if not command.names:
@@ -482,7 +483,7 @@ class CommandsAtStart(msgspec.Struct, frozen=True):
 
 def at_opening(
     control_state: ControlState,
-    stored: Identity,
+    stored: StoredSchema,
     full_pipeline: Pipeline,
     requests: Sequence[CommandRequest],
     step: int,
@@ -493,7 +494,7 @@ def at_opening(
 
     Args:
         control_state: the control state before them.
-        stored: the stored identity.
+        stored: the stored schema.
         full_pipeline: the pipeline of the driver's process, including what is removed.
         requests: the commands.
         step: the step of the claim that will answer them.
@@ -522,7 +523,7 @@ def at_opening(
 
 def decide(
     control_state: ControlState,
-    stored: Identity,
+    stored: StoredSchema,
     full_pipeline: Pipeline,
     request: CommandRequest,
     *,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.coordinator.adoption import Adopted
-from headrace.coordinator.identity import groups_of
 from headrace.coordinator.load.bin_loads import LEAST_STEPS, BinMeter
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.coordinator.load.measured import Measured
@@ -21,6 +20,7 @@ from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import Published
 from headrace.ledger.migrations import Latency
+from headrace.ledger.stored_schema import groups_of
 from headrace.migration.loads import Load
 from headrace.migration.measurements import Measurements
 from headrace.migration.objective import OpeningRates
@@ -37,7 +37,7 @@ def measured_outside(head: Head, layout: Layout, seen: Published | None) -> Meas
     """
     sizes = sizes_of_bins(head, layout)
     if seen is None:
-        return Measured(sizes, groups=groups_of(head.identity))
+        return Measured(sizes, groups=groups_of(head.stored_schema))
     load = seen.load.moved_to(Layout.from_wire(seen.layout), layout) if seen.known else None
     return _measured(head, sizes, seen.steps, seen.opening, load)
 
@@ -54,7 +54,7 @@ def _measured(
         opened=rates.measured,
         records=None if load is None else load.records.tolist(),
         busy_us=None if load is None else load.cpu_us.tolist(),
-        groups=groups_of(head.identity),
+        groups=groups_of(head.stored_schema),
     )
 
 

@@ -53,7 +53,7 @@ def fingerprint(pipeline: Pipeline) -> str:
 
 
 def _parts(pipeline: Pipeline) -> list[object]:
-    parts: list[object] = [pipeline.identity()]
+    parts: list[object] = [pipeline.declared_schema()]
     for name, injector in sorted(pipeline.injectors.items()):
         source = injector.source
         parts.append(

@@ -1,23 +1,8 @@
-"""The identity of a pipeline: everything that its durable data depends on.
-
-It is plain data in the head, with these parts:
-
-* ``computations``: also those that were removed. Each has the ``shapes`` of its state; see
-  :mod:`headrace.coordinator.state_compatibility`. ``removed`` names states that the code no longer
-  declares, on purpose.
-* ``injectors`` and ``streams``.
-* ``retained``: for each retained stream, the step since which its productions are kept.
-* ``groups``: their names, in order, if there are any. Each computation then names its own.
-* ``removed``: for each computation that was removed and whose state is kept, the step of the
-  removal.
-* ``void``: for each computation whose state was given up, the step up to which files may hold its
-  rows.
-"""
+"""Compares the schema that a pipeline declares with the stored one, and merges the two."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from headrace.coordinator.inputs import source_problems
 from headrace.coordinator.state_compatibility import (
@@ -27,29 +12,25 @@ from headrace.coordinator.state_compatibility import (
     undeclared_shapes,
 )
 from headrace.errors import SchemaChanged
-from headrace.keyspace.groups import Groups
 from headrace.ledger.head import Head
-
-Identity = dict[str, Any]
-
-#: What code says of its state that is compared with the stored identity, and not stored as it is.
-_NOT_STORED = ("upgrades", "attributes", "removed")
+from headrace.ledger.stored_schema import StoredComputation, StoredSchema, groups_of
+from headrace.pipeline.declared_schema import DeclaredComputation, DeclaredSchema
 
 
-def merged_identity(
-    stored: Identity,
-    wanted: Identity,
+def merged_schema(
+    stored: StoredSchema,
+    wanted: DeclaredSchema,
     *,
     step: int = 0,
     removed: Collection[str] = (),
     forgotten: Collection[str] = (),
     floor: int = -1,
-) -> Identity:
-    """Return the identity to store: new parts are added, and stored cells are kept.
+) -> StoredSchema:
+    """Return the schema to store: new parts are added, and stored cells are kept.
 
     Args:
-        stored: the stored identity, checked against ``wanted``.
-        wanted: the identity of the graph that is to run.
+        stored: the stored schema, checked against ``wanted``.
+        wanted: the declared schema of the graph that is to run.
         step: the step of the claim with which it starts.
         removed: computations that were removed on purpose.
         forgotten: computations whose state is given up.
@@ -60,77 +41,86 @@ def merged_identity(
         for name, facts in stored.get("computations", {}).items()
         if name not in forgotten
     }
-    for name, facts in computations.items():
+    for name, before in computations.items():
         if name not in wanted["computations"]:
-            computations[name] = {**facts, "shapes": undeclared_shapes(facts)}
+            computations[name] = {**before, "shapes": undeclared_shapes(before)}
     for name, facts in wanted["computations"].items():
-        before = computations.get(name, {"cells": {}})
-        unused = removed_states(before, facts)
-        computations[name] = {
-            **{key: fact for key, fact in facts.items() if key not in _NOT_STORED},
-            "cells": {**before["cells"], **facts["cells"]},
-            "shapes": merged_shapes(before, facts, step=step, floor=floor),
-            **({"removed": unused} if unused else {}),
-        }
+        computations[name] = _merged(computations.get(name), facts, step=step, floor=floor)
     since = stored.get("removed", {})
     declared = wanted["computations"]
     gone = {name: since.get(name, step) for name in sorted(removed) if name not in declared}
     void = {name: at for name, at in stored.get("void", {}).items() if at > floor}
     void.update(dict.fromkeys(forgotten, step))
     kept = stored.get("retained", {})
-    retained = {name: kept.get(name, step) for name in wanted.get("retained", [])}
-    return {
-        **wanted,
+    retained = {name: kept.get(name, step) for name in wanted["retained"]}
+    merged: StoredSchema = {
         "computations": computations,
+        "injectors": wanted["injectors"],
+        "streams": wanted["streams"],
         "retained": retained,
-        **({"removed": gone} if gone else {}),
-        **({"void": void} if void else {}),
     }
+    if "groups" in wanted:
+        merged["groups"] = wanted["groups"]
+    if gone:
+        merged["removed"] = gone
+    if void:
+        merged["void"] = void
+    return merged
 
 
-def as_noted(identity: Identity, stored: Identity) -> Identity:
-    """Return an identity without shapes and kinds of sources that older versions did not store."""
-    noted = stored.get("computations", {})
-    computations = {
-        name: {
-            key: fact
-            for key, fact in facts.items()
-            if key != "shapes" or "shapes" in noted.get(name, {})
-        }
-        for name, facts in identity["computations"].items()
+def _merged(
+    before: StoredComputation | None, facts: DeclaredComputation, *, step: int, floor: int
+) -> StoredComputation:
+    """Return what to store of a computation."""
+    before = {"key": facts["key"], "cells": {}} if before is None else before
+    merged: StoredComputation = {
+        "key": facts["key"],
+        "cells": {**before["cells"], **facts["cells"]},
+        "shapes": merged_shapes(before, facts, step=step, floor=floor),
+        "reads": facts["reads"],
+        "watermark": facts["watermark"],
     }
-    known = stored.get("injectors", {})
+    if "group" in facts:
+        merged["group"] = facts["group"]
+    if unused := removed_states(before, facts):
+        merged["removed"] = unused
+    return merged
+
+
+def as_noted(schema: StoredSchema, stored: StoredSchema) -> StoredSchema:
+    """Return a schema without shapes and kinds of sources that older versions did not store."""
+    noted, known = stored.get("computations", {}), stored.get("injectors", {})
+    computations = schema["computations"].copy()
+    for name, facts in computations.items():
+        if "shapes" not in noted.get(name, {}):
+            computations[name] = facts.copy()
+            computations[name].pop("shapes", None)
     injectors = {
         name: {
             key: fact
             for key, fact in facts.items()
             if key != "source" or key in known.get(name, {})
         }
-        for name, facts in identity["injectors"].items()
+        for name, facts in schema["injectors"].items()
     }
-    return {**identity, "computations": computations, "injectors": injectors}
-
-
-def groups_of(identity: Identity) -> Groups:
-    """Return the groups in an identity."""
-    return Groups(identity.get("groups", []))
+    return {**schema, "computations": computations, "injectors": injectors}
 
 
 def removed_of(head: Head | None) -> dict[str, int]:
     """Return the step of removal of each computation that was removed with its state kept."""
-    found: dict[str, int] = {} if head is None else head.identity.get("removed", {})
+    found: dict[str, int] = {} if head is None else head.stored_schema.get("removed", {})
     return found
 
 
-def flows_otherwise(stored: Identity, wanted: Identity) -> bool:
+def flows_otherwise(stored: StoredSchema, wanted: DeclaredSchema) -> bool:
     """Return whether watermarks may move although no record comes.
 
     They may if a computation is new, or if its inputs or its watermark rules are others. If they
     moved only with the next step, which records are late would depend on when that step happens.
 
     Args:
-        stored: the stored identity.
-        wanted: the identity of the graph that is to run.
+        stored: the stored schema.
+        wanted: the declared schema of the graph that is to run.
     """
     known = stored.get("computations", {})
     if stored.get("injectors", {}) != wanted.get("injectors", {}):
@@ -142,9 +132,9 @@ def flows_otherwise(stored: Identity, wanted: Identity) -> bool:
     )
 
 
-def check_identity(
-    stored: Identity,
-    wanted: Identity,
+def check_schema(
+    stored: StoredSchema,
+    wanted: DeclaredSchema,
     *,
     removed: Collection[str] = (),
     forgotten: Collection[str] = (),
@@ -152,8 +142,8 @@ def check_identity(
     """Check that this pipeline can read the durable state.
 
     Args:
-        stored: the stored identity.
-        wanted: the identity of the graph that is to run.
+        stored: the stored schema.
+        wanted: the declared schema of the graph that is to run.
         removed: computations that were removed on purpose.
         forgotten: computations whose state is given up, so that anything about it may change.
 
@@ -192,7 +182,7 @@ def check_identity(
         )
 
 
-def _groups_problems(stored: Identity, wanted: Identity) -> list[str]:
+def _groups_problems(stored: StoredSchema, wanted: DeclaredSchema) -> list[str]:
     """Return why keys would get other hashes: groups were removed, reordered, or need more bits."""
     before, now = groups_of(stored), groups_of(wanted)
     names = ", ".join(before.names) or "none"
@@ -203,7 +193,7 @@ def _groups_problems(stored: Identity, wanted: Identity) -> list[str]:
     return [f"the groups were {names}, are {', '.join(now.names) or 'none'}; {may}"]
 
 
-def _group_problems(stored: Identity, wanted: Identity, name: str) -> list[str]:
+def _group_problems(stored: StoredSchema, wanted: DeclaredSchema, name: str) -> list[str]:
     """Return why a computation cannot be in its group: its stored state lies in another group."""
     facts, now = (of["computations"][name] for of in (stored, wanted))
     was, is_ = facts.get("group"), now.get("group")
