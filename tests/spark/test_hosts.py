@@ -116,7 +116,7 @@ THERE_AND_BACK = {
 }
 
 
-@pytest.mark.parametrize("exchange", exchanges("shuffle", in_soak=["driver"]))
+@pytest.mark.parametrize("exchange", exchanges(in_soak=["shuffle", "driver"]))
 def test_an_executor_that_is_killed_in_the_middle_of_a_migration_leaves_no_trace(
     grown: Grown, tmp_path: Path, exchange: str
 ) -> None:

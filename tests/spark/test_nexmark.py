@@ -184,7 +184,8 @@ def check_of_closed(oracle: Oracle, number: int, found: pa.Table) -> None:
     assert newest > pc.min(sold["expires"]).as_py() + timedelta(seconds=30)
 
 
-@pytest.mark.parametrize("number", [4, pytest.param(6, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("number", [4, 6])
 def test_means_that_are_kept_by_batches_are_those_of_sql(
     spark: Any, tmp_path: Path, number: int
 ) -> None:

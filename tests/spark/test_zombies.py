@@ -157,7 +157,7 @@ def wake(task: psutil.Process, wrote: Callable[[], bool]) -> None:
     processes.wait_for(wrote)
 
 
-@pytest.mark.parametrize("exchange", exchanges("shuffle", in_soak=["driver"]))
+@pytest.mark.parametrize("exchange", exchanges(in_soak=["shuffle", "driver"]))
 def test_a_host_that_was_frozen_and_given_up_wins_nothing_when_it_wakes(
     standalone: str, calm: Scene, scene: Scene, exchange: str
 ) -> None:

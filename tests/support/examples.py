@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 #: At most so many examples of each property, by the name of Hypothesis's profile.
-MOST = {"short": 15, "fast": 10}
+MOST = {"short": 10, "fast": 10}
 #: Of a state machine, at most so many runs, and steps of each. These take longer.
-MOST_RUNS = {"short": 8, "fast": 8}
+MOST_RUNS = {"short": 5, "fast": 5}
 MOST_STEPS = {"short": 30, "fast": 20}
 
 

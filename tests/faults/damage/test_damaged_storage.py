@@ -26,7 +26,8 @@ def expected() -> dict[str, Any]:
     return dict(model.outputs)
 
 
-def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flips", [8, pytest.param(25, marks=pytest.mark.soak)])
+def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(flips: int) -> None:
     """A pipeline is stopped half-way, one byte of one file is flipped, and it is started again."""
     outputs = expected()
     half = Spec({"first": SPEC.injectors["first"][:27]}, SPEC.bound, SPEC.rows, SPEC.nodes)
@@ -39,7 +40,7 @@ def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(tmp_path: Path) -
     files = {name: whole.read(name) for name in whole.list("")}
     named = 0
     for name, content in files.items():
-        for position in range(0, len(content), max(1, len(content) // 25)):
+        for position in range(0, len(content), max(1, len(content) // flips)):
             store = MemoryStore()
             for other, data in files.items():
                 store.write(other, data)

@@ -637,8 +637,9 @@ def change_by_commands(store: Store, inner: Store, collected: Collected) -> None
         driver.close()
 
 
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("act", ACTS)
-def test_a_fault_at_any_operation_of_a_change_leaves_no_trace(act: str) -> None:
+def test_a_fault_at_any_operation_of_a_change_leaves_no_trace(act: str, every: int) -> None:
     """Each command is answered once; what is not changed gives what it would have given."""
     from headrace.errors import HeadraceError
     from tests.support.faults import SimulatedCrash
@@ -647,8 +648,7 @@ def test_a_fault_at_any_operation_of_a_change_leaves_no_trace(act: str) -> None:
     change_by_commands(counter, counter.inner, whole)
     assert len(answers(counter.inner)) == 4
     struck = 0
-    every = 1 if act == "crash after" else 4
-    for at in range(1, counter.operations + 1, every):
+    for at in range(1 + ACTS.index(act) % every, counter.operations + 1, every):
         inner, collected = MemoryStore(), Collected()
         try:
             change_by_commands(FaultStore(inner, at, act), inner, collected)

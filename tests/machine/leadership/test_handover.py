@@ -219,21 +219,22 @@ def played(old: Store, new: Store, collected: Collected, *, uncheckpointed: bool
 FAULTS = [(act, False) for act in ACTS if act != "full from here on"]
 
 
+@pytest.mark.parametrize("every", [5, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("act", "uncheckpointed"), [*FAULTS, ("crash after", True)])
 @pytest.mark.parametrize("who", ["old", "new"])
 def test_a_fault_at_any_operation_of_either_loses_nothing_and_does_nothing_twice(
-    act: str, uncheckpointed: bool, who: str
+    act: str, uncheckpointed: bool, who: str, every: int
 ) -> None:
     """Also the new one's steps after it has claimed are struck, up to the end of the input.
 
-    At every second one: a crash after one of them is a crash before the next.
+    In a soak at every second one: a crash after one of them is a crash before the next.
     """
     shared = MemoryStore()
     counting = FaultStore(shared), FaultStore(shared)
     assert played(*counting, Collected(), uncheckpointed=uncheckpointed)
     total = counting[0 if who == "old" else 1].operations
-    struck = 0
-    for at in range(1, total + 1, 2):
+    struck_at, struck = range(1 + ACTS.index(act) % every, total + 1, every), 0
+    for at in struck_at:
         inner, collected = MemoryStore(), Collected()
         faulty = FaultStore(inner, at, act)
         stores = (faulty, inner) if who == "old" else (inner, faulty)
@@ -241,7 +242,7 @@ def test_a_fault_at_any_operation_of_either_loses_nothing_and_does_nothing_twice
         to_the_end(inner, collected, uncheckpointed=uncheckpointed)
         assert values(collected) == expected(), f"{act} at operation {at} of {total}"
         assert len(flat(collected, "weak")) == (0 if uncheckpointed else RECORDS)
-    assert struck > total // 8
+    assert struck > len(struck_at) // 4
 
 
 def test_state_that_is_in_no_storage_yet_is_brought_there_before_so_that_other_code_goes_on() -> (
