@@ -12,7 +12,7 @@ ARCHITECTURE.md explains how the library works inside.
 
 from typing import TYPE_CHECKING
 
-from headrace import ops, policies, sinks, sources, testing
+from headrace import ops, policies, sinks, sources, spark, testing
 from headrace.checkpoints.opening import open_state
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
@@ -111,6 +111,7 @@ __all__ = [
     "run",
     "sinks",
     "sources",
+    "spark",
     "spark_session",
     "state_machine",
     "testing",

@@ -122,6 +122,7 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         parts: the frontiers by partition. A source without partitions has one, called ``""``.
         low, percentile: the watermarks of the injector.
+        coming: what the low watermark will be after the next step, for a strategy that lags.
         reached: for an injector whose input has ended, what its low watermark would be otherwise.
         delays: how far records came behind the newest one, for a percentile watermark.
         gone: in a manifest, partitions that are no longer remembered.
@@ -133,6 +134,7 @@ class Frontiers(msgspec.Struct, frozen=True, omit_defaults=True):
     delays: Delays = Delays()
     gone: list[str] = []
     reached: int = MIN_TIME
+    coming: Micros = MIN_TIME
 
     @property
     def watermarks(self) -> Watermarks:
@@ -172,9 +174,9 @@ def has_news(before: Frontiers, after: Frontiers) -> bool:
 
     It is, for a partition that was just announced, and for a partition's promise, end or idleness.
     An announcement that no step recorded would be forgotten, and the watermark would not wait for
-    the partition.
+    the partition. A watermark that lags wants another step, to come up with what was read.
     """
-    return any(
+    return after.coming > after.low or any(
         _word(part) != _word(before.parts.get(name, _UNKNOWN)) for name, part in after.parts.items()
     )
 
@@ -298,7 +300,30 @@ class ByFunction(msgspec.Struct, frozen=True):
         return f"function {getattr(self.function, '__qualname__', self.function)}"
 
 
-Strategy = BoundedDelay | Exact | ByFunction
+class LikeSpark(msgspec.Struct, frozen=True):
+    """Spark's own strategy: at most ``delay_us`` behind the newest record of all, a step later."""
+
+    measures: ClassVar[str] = "highest"
+    forgets: ClassVar[bool] = True
+    delay_us: int
+
+    def of(self, frontier: Frontier) -> int:
+        """Return up to where a partition is complete, in Spark's sense.
+
+        Spark counts in milliseconds, and a record *at* its watermark is late. Here one *before* the
+        watermark is. So this is a microsecond later.
+        """
+        return frontier.highest // 1_000 * 1_000 - self.delay_us + 1
+
+    def of_all(self, parts: Collection[Frontier]) -> int:
+        """Return up to where an injector is complete. Spark's watermark is never before 1970."""
+        return max([1, *(self.of(part) for part in parts if part.highest > MIN_TIME)])
+
+    def __str__(self) -> str:
+        return f"as Spark's: {self.delay_us / 1e6:g} s behind the newest record, a step later"
+
+
+Strategy = BoundedDelay | Exact | ByFunction | LikeSpark
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -373,7 +398,11 @@ def _advanced(
         part = parts.get(name, Frontier())
         highest = max(part.highest, of.highest)
         parts[name] = msgspec.structs.replace(part, highest=highest, active_us=clock_us, idle=False)
-    low = max(before.low, _complete(parts.values(), rules.strategy))
+    coming = MIN_TIME
+    if isinstance(rules.strategy, LikeSpark):
+        low, coming = max(before.low, before.coming, 1), rules.strategy.of_all(parts.values())
+    else:
+        low = max(before.low, _complete(parts.values(), rules.strategy))
     percentile, delays = low, before.delays
     if rules.percentile is not None:
         for of in seen.values():
@@ -381,7 +410,7 @@ def _advanced(
         most = delays.quantile_us(rules.percentile)
         early = _complete(parts.values(), BoundedDelay(most))
         percentile = max(low, before.percentile, early)
-    return Frontiers(parts, low, percentile, delays)
+    return Frontiers(parts, low, percentile, delays, coming=coming)
 
 
 def _complete(parts: Collection[Frontier], strategy: Strategy) -> int:
@@ -430,6 +459,36 @@ def ascending() -> BoundedDelay:
         p.inject("files", source, watermark=hr.ascending())
     """
     return BoundedDelay(0)
+
+
+def spark(delay: DurationLike) -> LikeSpark:
+    """Return the strategy of Spark's ``withWatermark``, for code that must give Spark's results.
+
+    It differs from :func:`bounded_delay` in three ways. The watermark of a step follows from the
+    records of the steps *before* it. It goes by the newest record of all partitions. And a record
+    at the watermark is late, as well as one before it. So timers fire, and records are late, in the
+    same step as in Spark. In exchange everything waits for one more step, and a partition that is
+    behind the others loses its records.
+
+    Args:
+        delay: how far records may be behind the newest one, as in ``withWatermark``: a timedelta,
+            or a text such as ``"10s"``. Spark counts in milliseconds, and so does this.
+
+    Example::
+
+        source = hr.sources.Files("hits.jsonl", event_time="at", type=Hit)
+        p.inject("files", source, watermark=hr.spark("10s"))
+
+    Raises:
+        PipelineError: for a value that is not a duration, or a negative one.
+    """
+    delay_us = duration_micros(delay, "delay", place="spark")
+    if delay_us < 0:
+        raise PipelineError(
+            f"a delay of {delay!r} is negative",
+            remedy="say how far records may be behind: 0 or more",
+        )
+    return LikeSpark(delay_us // 1_000 * 1_000)
 
 
 def exact() -> Exact:

@@ -12,6 +12,7 @@ from headrace.sources.iterables import Iterable
 if TYPE_CHECKING:
     from headrace.sources.spark_reader import SparkReader as SparkReader
     from headrace.sources.spark_stream import SparkStream as SparkStream
+    from headrace.sources.spark_table import SparkTable as SparkTable
 
 __all__ = [
     "Files",
@@ -23,6 +24,7 @@ __all__ = [
     "Source",
     "SparkReader",
     "SparkStream",
+    "SparkTable",
     "Split",
 ]
 
@@ -36,4 +38,8 @@ def __getattr__(name: str) -> Any:
         from headrace.sources.spark_stream import SparkStream
 
         return SparkStream
+    if name == "SparkTable":
+        from headrace.sources.spark_table import SparkTable
+
+        return SparkTable
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

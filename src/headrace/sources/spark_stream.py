@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -41,6 +41,19 @@ _LOOK_EVERY_S = 0.2
 
 
 _STOPPED = "the pipeline stopped before it took this batch"
+
+
+class AddedColumns(Protocol):
+    """Columns that are made of those that a DataFrame has."""
+
+    @property
+    def fields(self) -> Sequence[Any]:
+        """The names and types of the columns."""
+        ...
+
+    def to(self, records: pa.Table) -> pa.Table:
+        """Return records with the columns behind their own."""
+        ...
 
 
 class _Stopped(Exception):
@@ -136,8 +149,9 @@ class SparkStream(Source):
         self._trigger = trigger
         self._ends = bool({"availableNow", "once"} & set(trigger or {}))
         self._repeatable = repeatable
+        self._added: AddedColumns | None = None
         place = "the streaming DataFrame"
-        fields = [_normal(field) for field in arrow_schema_of(frame.schema, place)]
+        fields = [normal_field(field) for field in arrow_schema_of(frame.schema, place)]
         named, names = derived_fields(pa.schema(fields), place)
         self._values = value_type_of_schema(named)
         field = next(field for field, column in names.items() if column == event_time)
@@ -155,6 +169,11 @@ class SparkStream(Source):
         self._bounded = self._ends  # whether the query ends by itself
         self._last_done = -1  # the last batch that the query had taken for done when it was started
         self._store: Store | None = None
+
+    def add(self, columns: AddedColumns) -> None:
+        """Add columns to all records, which are made of those that the query gives."""
+        self._added = columns
+        self._values = value_type_of_schema(pa.schema([*self._values.schema, *columns.fields]))
 
     # -- the query's side ---------------------------------------------------------------------
 
@@ -327,7 +346,7 @@ class SparkStream(Source):
         assert self._store is not None
         name = f"batches/{batch.query}-{batch.number:012d}-{digest_of(batch.table):016x}"
         with contextlib.suppress(AlreadyExists):
-            self._store.create(name, _to_bytes(batch.table))
+            self._store.create(name, to_bytes(batch.table))
         return name
 
     def splits(self, start: Position, end: Position) -> list[Split]:
@@ -337,7 +356,7 @@ class SparkStream(Source):
         if end["file"] is not None:
             return [Split([self._store.location, end["file"]], b"", place, whose)]
         assert self._current is not None
-        return [Split([], _to_bytes(self._current.table), place, whose)]
+        return [Split([], to_bytes(self._current.table), place, whose)]
 
     def read(self, split: Split) -> pa.Table:
         data = split.data
@@ -355,6 +374,8 @@ class SparkStream(Source):
             return f"{split.place}, row {row + 1}"
 
         records = self._columns.finish(table, place_of)
+        if self._added is not None:
+            records = self._added.to(records)
         return with_partitions(records, table, self._by, place_of) if self._by else records
 
     @property
@@ -377,7 +398,7 @@ class SparkStream(Source):
                     self._store.delete(name)
 
     def for_tasks(self) -> Source:
-        return _LoggedBatches(self._values, self._columns, self._by)
+        return _LoggedBatches(self._values, self._columns, self._by, self._added)
 
     def close(self) -> None:
         self._closing = True
@@ -389,10 +410,13 @@ class SparkStream(Source):
 class _LoggedBatches(SparkStream):
     """The source as tasks see it: batches come from the log, or travel with the plan."""
 
-    def __init__(self, values: ValueType, columns: Columns, by: list[str]) -> None:
+    def __init__(
+        self, values: ValueType, columns: Columns, by: list[str], added: AddedColumns | None
+    ) -> None:
         self._values = values
         self._columns = columns
         self._by = by
+        self._added = added
 
 
 def _last_done(spark: SparkSession, checkpoint: str) -> int:
@@ -407,7 +431,8 @@ def _last_done(spark: SparkSession, checkpoint: str) -> int:
     return max((int(row.path.rpartition("/")[2]) for row in found), default=-1)
 
 
-def _to_bytes(table: pa.Table) -> bytes:
+def to_bytes(table: pa.Table) -> bytes:
+    """Return a table as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -415,7 +440,8 @@ def _to_bytes(table: pa.Table) -> bytes:
     return data
 
 
-def _normal(field: pa.Field) -> pa.Field:
+def normal_field(field: pa.Field) -> pa.Field:
+    """Return a column with its points in time in UTC."""
     kind = field.type
     if pa.types.is_timestamp(kind):
         kind = pa.timestamp("us", tz="UTC")

@@ -25,6 +25,7 @@ import pyarrow as pa
 from headrace.checkpoints.state_files import StateReaders
 from headrace.computation.columnar import ColumnarComputation
 from headrace.computation.computation import Computation
+from headrace.computation.grouped import GroupedComputation
 from headrace.computation.record_ids import RecordIds
 from headrace.errors import NotFound, ensure
 from headrace.keyspace.layout import Layout
@@ -48,6 +49,7 @@ from headrace.tasks.prefetch.arriving import Arrival, gathered
 from headrace.tasks.prefetch.kept import Sections
 from headrace.tasks.prefetch.requests import Ahead, Wanted
 from headrace.tasks.run_columnar import BatchVisitor
+from headrace.tasks.run_grouped import GroupVisitor
 from headrace.tasks.run_keyed import Visitor
 from headrace.tasks.run_ordered import TimelineVisitor
 
@@ -326,13 +328,17 @@ class WorkerState:
         return state.stored_as_declared(section, table) if declared else table
 
 
-def visitor_of(node: Node, layout: Layout, worker: int) -> Visitor | BatchVisitor | IdCheck:
+def visitor_of(
+    node: Node, layout: Layout, worker: int
+) -> Visitor | BatchVisitor | GroupVisitor | IdCheck:
     """Return the object that runs a computation on a worker and holds its state."""
     own = copy.copy(node.computation)
     if isinstance(own, RecordIds):
         return IdCheck(node, own, IdState(node, own, layout, worker))
     if isinstance(own, ColumnarComputation):
         return BatchVisitor(node, own, TableSet(node, layout, worker))
+    if isinstance(own, GroupedComputation):
+        return GroupVisitor(node, own, KeyedState(node, layout))
     assert isinstance(own, Computation)
     kind = TimelineVisitor if node.posts or node.ordered else Visitor
     return kind(node, own, KeyedState(node, layout))

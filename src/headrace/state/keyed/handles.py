@@ -573,6 +573,14 @@ class BoundTimer(TimerHandle):
         if time <= self.due_until:
             self._cursor.newly_set.append((self._slot, tag, time))
 
+    def put(self, tag: str, time_us: int) -> None:
+        """Set the timer without judging its unit. If it is due, it fires in the next step."""
+        self._touch(tag)[tag] = time_us
+
+    def tags(self) -> list[str]:
+        """Return the tags for which the timer is set."""
+        return list(self._cursor.slots[self._slot] or ())
+
     def cancel(self, *, tag: str = "") -> bool:
         """Remove the timer, and return whether it was set."""
         tags = self._cursor.slots[self._slot]

@@ -1,0 +1,253 @@
+"""A ``StatefulProcessor`` of PySpark as a computation.
+
+As in Spark, each worker makes a fresh copy of the processor for each step: it is initialised, gets
+the rows of its keys and then the timers of all keys, and is closed. So attributes last for a step,
+and only state lasts longer.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    TimerValues,
+)
+from pyspark.sql.types import StructType, TimestampType
+
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output, Removed, Timer
+from headrace.computation.grouped import GroupedComputation, GroupedStep, KeyTimers, StepTimes
+from headrace.errors import PipelineError
+from headrace.eventtime.domains import EVENT_TIME, WALL_TIME
+from headrace.eventtime.timestamps import MAX_TIME
+from headrace.schema import ValueType, value_type_of_schema
+from headrace.sources.names import derived_fields
+from headrace.spark.ddl import struct_of_schema
+from headrace.spark.declaring import declared_by
+from headrace.spark.keys import GroupingKey
+from headrace.spark.rows import Frames, Outgoing, rows_of, spark_columns
+from headrace.spark.states import BoundHandle, Converters, KeyState
+from headrace.spark.values import row_maker
+
+#: The form in which a processor gets and yields rows.
+Form = Literal["row", "pandas"]
+TIME_MODES = ("none", "processingtime", "eventtime")
+_OUTPUT_MODES = ("append", "update", "complete")
+_TIMERS = "$timers"
+
+
+class _Rows(Output[Any]):
+    """The output of a processor, whose columns are those of a Spark schema."""
+
+    def __init__(self, values: ValueType) -> None:
+        super().__init__(values.python_type)
+        self._values = values
+
+    def value_type(self) -> ValueType:
+        return self._values
+
+
+class ProcessorComputation(GroupedComputation):
+    """A computation whose code is a ``StatefulProcessor`` of PySpark.
+
+    Args:
+        processor: the processor. It is copied: this object is never changed.
+        output: the schema of the rows that it yields.
+        time_mode: ``none``, ``processingTime`` or ``eventTime``.
+        output_mode: ``Append``, ``Update`` or ``Complete``. Only checked: each step's rows leave.
+        form: whether it gets rows or DataFrames of pandas.
+        key: the columns of the key, and how they are kept.
+        inputs: the schema of each input, as the processor sees it. The second is initial state.
+        event_time_column: the column of the output that holds its event time, if one does.
+        zone: the session's time zone.
+        is_batch: whether the input is a table: then there is no watermark.
+        has_watermark: whether the input has one.
+    """
+
+    def __init__(
+        self,
+        processor: StatefulProcessor,
+        output: StructType | str,
+        time_mode: str,
+        output_mode: str,
+        form: Form,
+        key: GroupingKey,
+        inputs: Sequence[StructType],
+        *,
+        event_time_column: str = "",
+        zone: str = "UTC",
+        is_batch: bool = False,
+    ) -> None:
+        self._mode = checked_mode(time_mode, "timeMode", TIME_MODES)
+        checked_mode(output_mode, "outputMode", _OUTPUT_MODES)
+        self._processor = processor
+        self._form, self._key, self._zone, self._is_batch = form, key, zone, is_batch
+        self._schemas = list(inputs)
+        self._arrows = [to_arrow_schema(schema, timezone="UTC") for schema in inputs]
+        self._columns = [list(derived_fields(a, "the input")[0].names) for a in self._arrows]
+        self._output = self.output_schema = struct_of_schema(output, "the output")
+        self._out_arrow = to_arrow_schema(self._output, timezone="UTC")
+        self._values = value_type_of_schema(derived_fields(self._out_arrow, "the output")[0])
+        self._timestamp = self._time_column(event_time_column)
+        self._timestamp_column = event_time_column
+        self.timers = "" if self._mode == "none" else _TIMERS
+        self.default_late = "drop" if self._mode == "eventtime" else "process"  # type: ignore[misc]
+        self._converters: Converters = {}
+
+    # -- what the pipeline asks ---------------------------------------------------------------
+
+    def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output[Any]]:
+        declared = declared_by(copy.deepcopy(self._processor), self._mode)
+        states, self._converters = declared.found, declared.converters
+        self.output = next(n for n in ("rows", "rows_", "rows__") if n not in states)
+        found: dict[str, Declaration | Output[Any]] = {**states, self.output: _Rows(self._values)}
+        found.update({name: Removed() for name in declared.removed if name not in states})
+        if self.timers:
+            found[self.timers] = Timer(EVENT_TIME if self._mode == "eventtime" else WALL_TIME)
+        return found
+
+    def late_before(self, number: int, before: int) -> int:
+        return before if number == 0 else 0
+
+    # -- what a worker asks -------------------------------------------------------------------
+
+    def begin(self, handles: Mapping[str, Any], timers: KeyTimers, times: StepTimes) -> GroupedStep:
+        at = KeyState()
+        handle = BoundHandle(handles, timers, self._mode, at, self._converters)
+        processor = copy.deepcopy(self._processor)
+        at.in_init = True
+        processor.init(handle)
+        at.in_init = False
+        return _Step(self, processor, at, self._times(times))
+
+    def _times(self, times: StepTimes) -> TimerValues:
+        if self._mode == "none":
+            return TimerValues(-1, -1)
+        watermark = -1 if self._is_batch else max(0, min(times.watermark_us, MAX_TIME) // 1_000)
+        return TimerValues(times.clock_us // 1_000, watermark)
+
+    def columns(self, produced: Sequence[Any]) -> list[pa.Array]:
+        out = Outgoing(self._output, self._out_arrow, self._values)
+        return out.of_rows(produced) if self._form == "row" else out.of_tuples(produced)
+
+    def event_times(self, columns: Sequence[pa.Array]) -> pa.Array | None:
+        if self._timestamp is None:
+            return None
+        column = columns[self._timestamp]
+        return column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+
+    def plain(self, record: Any) -> Any:
+        return record.asDict(True) if hasattr(record, "asDict") else record
+
+    def _time_column(self, name: str) -> int | None:
+        """Return the place of the output's event time.
+
+        Raises:
+            PipelineError: if there is no such column, or it is no timestamp.
+        """
+        if not name:
+            return None
+        if name not in self._output.names or not isinstance(
+            self._output[name].dataType, TimestampType
+        ):
+            raise PipelineError(
+                f"eventTimeColumnName={name!r} is no column of timestamps of the output",
+                remedy=f"the output has: {self._output.simpleString()}",
+            )
+        return list(self._output.names).index(name)
+
+
+class _Step:
+    """A step of a processor on one worker."""
+
+    def __init__(
+        self,
+        code: ProcessorComputation,
+        processor: StatefulProcessor,
+        at: KeyState,
+        times: TimerValues,
+    ) -> None:
+        self._code, self._processor, self._at, self._times = code, processor, at, times
+        self._key_of = code._key.original
+        self._out = Outgoing(code._output, code._out_arrow, code._values)
+        self._timer_key = row_maker(code._key.names)
+
+    def take_in(self, batches: Sequence[pa.RecordBatch | None]) -> list[Any]:
+        code = self._code
+        found: list[Any] = []
+        for number, batch in enumerate(batches):
+            if batch is None:
+                found.append(None)
+                continue
+            schema = code._schemas[number]
+            columns = spark_columns(batch, code._columns[number], code._arrows[number], code._zone)
+            found.append(
+                rows_of(columns, schema) if code._form == "row" else Frames(columns, schema)
+            )
+        return found
+
+    def on_group(self, key: Any, groups: Sequence[Sequence[Any]]) -> Iterable[Any]:
+        self._at.key = original = self._key_of(key, aware=self._code._zone)
+        try:
+            if len(groups) > 1 and len(groups[1]):
+                self._begin_with(original, groups[1])
+            if len(groups[0]):
+                yield from self._yielded(
+                    self._processor.handleInputRows(original, self._given(groups[0]), self._times)
+                )
+        finally:
+            self._at.key = None
+
+    def on_timer(self, key: Any, time_us: int) -> Iterable[Any]:
+        self._at.key = original = self._timer_key(self._key_of(key, aware=None))
+        try:
+            yield from self._yielded(
+                self._processor.handleExpiredTimer(
+                    key=original,
+                    timerValues=self._times,
+                    expiredTimerInfo=ExpiredTimerInfo(time_us // 1_000),
+                )
+            )
+        finally:
+            self._at.key = None
+
+    def close(self) -> None:
+        self._processor.close()
+
+    def _begin_with(self, key: Any, initial: Any) -> None:
+        """Give a key its initial state: row by row, or as one DataFrame."""
+        handle = self._processor.handleInitialState
+        for one in initial if self._code._form == "row" else [initial]:
+            handle(key, one, self._times)
+
+    def _given(self, rows: Any) -> Any:
+        """Return a key's rows as an iterator: of rows, or of one DataFrame."""
+        return iter(rows) if self._code._form == "row" else iter([rows])
+
+    def _yielded(self, results: Iterable[Any]) -> Iterable[Any]:
+        """Yield what a handler yields as rows."""
+        if self._code._form == "row":
+            return results
+        return (row for frame in results for row in self._out.lists_of_frame(frame))
+
+
+def checked_mode(given: Any, name: str, modes: Sequence[str]) -> str:
+    """Return a mode in lower case.
+
+    Raises:
+        PipelineError: if there is no such mode.
+    """
+    mode = given.lower() if isinstance(given, str) else ""
+    if mode not in modes:
+        condition = "[STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE] " if name == "timeMode" else ""
+        raise PipelineError(
+            f"{condition}{name}={given!r} is none of Spark's",
+            remedy=f"use one of {', '.join(modes)}",
+        )
+    return mode

@@ -1,0 +1,228 @@
+"""The rows of a step as a ``StatefulProcessor`` gets them, and those that it yields as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, Row, StructType
+
+from headrace.schema import NotExact, ValueType
+from headrace.spark.values import row_maker
+
+
+def spark_columns(
+    batch: pa.RecordBatch, names: Sequence[str], schema: pa.Schema, zone: str
+) -> list[pa.Array]:
+    """Return columns of a batch in Spark's types.
+
+    Args:
+        batch: the records.
+        names: the columns, as they are called in the batch.
+        schema: what they are called in Spark, and their types there.
+        zone: the session's time zone, in which times are shown.
+    """
+    found = []
+    for name, field in zip(names, schema, strict=True):
+        column = batch.column(name)
+        kind = field.type
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            kind = pa.timestamp("us", tz=zone)
+        found.append(column if column.type == kind else column.cast(kind))
+    return found
+
+
+def _python(kind: DataType) -> Callable[[Any], Any] | None:
+    """Return what makes a value of Arrow's one of PySpark's; None if that is the same."""
+    match kind:
+        case StructType():
+            row, parts = row_maker(kind.names), [_python(field.dataType) for field in kind.fields]
+            return lambda value: (
+                value
+                and row(
+                    [
+                        item if part is None else part(item)
+                        for part, item in zip(parts, value.values(), strict=True)
+                    ]
+                )
+            )
+        case ArrayType():
+            item = _python(kind.elementType)
+            return item and (lambda value: value and [item(one) for one in value])
+        case MapType():
+            keys, items = _python(kind.keyType), _python(kind.valueType)
+            return lambda value: (
+                None
+                if value is None
+                else {
+                    (k if keys is None else keys(k)): (v if items is None else items(v))
+                    for k, v in value
+                }
+            )
+    return None
+
+
+def rows_of(columns: Sequence[pa.Array], schema: StructType) -> list[Row]:
+    """Return columns as rows of PySpark."""
+    lists = []
+    for column, field in zip(columns, schema.fields, strict=True):
+        values, convert = column.to_pylist(), _python(field.dataType)
+        lists.append(values if convert is None else list(map(convert, values)))
+    return list(map(row_maker(schema.names), zip(*lists, strict=True)))
+
+
+class Frames:
+    """The rows of a step as one DataFrame of pandas, of which each key gets its part.
+
+    An integer column with nulls becomes one of floats only for keys that have nulls. (In Spark it
+    does for all rows that happen to be in the same batch of Arrow.)
+    """
+
+    def __init__(self, columns: Sequence[pa.Array], schema: StructType) -> None:
+        import pandas as pd
+
+        self._nullable = [
+            (name, column.is_null())
+            for name, column in zip(schema.names, columns, strict=True)
+            if column.null_count and (pa.types.is_integer(column.type))
+        ]
+        self._ints = {
+            name: column.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+            for name, column in zip(schema.names, columns, strict=True)
+            if column.null_count and pa.types.is_integer(column.type)
+        }
+        made = {}
+        for number, (column, field) in enumerate(zip(columns, schema.fields, strict=True)):
+            made[number] = _series(column, field.dataType)
+        self.frame = pd.DataFrame(made)
+        self.frame.columns = pd.Index(schema.names)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __getitem__(self, rows: slice) -> Any:
+        part = self.frame.iloc[rows].reset_index(drop=True)
+        for name, nulls in self._nullable:
+            if not nulls.slice(rows.start, rows.stop - rows.start).true_count:
+                part[name] = self._ints[name][rows]
+        return part
+
+
+def _series(column: pa.Array, kind: DataType) -> Any:
+    """Return a column as one of pandas, as Spark's pandas functions get it."""
+    import pandas as pd
+
+    convert = _python(kind)
+    if convert is not None:
+        return pd.Series(list(map(convert, column.to_pylist())), dtype=object)
+    if pa.types.is_timestamp(column.type):
+        found = column.to_pandas()
+        return found.dt.tz_localize(None) if column.type.tz else found
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return column.cast(pa.int64()).to_pandas()
+    if pa.types.is_date32(column.type) or pa.types.is_decimal(column.type):
+        return pd.Series(column.to_pylist(), dtype=object)
+    return column.to_pandas()
+
+
+class Outgoing:
+    """Turns what a processor yields into the columns of its output.
+
+    Args:
+        schema: the schema of the output in Spark.
+        arrow: the same in Arrow.
+        values: the columns of the output here.
+    """
+
+    def __init__(self, schema: StructType, arrow: pa.Schema, values: ValueType) -> None:
+        self._schema, self._arrow, self._values = schema, arrow, values
+        self._names = list(schema.names)
+        self._nested = [pa.types.is_nested(field.type) for field in arrow]
+
+    def of_rows(self, rows: Sequence[Any]) -> list[pa.Array]:
+        """Return rows of PySpark as columns. Fields are found by name; a missing one is null.
+
+        Raises:
+            NotExact: for the first row that is none, or does not fit.
+        """
+        aligned = list(map(self._aligned, rows, range(len(rows))))
+        return self._columns(list(zip(*aligned, strict=True)), lambda row: row)
+
+    def _aligned(self, row: Any, at: int) -> Any:
+        if not isinstance(row, Row) or not hasattr(row, "__fields__"):
+            raise NotExact(at, f"{str(row)[:80]!r} is no Row with names: yield Row(name=value, …)")
+        if row.__fields__ == self._names:
+            return row
+        of = dict(zip(row.__fields__, row, strict=False))
+        return [of.get(name) for name in self._names]
+
+    def _columns(
+        self, columns: Sequence[Sequence[Any]], row_of: Callable[[int], int]
+    ) -> list[pa.Array]:
+        found = []
+        for values, field, own, nested in zip(
+            columns, self._arrow, self._values.schema, self._nested, strict=True
+        ):
+            plain = [_as_dicts(value) for value in values] if nested else list(values)
+            try:
+                column = pa.array(plain, field.type, from_pandas=True)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                at = _first_wrong(plain, field.type)
+                raise NotExact(
+                    row_of(at), f"column {field.name!r} is {field.type}: {error}", field.name
+                ) from None
+            if column.null_count and not field.nullable:
+                at = column.is_null().index(True).as_py()
+                raise NotExact(row_of(at), f"column {field.name!r} is not nullable", field.name)
+            found.append(column if column.type == own.type else column.cast(own.type))
+        return found
+
+    def lists_of_frame(self, frame: Any) -> Iterator[Any]:
+        """Yield the rows of a DataFrame of pandas as tuples.
+
+        Columns with names are found by name, others by place.
+
+        Raises:
+            TypeError: if it is no DataFrame.
+            KeyError: if it lacks a column.
+        """
+        import pandas as pd
+
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(f"a pandas.DataFrame was expected, not {type(frame).__name__}")
+        if not len(frame):
+            return iter(())
+        if any(isinstance(name, str) for name in frame.columns):
+            columns = [frame[name].tolist() for name in self._names]
+        else:
+            columns = [frame.iloc[:, at].tolist() for at in range(len(self._names))]
+        return zip(*columns, strict=True)
+
+    def of_tuples(self, rows: Sequence[Any]) -> list[pa.Array]:
+        """Return rows from DataFrames as columns.
+
+        Raises:
+            NotExact: for the first row that does not fit.
+        """
+        return self._columns(list(zip(*rows, strict=True)), lambda row: row)
+
+
+def _as_dicts(value: Any) -> Any:
+    """Return a nested value with rows as dicts and maps as pairs, as Arrow takes them."""
+    if isinstance(value, Row) and hasattr(value, "__fields__"):
+        return {k: _as_dicts(v) for k, v in zip(value.__fields__, value, strict=False)}
+    if isinstance(value, dict):
+        return {k: _as_dicts(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_dicts(item) for item in value]
+    return value
+
+
+def _first_wrong(values: Sequence[Any], kind: pa.DataType) -> int:
+    for at, value in enumerate(values):
+        try:
+            pa.array([value], kind, from_pandas=True)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return at
+    return 0

@@ -1,0 +1,293 @@
+"""``transformWithState`` on Headrace: a ``StatefulProcessor`` reads a grouped DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql.functions import current_timestamp
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from headrace.errors import PipelineError
+from headrace.eventtime.watermark import LikeSpark, Strategy
+from headrace.pipeline import Node, Pipeline, Stream
+from headrace.sources.names import derived_name
+from headrace.sources.spark_stream import SparkStream
+from headrace.sources.spark_table import SparkTable
+from headrace.spark.keys import GroupingKey
+from headrace.spark.processor import Form, ProcessorComputation
+
+if TYPE_CHECKING:
+    from headrace.spark.writing import StreamWriter
+
+#: Where Spark says in a schema that a column has a watermark, and how far records may be behind.
+_DELAY = "spark.watermarkDelayMs"
+_ARRIVED = "headrace_arrived"
+#: A delay that no watermark outlasts: it stays at 1970, as Spark's does without a watermark.
+_NEVER = LikeSpark(10**17)
+
+
+class Transformed:
+    """What a processor yields: a stream of a pipeline, which can be written as a DataFrame is.
+
+    Attributes:
+        schema: the schema of its rows.
+    """
+
+    def __init__(
+        self,
+        grouped: GroupedData,
+        processor: StatefulProcessor,
+        output: StructType | str,
+        output_mode: str,
+        time_mode: str,
+        initial: GroupedData | None,
+        event_time_column: str,
+        form: Form,
+        watermark: Strategy | None,
+    ) -> None:
+        self._frame, self._names = grouped_by(grouped)
+        self._initial = None if initial is None else grouped_by(initial)
+        zone = self._frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+        self._watermark = watermark
+        inputs = [self._frame.schema]
+        if self._initial is not None:
+            inputs.append(self._initial[0].schema)
+            self._check_initial(self._initial)
+        self._key = GroupingKey(self._names, self._frame.schema)
+        self._code = ProcessorComputation(
+            processor,
+            output,
+            time_mode,
+            output_mode,
+            form,
+            self._key,
+            inputs,
+            event_time_column=event_time_column,
+            zone=zone,
+            is_batch=not self._frame.isStreaming,
+        )
+        self.schema: StructType = self._code.output_schema
+        self._node: Node | None = None
+
+    # -- a part of a pipeline -----------------------------------------------------------------
+
+    def add_to(
+        self, pipeline: Pipeline, name: str, *, checkpoint: str | None, trigger: Any = None
+    ) -> Stream:
+        """Add the DataFrame and the processor to a pipeline. Return the processor's output.
+
+        Args:
+            pipeline: the pipeline.
+            name: the name of the computation. The input gets the same with ``_input`` behind it.
+            checkpoint: where Spark keeps how far it has read a streaming DataFrame.
+            trigger: arguments of ``DataStreamWriter.trigger`` for the reading query.
+
+        Raises:
+            PipelineError: if the pipeline has these names already, or ``checkpoint`` is missing.
+        """
+        keys = {self._inject(pipeline, f"{name}_input", checkpoint, trigger): self._key_columns}
+        if self._initial is not None:
+            frame, names = self._initial
+            key = GroupingKey(names, frame.schema)
+            table = SparkTable(frame)
+            table.add(key)
+            stream = pipeline.inject(f"{name}_initial", table)
+            keys[stream] = tuple(field.name for field in key.fields)
+        self._node = pipeline.compute(name, self._code, keys=keys)
+        return self.stream
+
+    @property
+    def stream(self) -> Stream:
+        """The output as a stream of the pipeline, for sinks and further computations.
+
+        Raises:
+            PipelineError: if it is in no pipeline yet.
+        """
+        if self._node is None:
+            raise PipelineError(
+                "the processor is in no pipeline yet",
+                remedy="pass pipeline= and checkpoint= to transform_with_state(), or use writeStream",
+            )
+        return self._node.only_output()
+
+    @property
+    def writeStream(self) -> StreamWriter:
+        """Writes the output as ``DataFrame.writeStream`` does; see :class:`.StreamWriter`."""
+        from headrace.spark.writing import StreamWriter
+
+        return StreamWriter(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(DataFrame, name):
+            raise AttributeError(name)
+        raise PipelineError(
+            f"the output of transform_with_state() has no {name}: it is no DataFrame, but a stream of "
+            "a pipeline",
+            remedy="use writeStream.foreachBatch(f), where f gets a DataFrame of each step; or pass "
+            "pipeline= and go on from .stream; or read it with spark.readStream.format('headrace')",
+        )
+
+    @property
+    def _key_columns(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self._key.fields)
+
+    @property
+    def session(self) -> Any:
+        """The Spark session of the input."""
+        return self._frame.sparkSession
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the input is a streaming DataFrame."""
+        return bool(self._frame.isStreaming)
+
+    def _inject(
+        self, pipeline: Pipeline, name: str, checkpoint: str | None, trigger: Any
+    ) -> Stream:
+        frame, column, delay_us = self._frame, *watermark_of(self._frame)
+        strategy = self._watermark
+        if strategy is None:
+            strategy = _NEVER if delay_us is None else LikeSpark(delay_us)
+        if not frame.isStreaming:
+            table = SparkTable(frame)
+            table.add(self._key)
+            return pipeline.inject(name, table, watermark=_NEVER)
+        if column is None:
+            column = _ARRIVED
+            frame = frame.withColumn(column, current_timestamp())
+        if checkpoint is None:
+            raise PipelineError(
+                "a streaming DataFrame needs a checkpoint",
+                remedy="pass checkpoint=, a directory where Spark keeps how far it has read",
+            )
+        source = SparkStream(frame, event_time=column, checkpoint=checkpoint, trigger=trigger)
+        source.add(self._key)
+        return pipeline.inject(name, source, watermark=strategy)
+
+    def _check_initial(self, initial: tuple[DataFrame, list[str]]) -> None:
+        """Check that initial state has the key of the input.
+
+        Raises:
+            PipelineError: if it has another one.
+        """
+        frame, names = initial
+        theirs = [frame.schema[name].dataType for name in names]
+        ours = [self._frame.schema[name].dataType for name in self._names]
+        if theirs != ours:
+            raise PipelineError(
+                f"initialState is grouped by {[t.simpleString() for t in theirs]}, and the input by "
+                f"{[t.simpleString() for t in ours]}",
+                remedy="group both by columns of the same types",
+            )
+        if frame.isStreaming:
+            raise PipelineError(
+                "initialState is a streaming DataFrame", remedy="give one that is no stream"
+            )
+
+
+def grouped_by(grouped: GroupedData) -> tuple[DataFrame, list[str]]:
+    """Return the DataFrame that is grouped, and the names of the columns by which it is.
+
+    Raises:
+        PipelineError: if it is grouped by nothing, or by an expression.
+    """
+    frame: DataFrame = grouped._df
+    names = grouped.count().columns[:-1]
+    if not names:
+        raise PipelineError(
+            "the DataFrame is grouped by nothing", remedy='name columns: df.groupBy("user")'
+        )
+    strange = [name for name in names if name not in frame.columns]
+    if strange:
+        raise PipelineError(
+            f"the DataFrame is grouped by {strange[0]!r}, which is none of its columns",
+            remedy="make a column of it with withColumn(), and group by that",
+        )
+    return frame, names
+
+
+def watermark_of(frame: DataFrame) -> tuple[str | None, int | None]:
+    """Return the column with a watermark, and its delay in microseconds; None without one."""
+    found: list[tuple[str, int]] = [
+        (field.name, int(field.metadata[_DELAY]) * 1_000)
+        for field in frame.schema.fields
+        if _DELAY in (field.metadata or {})
+    ]
+    if len(found) > 1:
+        raise PipelineError(
+            f"several columns have a watermark: {', '.join(name for name, _ in found)}",
+            remedy="call withWatermark() for one of them",
+        )
+    return found[0] if found else (None, None)
+
+
+def transform(
+    grouped: GroupedData,
+    processor: StatefulProcessor,
+    output: StructType | str,
+    output_mode: str,
+    time_mode: str,
+    initial: GroupedData | None,
+    event_time_column: str,
+    form: Form,
+    *,
+    pipeline: Pipeline | None,
+    name: str,
+    checkpoint: str | None,
+    watermark: Strategy | None,
+) -> Transformed:
+    """Return what a processor yields for a grouped DataFrame."""
+    if not isinstance(processor, StatefulProcessor):
+        raise PipelineError(
+            f"{processor!r} is no StatefulProcessor",
+            remedy="subclass pyspark.sql.streaming.StatefulProcessor, and pass an object",
+        )
+    made = Transformed(
+        grouped,
+        processor,
+        output,
+        output_mode,
+        time_mode,
+        initial,
+        event_time_column,
+        form,
+        watermark,
+    )
+    if pipeline is not None:
+        made.add_to(pipeline, name, checkpoint=checkpoint)
+    return made
+
+
+def processor_on(
+    stream: Stream,
+    keys: str | Sequence[str],
+    processor: StatefulProcessor,
+    output: StructType | str,
+    *,
+    schema: StructType,
+    time_mode: str,
+    output_mode: str,
+    form: Form,
+    event_time_column: str,
+    name: str,
+) -> Stream:
+    """Add a processor that reads a stream of a pipeline, whose key has no nulls."""
+    names = [keys] if isinstance(keys, str) else list(keys)
+    key = GroupingKey(names, schema)
+    code = ProcessorComputation(
+        processor,
+        output,
+        time_mode,
+        output_mode,
+        form,
+        key,
+        [schema],
+        event_time_column=event_time_column,
+    )
+    pipeline: Any = stream.pipeline
+    columns = tuple(map(derived_name, names))
+    node: Node = pipeline.compute(name, code, keys={stream: columns})
+    return node.only_output()
