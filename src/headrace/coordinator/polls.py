@@ -14,7 +14,7 @@ from headrace.coordinator.messages import Offered, Poll
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.polling import PollingFacts, known, limits, named_in, paused_partitions
 from headrace.coordinator.settings import Settings
-from headrace.eventtime.watermark import Frontiers, has_news
+from headrace.eventtime.watermark import Frontiers, has_news, lags
 from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.pipeline.source import Limit, Offer, Part
@@ -32,10 +32,18 @@ class Input(NamedTuple):
     facts: dict[str, Frontiers]
 
     def brings_news(self, head: Head) -> bool:
-        """Return whether there is anything that a step has to take in."""
+        """Return whether there is anything that a step has to take in.
+
+        A watermark that lags is worth a step of its own only if no input is on its way. As in
+        Spark, the step that takes the input moves the watermark, too.
+        """
         return any(offer.final or not offer.empty for offer in self.offers.values()) or any(
-            has_news(head.frontiers_of(name), of) for name, of in self.facts.items()
+            has_news(head.frontiers_of(name), of) or (lags(of) and not self._is_pending(name))
+            for name, of in self.facts.items()
         )
+
+    def _is_pending(self, name: str) -> bool:
+        return name in self.offers and self.offers[name].pending
 
 
 class Polls:

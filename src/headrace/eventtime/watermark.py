@@ -174,11 +174,16 @@ def has_news(before: Frontiers, after: Frontiers) -> bool:
 
     It is, for a partition that was just announced, and for a partition's promise, end or idleness.
     An announcement that no step recorded would be forgotten, and the watermark would not wait for
-    the partition. A watermark that lags wants another step, to come up with what was read.
+    the partition.
     """
-    return after.coming > after.low or any(
+    return any(
         _word(part) != _word(before.parts.get(name, _UNKNOWN)) for name, part in after.parts.items()
     )
+
+
+def lags(of: Frontiers) -> bool:
+    """Return whether the watermark of an injector moves with the next step, whatever that reads."""
+    return of.coming > of.low
 
 
 def _word(of: Frontier) -> tuple[int, bool, bool, bool]:

@@ -85,7 +85,8 @@ class Offer(msgspec.Struct, frozen=True):
             committed step knows to be final may be left out. It is then forgotten, and its name
             must not come again.
         pending: for an offer without records, whether the source is still finding out what is
-            available. A run that catches up then asks again.
+            available. A run that catches up then asks again, and a watermark that lags
+            (:func:`headrace.spark`) waits for what comes.
 
     Example::
 

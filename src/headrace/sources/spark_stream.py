@@ -38,6 +38,8 @@ from headrace.storage.arrow_messages import Unreadable, read_stream
 from headrace.storage.base import Store
 
 _LOOK_EVERY_S = 0.2
+#: What a query says of itself (``StreamingQuery.status``) while there is no input.
+_QUIET = "Waiting for data to arrive"
 
 
 _STOPPED = "the pipeline stopped before it took this batch"
@@ -259,7 +261,7 @@ class SparkStream(Source):
         batch = self._current
         if batch is None:
             over = self._end_of_query(position)
-            if over is None and limit.open_ended:
+            if over is None and (limit.open_ended or not self._is_quiet()):
                 return Offer(position, 0, 0, empty=True, pending=True)
             return over
         rows, size = batch.table.num_rows, batch.table.nbytes
@@ -338,6 +340,10 @@ class SparkStream(Source):
                 remedy="let the pipeline stop it; nothing was lost, start again to go on",
             )
         return Offer(position, 0, 0, final=True, empty=True)
+
+    def _is_quiet(self) -> bool:
+        """Return whether the query has looked for input, and found none."""
+        return self._query is None or self._query.status["message"] == _QUIET
 
     def _log(self, batch: _Batch) -> str | None:
         """Write a batch to the storage and return the file's name; None if repeatable."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.eventtime.durations import DurationLike
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
     from pyspark.sql.types import StructType
 
-    from headrace.pipeline import Pipeline
+    from headrace.pipeline import Node, Pipeline, Stream
     from headrace.spark.transform import Transformed
 
-__all__ = ["transform_with_state", "transform_with_state_in_pandas"]
+__all__ = ["stateful_processor", "transform_with_state", "transform_with_state_in_pandas"]
 
 
 def transform_with_state(
@@ -124,6 +125,58 @@ def transform_with_state_in_pandas(
         name=name,
         checkpoint=checkpoint,
         watermark=watermark,
+    )
+
+
+def stateful_processor(
+    stream: Stream | Node,
+    keys: str | Sequence[str],
+    statefulProcessor: StatefulProcessor,
+    outputStructType: StructType | str,
+    outputMode: str,
+    timeMode: str,
+    eventTimeColumnName: str = "",
+    *,
+    name: str,
+    in_pandas: bool = False,
+) -> Node:
+    """Let a ``StatefulProcessor`` read a stream of a pipeline, from any source, without Spark's JVM.
+
+    So it can be tested: on the inline runner, or with :func:`headrace.testing.drive`.
+
+    Args:
+        stream: the stream. Its records become rows, with the columns that they have.
+        keys: the column that is the key, or several.
+        statefulProcessor, outputStructType, outputMode, timeMode, eventTimeColumnName: as in
+            :func:`transform_with_state`.
+        name: the name of the computation.
+        in_pandas: whether the processor gets and yields DataFrames of pandas.
+
+    Returns:
+        The computation. Its only output has the rows that the processor yields.
+
+    Example::
+
+        counted = hr.spark.stateful_processor(
+            hits, "page", Count(), "word STRING, count BIGINT", "Update", "None", name="counted"
+        )
+        p.sink("counts", counted, hr.sinks.Console())
+
+    Raises:
+        PipelineError: for arguments that cannot be, and schemas that state cannot have.
+    """
+    from headrace.spark.transform import on_stream
+
+    return on_stream(
+        stream,
+        keys,
+        statefulProcessor,
+        outputStructType,
+        outputMode,
+        timeMode,
+        eventTimeColumnName,
+        "pandas" if in_pandas else "row",
+        name,
     )
 
 

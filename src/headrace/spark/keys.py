@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,13 +56,16 @@ class KeyPart:
         arrow: the type of the column that is kept.
     """
 
-    def __init__(self, name: str, kind: DataType) -> None:
+    def __init__(self, name: str, kind: DataType, *, as_it_is: bool = False) -> None:
         self.name = name
         self._kind = kind
+        self._as_it_is = as_it_is
         self.arrow, self._encode, self._decode = _coding(name, kind)
+        if as_it_is:
+            self._decode = _same
 
     def __reduce__(self) -> Any:
-        return KeyPart, (self.name, self._kind)
+        return partial(KeyPart, as_it_is=self._as_it_is), (self.name, self._kind)
 
     def encode(self, column: pa.Array) -> pa.Array:
         """Return a grouping column as it is kept.
@@ -94,15 +98,16 @@ class GroupingKey:
     Args:
         names: the columns.
         schema: the schema of the DataFrame.
+        as_it_is: whether the columns are keys as they are, without nulls.
 
     Attributes:
         names: the columns.
         fields: the columns that are kept in their places, by the names that they have here.
     """
 
-    def __init__(self, names: Sequence[str], schema: StructType) -> None:
+    def __init__(self, names: Sequence[str], schema: StructType, *, as_it_is: bool = False) -> None:
         self.names = list(names)
-        self._parts = [KeyPart(name, schema[name].dataType) for name in names]
+        self._parts = [KeyPart(name, schema[name].dataType, as_it_is=as_it_is) for name in names]
         self._columns = [derived_name(name) for name in names]  # (as sources call them)
         taken = {derived_name(name) for name in schema.names}
         self.fields: list[pa.Field] = []
@@ -169,6 +174,10 @@ def _coding(name: str, kind: DataType) -> _Coding:
         remedy="group by numbers, strings, binary, booleans, dates or timestamps: make such a column "
         "first, with withColumn()",
     )
+
+
+def _same(kept: Any) -> Any:
+    return kept
 
 
 def _unless(null: Any) -> Callable[[Any], Any]:

@@ -64,11 +64,11 @@ def _python(kind: DataType) -> Callable[[Any], Any] | None:
 
 
 def rows_of(columns: Sequence[pa.Array], schema: StructType) -> list[Row]:
-    """Return columns as rows of PySpark."""
-    lists = []
-    for column, field in zip(columns, schema.fields, strict=True):
-        values, convert = column.to_pylist(), _python(field.dataType)
-        lists.append(values if convert is None else list(map(convert, values)))
+    """Return columns as rows of PySpark.
+
+    Nested values are as Spark's processors get them: dicts for structs, lists of pairs for maps.
+    """
+    lists = [column.to_pylist() for column in columns]
     return list(map(row_maker(schema.names), zip(*lists, strict=True)))
 
 

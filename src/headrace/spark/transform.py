@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql.functions import current_timestamp
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import LikeSpark, Strategy
 from headrace.pipeline import Node, Pipeline, Stream
-from headrace.sources.names import derived_name
 from headrace.sources.spark_stream import SparkStream
 from headrace.sources.spark_table import SparkTable
 from headrace.spark.keys import GroupingKey
@@ -261,22 +261,22 @@ def transform(
     return made
 
 
-def processor_on(
-    stream: Stream,
+def on_stream(
+    stream: Stream | Node,
     keys: str | Sequence[str],
     processor: StatefulProcessor,
     output: StructType | str,
-    *,
-    schema: StructType,
-    time_mode: str,
     output_mode: str,
-    form: Form,
+    time_mode: str,
     event_time_column: str,
+    form: Form,
     name: str,
-) -> Stream:
-    """Add a processor that reads a stream of a pipeline, whose key has no nulls."""
+) -> Node:
+    """Add a processor that reads a stream of a pipeline."""
+    of = stream.only_output() if isinstance(stream, Node) else stream
+    schema = from_arrow_schema(of.values.schema)
     names = [keys] if isinstance(keys, str) else list(keys)
-    key = GroupingKey(names, schema)
+    key = GroupingKey(names, schema, as_it_is=True)
     code = ProcessorComputation(
         processor,
         output,
@@ -287,7 +287,6 @@ def processor_on(
         [schema],
         event_time_column=event_time_column,
     )
-    pipeline: Any = stream.pipeline
-    columns = tuple(map(derived_name, names))
-    node: Node = pipeline.compute(name, code, keys={stream: columns})
-    return node.only_output()
+    pipeline: Any = of.pipeline
+    node: Node = pipeline.compute(name, code, keys={of: tuple(names)})
+    return node

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import numbers
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -215,7 +216,7 @@ def _decimal(kind: DecimalType) -> Converter:
 
 
 def _array(kind: ArrayType, place: str) -> Converter:
-    item = converter_of(kind.elementType, place)
+    item = converter_of(kind.elementType, f"{place}.element")
 
     def keep(value: Any) -> tuple[Any, ...]:
         if isinstance(value, str | bytes | dict) or not hasattr(value, "__iter__"):
@@ -231,7 +232,8 @@ def _array(kind: ArrayType, place: str) -> Converter:
 
 
 def _map(kind: MapType, place: str) -> Converter:
-    key, item = converter_of(kind.keyType, place), converter_of(kind.valueType, place)
+    key = converter_of(kind.keyType, f"{place}.key")
+    item = converter_of(kind.valueType, f"{place}.value")
 
     def keep(value: Any) -> tuple[tuple[Any, Any], ...]:
         if not isinstance(value, Mapping):
@@ -313,7 +315,8 @@ class StructConverter(Converter):
         self.row = row_maker(self.names)
         self._exact = tuple(field.exact or _NONE for field in self.fields)
         self._gives = any(field.give is not None for field in self.fields)
-        self._make = _struct_type(self.names, [field.kind for field in self.fields])
+        kinds = [field.kind for field in self.fields]
+        self._make = _struct_type(_class_name(place), self.names, kinds)
         super().__init__(self._make, None, self.keep_struct, self.give_row)
 
     def keep_struct(self, value: Any) -> Any:
@@ -350,7 +353,12 @@ class _NONE:
     """The type of no value."""
 
 
-def _struct_type(names: Sequence[str], kinds: Sequence[Any]) -> Any:
+def _class_name(place: str) -> str:
+    """Return the name of the class for a struct in some place: no two in a state have the same."""
+    return "Of_" + re.sub(r"\W+", "_", place).strip("_")
+
+
+def _struct_type(class_name: str, names: Sequence[str], kinds: Sequence[Any]) -> Any:
     """Return a frozen struct with these fields, each of which may be None."""
     fields: list[tuple[str, Any, Any]] = []
     taken: set[str] = set()
@@ -360,4 +368,4 @@ def _struct_type(names: Sequence[str], kinds: Sequence[Any]) -> Any:
             field = f"field{number}"
         taken.add(field)
         fields.append((field, kind | None, None))
-    return msgspec.defstruct("State", fields, frozen=True)
+    return msgspec.defstruct(class_name, fields, frozen=True)

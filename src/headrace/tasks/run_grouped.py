@@ -242,6 +242,8 @@ class GroupVisitor:
             if at <= until[domain]
         ]
         due.sort(key=lambda timer: (timer[0], _place(timer[2])))
+        if due:
+            self.state.returns_to_keys()
         self._timers.earliest_us = until[domain] if domain is EVENT_TIME else MIN_TIME
         report.timers += len(due)
         for time_us, _, cells in due:

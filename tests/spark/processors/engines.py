@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -36,26 +37,39 @@ class Noted:
 
     def __init__(self) -> None:
         self.batches: dict[int, list[str]] = {}
+        self.left = 0
+        self.seen = threading.Event()
+
+    def expect(self, calls: int) -> None:
+        """Wait for a number of calls from now on; ``seen`` is set then."""
+        self.left = calls
+        self.seen.clear()
 
     def __call__(self, frame: Any, number: int) -> None:
         rows = shown(frame.collect())
         if rows:
             self.batches[number] = rows
+        self.left -= 1
+        if self.left <= 0:
+            self.seen.set()
 
     def in_order(self) -> Batches:
         return [self.batches[number] for number in sorted(self.batches)]
 
 
-def on_spark(spark: Any, case: Case, folder: Path, checkpoint: Path, noted: Noted) -> None:
+def on_spark(
+    spark: Any, case: Case, folder: Path, checkpoint: Path, noted: Noted, files: int
+) -> None:
     """Let Spark's engine read what is in a folder."""
     grouped = read(spark, case, folder)
     transform = grouped.transformWithStateInPandas if case.pandas else grouped.transformWithState
     frame = transform(processor_of(case), OUTPUT, "Update", case.mode)
     writer = frame.writeStream.outputMode("update").foreachBatch(noted)
     writer = writer.option("checkpointLocation", str(checkpoint))
-    if case.mode == "processingTime":  # (with availableNow it never ends)
+    if case.mode == "processingTime":  # (with availableNow it never ends: it runs empty batches)
+        noted.expect(files + 3)
         query = writer.start()
-        query.processAllAvailable()
+        noted.seen.wait(60)
         query.stop()
     else:
         writer.trigger(availableNow=True).start().awaitTermination()
@@ -78,7 +92,9 @@ def on_headrace(
     )
     from headrace.spark.writing import frame_of
 
-    pipeline.sink("out", made.stream, hr.sinks.Calls(lambda n, rows: noted(frame_of(made, rows), n)))
+    pipeline.sink(
+        "out", made.stream, hr.sinks.Calls(lambda n, rows: noted(frame_of(made, rows), n))
+    )
     with hr.run(pipeline, storage=str(state / "state"), runner=runner, workers=2) as job:
         job.catch_up()
 
@@ -93,6 +109,6 @@ def both(spark: Any, case: Case, folder: Path, runner: Any = "inline") -> tuple[
             continue
         for number in range(first, last):
             write_batch(case, number, files)
-        on_spark(spark, case, files, folder / "spark", theirs)
+        on_spark(spark, case, files, folder / "spark", theirs, last - first)
         on_headrace(spark, case, files, folder / "headrace", ours, runner)
     return theirs.in_order(), ours.in_order()

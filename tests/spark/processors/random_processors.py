@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 INPUT = "k STRING, k2 INT, t TIMESTAMP, v INT, x DOUBLE, n STRUCT<a: INT, b: ARRAY<STRING>>"
 OUTPUT = (
-    "k STRING, k2 INT, what STRING, wm BIGINT, numbers ARRAY<BIGINT>, inner STRUCT<a: BIGINT, b: STRING>"
+    "k STRING, k2 INT, what STRING, wm BIGINT, numbers ARRAY<BIGINT>, "
+    "inner STRUCT<a: BIGINT, b: STRING>"
 )
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -102,7 +103,9 @@ def processor_of(case: Case) -> Any:
             ttl = 3_600_000 if lives else None
             self.handle = handle
             self.value = handle.getValueState(
-                "value", "n BIGINT, s STRING, d DOUBLE, at TIMESTAMP, inner STRUCT<a: INT, b: ARRAY<STRING>>", ttl
+                "value",
+                "n BIGINT, s STRING, d DOUBLE, at TIMESTAMP, inner STRUCT<a: INT, b: ARRAY<STRING>>",
+                ttl,
             )
             self.list = handle.getListState("list", "n INT, m MAP<STRING, INT>", ttl)
             self.map = handle.getMapState("map", "s STRING, i INT", "n BIGINT", ttl)
@@ -126,7 +129,9 @@ def processor_of(case: Case) -> Any:
                 inner=inner,
             )
 
-        def with_row(self, key: Any, at: int, v: int, x: float, a: int, b: Any, times: Any) -> Iterator[Any]:
+        def with_row(
+            self, key: Any, at: int, v: int, x: float, a: int, b: Any, times: Any
+        ) -> Iterator[Any]:
             for turn in range(2):
                 choice = pick("row", v, a, turn) % 12
                 if choice == 0:
@@ -145,7 +150,9 @@ def processor_of(case: Case) -> Any:
                     self.list.appendValue((v, {"x": a}))
                 elif choice == 4:
                     self.list.appendList([(v, None), (None, {"y": v})])
-                    yield self.out(key, "list", times, [n for n, _ in self.list.get() if n is not None])
+                    yield self.out(
+                        key, "list", times, [n for n, _ in self.list.get() if n is not None]
+                    )
                 elif choice == 5:
                     kept = list(self.list.get())[-3:]
                     if kept:
@@ -164,7 +171,9 @@ def processor_of(case: Case) -> Any:
                     yield self.out(key, f"get {found} {self.map.containsKey(('m', 1))}", times)
                 elif choice == 9:
                     yield self.out(
-                        key, f"all {list(self.map.values())} {self.map.exists()}", times,
+                        key,
+                        f"all {list(self.map.values())} {self.map.exists()}",
+                        times,
                         inner=Row(a=len(list(self.map.keys())), b="x"),
                     )
                 elif case.mode == "eventTime":
@@ -220,7 +229,7 @@ def processor_of(case: Case) -> Any:
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
             for row in sorted(rows, key=lambda row: (row.t, row.v, row.x)):
                 at = int(row.t.timestamp() * 1000)
-                yield from self.with_row(key, at, row.v, row.x, row.n.a, row.n["b"], timerValues)
+                yield from self.with_row(key, at, row.v, row.x, row.n["a"], row.n["b"], timerValues)
 
         def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
             return self.expired(key, expiredTimerInfo.getExpiryTimeInMs(), timerValues)

@@ -426,7 +426,7 @@ class KeyedState(BinnedState):
         self._cached = 0  # the number of keys in _bins
         self._delta: list[CellRow] = []
         self._until: dict[int, int] = {}  # expiry times of rows of the delta, by their numbers
-        self._has_expired = False
+        self._is_unordered = False
 
     def _handle(self, cell: CellType) -> Any:
         clocks, holds = self._clocks, self._slots.get(hold_cell(cell.name))
@@ -717,10 +717,14 @@ class KeyedState(BinnedState):
                 assert cell.expiring is not None
                 for sub in cell.expiring.take_expired(cells.slots, cell.slot, until):
                     self._delta.append((cells.hash, cells.key, cell.slot, sub, None))
-                    self._has_expired = True
+                    self._is_unordered = True
             queue.push_lowest(cells)
             if not any(self.cells[n].has(content) for n, content in enumerate(cells.slots)):
                 self._drop_key(cells)
+
+    def returns_to_keys(self) -> None:
+        """Note that keys are visited again, so that their changes do not come in their order."""
+        self._is_unordered = True
 
     def _drop_key(self, cells: KeyCells) -> None:
         """Forget a key that has no content left."""
@@ -807,9 +811,9 @@ class KeyedState(BinnedState):
         until, self._until = self._until, {}
         if not delta:
             return []
-        if self._has_expired:
+        if self._is_unordered:
             delta, until = _newest(delta, until)
-            self._has_expired = False
+            self._is_unordered = False
         batch = self._batch(delta, until)
         due = self._due(delta) if not until else due_rows(batch, self.node.declarations.dated_cells)
         return [RunPart(self.node.name, CELLS, batch, due)]
@@ -890,7 +894,10 @@ def _ttl_domains(node: Node) -> list[TimeDomain]:
 
 
 def _newest(delta: list[CellRow], until: Mapping[int, int]) -> tuple[list[CellRow], dict[int, int]]:
-    """Return the newest of the rows with one identity, by hash. Used when entries have expired."""
+    """Return the newest of the rows with one identity, by hash.
+
+    Used when entries have expired, and when keys were visited again.
+    """
     last = {row[:4]: number for number, row in enumerate(delta)}
     stays = sorted(last.values(), key=lambda number: (delta[number][0], number))
     numbers = {before: now for now, before in enumerate(stays)}
