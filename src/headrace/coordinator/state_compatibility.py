@@ -21,8 +21,9 @@ from typing import Any
 
 import msgspec
 
+from headrace.errors import Damaged
 from headrace.pipeline.state_schemas import ANYTHING
-from headrace.schema.compatibility import differences, in_words
+from headrace.schema.compatibility import check_shape, differences, in_words
 
 Facts = Mapping[str, Any]
 
@@ -66,7 +67,11 @@ def problems_of(name: str, before: Facts, now: Facts) -> Iterator[Problem]:
         name: the computation.
         before: what the storage remembers of it.
         now: what its code declares.
+
+    Raises:
+        Damaged: what the storage remembers makes no sense.
     """
+    check_stored(name, before.get("shapes", {}))
     removed = removed_states(before, now)
     for cell, text in before["cells"].items():
         if cell in now["cells"]:
@@ -74,6 +79,48 @@ def problems_of(name: str, before: Facts, now: Facts) -> Iterator[Problem]:
             yield from _State(place, cell, before, now).problems()
         elif cell not in removed or _kind(text) in PENDING:
             yield _gone(name, cell, before, now)
+
+
+def check_stored(name: str, shapes: Facts) -> None:
+    """Check the shapes that the storage remembers of a computation's state.
+
+    Raises:
+        Damaged: for one that no code can have declared.
+    """
+    for cell, shape in shapes.items():
+        try:
+            _check_state(shape)
+            for version, older in shape.get("older", {}).items():
+                int(version)
+                if "described" not in older:
+                    _check_state(older)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Damaged(
+                f"the stored schema of state {cell!r} is none: {error}",
+                place=f"computation {name!r}",
+                remedy="restore the manifests from a copy of the storage",
+            ) from None
+
+
+def _check_state(shape: Facts) -> None:
+    """Check the shape of one state.
+
+    Raises:
+        ValueError: saying what is wrong with it.
+    """
+    if not isinstance(shape.get("kind"), str):
+        raise ValueError("it does not say of which kind it is")
+    if "columns" in shape:
+        for column in [*shape["columns"].values(), *shape.get("sub", {}).values()]:
+            if not isinstance(column.get("type"), str):
+                raise ValueError("a column has no type")
+        return
+    if "codec" not in shape:
+        if "type" not in shape:
+            raise ValueError("it has neither type, nor codec, nor columns")
+        check_shape(shape["type"])
+    if "keys" in shape:
+        check_shape(shape["keys"])
 
 
 def removed_states(before: Facts, now: Facts) -> list[str]:

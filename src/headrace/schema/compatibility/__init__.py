@@ -4,8 +4,9 @@ A shape is small JSON, kept in the manifests. So a change of code can be judged 
 code: whether it passes, and if not, why (:mod:`headrace.schema.compatibility.compare`). Pure.
 """
 
+from headrace.schema.compatibility.checking import check_shape
 from headrace.schema.compatibility.compare import differences
 from headrace.schema.compatibility.describe import shape_of_type
 from headrace.schema.compatibility.wording import in_words
 
-__all__ = ["differences", "in_words", "shape_of_type"]
+__all__ = ["check_shape", "differences", "in_words", "shape_of_type"]
