@@ -21,6 +21,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "enum": ("name", "each"),
     "again": ("name",),
 }
+_LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length")
 _TEXTS, _LISTED = ("is", "name"), ("each", "fields")
 
 
@@ -56,6 +57,11 @@ def _within(shape: Any) -> Iterator[Mapping[str, Any]]:
     for name in _LISTED:
         if not isinstance(shape.get(name, []), list):
             raise ValueError(f"{name!r} of a {shape['is']} is no list")
+    if shape["is"] in ("literal", "enum", "union") and not shape["each"]:
+        raise ValueError(f"a {shape['is']} has no member")
+    for name in _LIMITS:
+        if isinstance(shape.get(name, 0), bool) or not isinstance(shape.get(name, 0), int | float):
+            raise ValueError(f"{name!r} of a {shape['is']} is no number")
     yield shape
     yield from _inside(shape)
 
