@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.pipeline import Node, Pipeline, Stream
+    from headrace.pipeline.nodes import OnError
     from headrace.spark.transform import Transformed
 
 __all__ = ["stateful_processor", "transform_with_state", "transform_with_state_in_pandas"]
@@ -139,6 +140,7 @@ def stateful_processor(
     *,
     name: str,
     in_pandas: bool = False,
+    on_error: OnError = "stop",
 ) -> Node:
     """Let a ``StatefulProcessor`` read a stream of a pipeline, from any source, without Spark's JVM.
 
@@ -151,6 +153,9 @@ def stateful_processor(
             :func:`transform_with_state`.
         name: the name of the computation.
         in_pandas: whether the processor gets and yields DataFrames of pandas.
+        on_error: what happens if a handler raises: see :meth:`headrace.Pipeline.compute`. All that
+            the handler did for its key in this step is undone, and all rows of the key that it got
+            are skipped, or become dead letters.
 
     Returns:
         The computation. Its only output has the rows that the processor yields.
@@ -177,6 +182,7 @@ def stateful_processor(
         eventTimeColumnName,
         "pandas" if in_pandas else "row",
         name,
+        on_error,
     )
 
 

@@ -76,13 +76,16 @@ def struct_of_schema(schema: StructType | str, place: str) -> StructType:
 @lru_cache(maxsize=256)
 def _parsed(ddl: str, place: str) -> StructType:
     import sqlglot
-    from sqlglot import exp
+    from sqlglot import ErrorLevel, exp
 
     try:
-        found = exp.DataType.build(f"STRUCT<{ddl}>", dialect="spark")
-        kind = _type_of(found)
+        kind = _type_of(
+            sqlglot.parse_one(
+                f"STRUCT<{ddl}>", into=exp.DataType, dialect="spark", error_level=ErrorLevel.RAISE
+            )
+        )
     except (sqlglot.errors.SqlglotError, _Unknown) as error:
-        why = error if isinstance(error, _Unknown) else str(error).splitlines()[0]
+        why = error if isinstance(error, _Unknown) else "it is no list of names with types"
         raise PipelineError(
             f"the schema {ddl!r} of {place} cannot be read: {why}",
             remedy='write name and type of each column, as in "id INT, name STRING", or give a '
@@ -104,16 +107,24 @@ def _type_of(node: Any) -> DataType:
     name, parts = node.this.name, node.expressions
     match name:
         case "STRUCT":
-            return StructType([_field_of(part) for part in parts])
-        case "ARRAY":
+            return _struct([_field_of(part) for part in parts])
+        case "ARRAY" if len(parts) == 1:
             return ArrayType(_type_of(parts[0]))
-        case "MAP":
+        case "MAP" if len(parts) == 2:
             return MapType(_type_of(parts[0]), _type_of(parts[1]))
         case "DECIMAL":
             return DecimalType(*[int(part.this.name) for part in parts])
-    if name not in _PLAIN:
+    if name not in _PLAIN or (name == "TIMESTAMP" and node.sql("spark") == "TIME"):
         raise _Unknown(f"there is no type {node.sql('spark')} here")
     return _PLAIN[name]()
+
+
+def _struct(fields: list[StructField]) -> StructType:
+    names = [field.name for field in fields]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice or not names:
+        raise _Unknown(f"{twice[0]} is named twice" if twice else "it names no columns")
+    return StructType(fields)
 
 
 def _field_of(node: Any) -> StructField:
@@ -127,6 +138,8 @@ def _field_of(node: Any) -> StructField:
             required = not constraint.kind.args.get("allow_null")
         elif isinstance(constraint.kind, exp.CommentColumnConstraint):
             comment = constraint.kind.this.name
+        else:
+            raise _Unknown(f"{constraint.sql('spark')} means nothing for state")
     metadata = {"comment": comment} if comment else None
     return StructField(node.name, _type_of(node.kind), not required, metadata)
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import PipelineError
 from headrace.eventtime.watermark import LikeSpark, Strategy
 from headrace.pipeline import Node, Pipeline, Stream
+from headrace.pipeline.nodes import OnError
 from headrace.sources.spark_stream import SparkStream
 from headrace.sources.spark_table import SparkTable
 from headrace.spark.keys import GroupingKey
@@ -271,6 +272,7 @@ def on_stream(
     event_time_column: str,
     form: Form,
     name: str,
+    on_error: OnError,
 ) -> Node:
     """Add a processor that reads a stream of a pipeline."""
     of = stream.only_output() if isinstance(stream, Node) else stream
@@ -288,5 +290,5 @@ def on_stream(
         event_time_column=event_time_column,
     )
     pipeline: Any = of.pipeline
-    node: Node = pipeline.compute(name, code, keys={of: tuple(names)})
+    node: Node = pipeline.compute(name, code, keys={of: tuple(names)}, on_error=on_error)
     return node
