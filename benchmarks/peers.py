@@ -43,7 +43,7 @@ def tracked(
     Return records/s and the seconds of each batch.
     """
     stream = _stream(spark, ROCKSDB, data).withWatermark("at", "0 seconds")
-    processor = _tracker(rows=peer == "tws-rows")
+    processor = tracker(rows=peer == "tws-rows")
     grouped = stream.groupBy("key")
     transform = (
         grouped.transformWithState if peer == "tws-rows" else grouped.transformWithStateInPandas
@@ -140,7 +140,8 @@ def _counter(*, rows: bool) -> Any:
     return Count()
 
 
-def _tracker(*, rows: bool) -> Any:
+def tracker(*, rows: bool) -> Any:
+    """Return a processor with a struct for each key and a timer set by each record."""
     from pyspark.sql.streaming import StatefulProcessor
 
     answer = _answers(rows=rows)

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.spark
 
 SIMPLE = [
     "INT", "integer", "LONG", "bigint", "short", "SMALLINT", "tinyint", "BYTE", "float", "real", "DOUBLE",
-    "string", "BINARY", "boolean", "date", "TIMESTAMP", "timestamp_ntz", "timestamp_ltz", "DECIMAL", "decimal(12)",
+    "string", "BINARY", "boolean", "date", "TIMESTAMP", "timestamp_ntz", "timestamp_ltz", "DECIMAL",
+    "decimal(12)",
     "DEC(4,1)", "numeric(38, 18)", "INTERVAL DAY TO SECOND", "interval hour to minute", "INTERVAL DAY",
 ]  # fmt: skip
 NAMES = [
