@@ -12,7 +12,7 @@ ARCHITECTURE.md explains how the library works inside.
 
 from typing import TYPE_CHECKING
 
-from headrace import ops, policies, sinks, sources, spark, testing
+from headrace import ops, policies, sinks, sources, testing
 from headrace.checkpoints.opening import open_state
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
@@ -118,8 +118,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from headrace.spark import Door
+
     Lease = HeartbeatSettings
+    spark: Door
 else:
+    from headrace import spark
 
     def __getattr__(name: str) -> object:
         return _RENAMED.attribute(name, globals())

