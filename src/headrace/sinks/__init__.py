@@ -1,8 +1,26 @@
-"""Sinks: where a step's productions are delivered, after its commit or (weak ones) before it."""
+"""Sinks: where a step's productions are delivered, after its commit or (weak ones) before it.
+
+Sinks that need a package of their own are imported when first accessed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.sink import Deliverer, Delivery, Sink
 from headrace.sinks.calls import Calls
 from headrace.sinks.console import Console
 from headrace.sinks.files import Files
 
-__all__ = ["Calls", "Console", "Deliverer", "Delivery", "Files", "Sink"]
+if TYPE_CHECKING:
+    from headrace.sinks.delta import Delta as Delta
+
+__all__ = ["Calls", "Console", "Deliverer", "Delivery", "Delta", "Files", "Sink"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Delta":
+        from headrace.sinks.delta import Delta
+
+        return Delta
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

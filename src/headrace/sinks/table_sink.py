@@ -1,0 +1,189 @@
+"""What sinks to tables have in common: whose deliveries a table has, and what comes next."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from headrace.errors import Fenced, PipelineError, SinkConflict
+from headrace.pipeline.sink import Deliverer, Delivery, Sink
+from headrace.sinks.table_columns import Leaf, TableColumns, last_of_each_key
+
+#: How often a delivery is tried that conflicts with those of other writers, and the longest pause.
+_ATTEMPTS = 30
+_LONGEST_PAUSE_S = 1.0
+
+_Result = TypeVar("_Result")
+
+
+class TableSink(Sink):
+    """A sink that writes the rows of a delivery and its id in one transaction of a table.
+
+    Args:
+        kind: what the table is, for errors.
+        leaf: the types that it can hold.
+        mode: what a delivery does; one of ``modes``.
+        keys: the columns of the table by which ``upsert`` finds rows again.
+        columns: what is written of the stream.
+        take_over: whether to go on where the sink of another storage has written.
+    """
+
+    idempotent = True
+
+    def __init__(
+        self,
+        kind: str,
+        leaf: Leaf,
+        *,
+        mode: str,
+        modes: Sequence[str],
+        keys: Sequence[str],
+        columns: Sequence[str] | Mapping[str, str] | None,
+        take_over: bool,
+    ) -> None:
+        if mode not in modes:
+            raise PipelineError(f"mode={mode!r}", remedy=f"use {' or '.join(modes)}")
+        if isinstance(keys, str):
+            raise PipelineError(
+                f"keys={keys!r} is one text, and no list of names",
+                remedy=f"give a list: keys=[{keys!r}]",
+            )
+        if (mode == "upsert") != bool(keys):
+            raise PipelineError(
+                f"mode={mode!r} with keys={list(keys)!r}",
+                remedy='name the columns that make a row: mode="upsert", keys=["key"]; other modes '
+                "have no keys",
+            )
+        self._mode = mode
+        self._keys = list(keys)
+        self._columns = TableColumns(kind, leaf, columns, keys)
+        self._declared: pa.Schema | None = None
+        self._may_take_over = take_over
+        self._run: Deliverer | None = None
+
+    @property
+    @abstractmethod
+    def _place(self) -> str:
+        """The table, for people; without passwords."""
+
+    def check(self, columns: pa.Schema) -> None:
+        """Refuse columns that the table cannot have."""
+        self._declared = self._columns.schema(columns)
+        self._columns.check_present(columns)
+
+    def begin(self, deliverer: Deliverer) -> None:
+        """Check that the table can take the deliveries of a run.
+
+        Raises:
+            SinkConflict: if this sink of another storage has written to the table, or if the table
+                has other columns.
+        """
+        run = self._run
+        if run is not None and _sink_of(run) != _sink_of(deliverer):
+            raise PipelineError(
+                f"one {type(self).__name__} is the sink {run.sink!r} of pipeline {run.pipeline!r}, "
+                f"and {deliverer.sink!r} of {deliverer.pipeline!r}",
+                place=self._place,
+                remedy="make one for each",
+            )
+        self._open(deliverer)
+        self._run = deliverer
+
+    @abstractmethod
+    def _open(self, deliverer: Deliverer) -> None:
+        """Check whose the table is, and its columns."""
+
+    def deliver(self, step: int, rows: pa.Table) -> None:
+        self.receive(Delivery(step, step, rows, {}))
+
+    def receive(self, delivery: Delivery) -> None:
+        if self._run is None:
+            raise PipelineError(
+                "a delivery came before begin()",
+                place=self._place,
+                remedy="call begin(deliverer) first: the table records whose delivery it is",
+            )
+        rows = self._columns.rows(delivery.rows)
+        if self._keys:
+            rows = last_of_each_key(rows, self._keys)
+        self._write(self._run, delivery, rows)
+
+    @abstractmethod
+    def _write(self, run: Deliverer, delivery: Delivery, rows: pa.Table) -> None:
+        """Write rows and the id of their delivery, unless the table has it."""
+
+    def close(self) -> None:
+        self._run = None
+
+    def _belongs_to(self, pipeline: str, sink: str, storage: str) -> SinkConflict:
+        """Return the error for a table to which the same sink of another storage has written."""
+        of = f", with storage {storage}" if storage else ""
+        return SinkConflict(
+            f"sink {sink!r} of another run of pipeline {pipeline!r} has written to the table{of}",
+            place=self._place,
+            remedy="nothing was written. To go on with that run, use its storage. To begin anew, "
+            "remove the table, or give the sink another one. To add to what is there, and accept "
+            "results that are there twice, start with take_over=True",
+        )
+
+    def _superseded(self, epoch: int, newer: int) -> Fenced:
+        """Return the error for a driver that delivers after a newer one has."""
+        return Fenced(
+            f"driver of epoch {epoch} is fenced: one of epoch {newer} has delivered to the table",
+            place=self._place,
+            remedy="nothing was written. The newer driver delivers what is missing",
+        )
+
+
+def _sink_of(run: Deliverer) -> tuple[str, str, str]:
+    return run.lineage, run.pipeline, run.sink
+
+
+def check_installed(sink: str, extra: str, missing: ImportError | None) -> None:
+    """Check that the package of a sink was imported.
+
+    Raises:
+        PipelineError: if it was not.
+    """
+    if missing is not None:
+        raise PipelineError(
+            f"sinks.{sink} needs a package that is not there: {missing}",
+            remedy=f'pip install "headrace[{extra}]"',
+        )
+
+
+def number_of(lineage: str) -> int:
+    """Return a lineage as a number, for tables that keep nothing else. It fits into a double."""
+    return int.from_bytes(hashlib.blake2b(lineage.encode(), digest_size=6).digest())
+
+
+def with_retries(attempt: Callable[[], _Result], conflicts: tuple[type[Exception], ...]) -> _Result:
+    """Return the result of an attempt; repeat it while other writers come first.
+
+    Args:
+        attempt: begins by looking at what is there, so it may be repeated in any case.
+        conflicts: what it raises if another writer was faster.
+    """
+    for number in range(_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except conflicts:
+            time.sleep(random.uniform(0.5, 1.0) * min(0.005 * 2**number, _LONGEST_PAUSE_S))
+    return attempt()
+
+
+def document_of(text: Any) -> dict[str, Any]:
+    """Return a JSON object, or an empty one for anything else."""
+    import msgspec
+
+    try:
+        found = msgspec.json.decode(text) if isinstance(text, str | bytes) else text
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,88 @@
+"""Tables of each kind, to which a pipeline delivers, and the calls of their libraries."""
+
+from __future__ import annotations
+
+import shutil
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+
+Around = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+Point = Callable[[str], None]
+
+
+class World:
+    """Tables of one kind, one for each mode of its sink.
+
+    Args:
+        folder: where they are, or what they are named by.
+    """
+
+    modes: tuple[str, ...] = ("append", "upsert")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def sink(self, mode: str) -> hr.sinks.Sink:
+        """Return a sink."""
+
+    @abstractmethod
+    def rows(self, mode: str) -> list[dict[str, Any]]:
+        """Return the rows of the table of a mode."""
+
+    @abstractmethod
+    def patch(self, around: Around, point: Point) -> None:
+        """Let a function see the calls of the library."""
+
+    def clear(self) -> None:
+        """Remove the tables."""
+        shutil.rmtree(self.folder)
+
+    def check_against(self, other: World) -> None:
+        """Check that all tables have the same rows as those of another world."""
+        for mode in self.modes:
+            found, wanted = (sorted(map(str, of.rows(mode))) for of in (self, other))
+            assert wanted, "the undisturbed run has delivered something"
+            assert found == wanted, (mode, found, wanted)
+
+
+class DeltaWorld(World):
+    modes = ("append", "overwrite", "upsert")
+
+    def sink(self, mode: str) -> hr.sinks.Sink:
+        keys = ["key"] if mode == "upsert" else []
+        partition = ["key"] if mode == "overwrite" else []
+        found: hr.sinks.Sink = hr.sinks.Delta(
+            self.folder / mode,
+            mode=mode,  # type: ignore[arg-type]
+            keys=keys,
+            partition_by=partition,
+        )
+        return found
+
+    def rows(self, mode: str) -> list[dict[str, Any]]:
+        from deltalake import DeltaTable
+
+        found: list[dict[str, Any]] = DeltaTable(self.folder / mode).to_pyarrow_table().to_pylist()
+        return found
+
+    def patch(self, around: Around, point: Point) -> None:
+        from deltalake import table
+
+        from headrace.sinks import delta
+
+        kind: Any = delta.DeltaTable
+        kind.create = staticmethod(around("create", kind.create))
+        kind.update_incremental = around("update_incremental", kind.update_incremental)
+        merger: Any = table.TableMerger
+        merger.execute = around("merge", merger.execute)
+        module: Any = delta
+        module.write_deltalake = around("write", delta.write_deltalake)
+
+
+def world_of(kind: str, folder: Path) -> World:
+    return {"delta": DeltaWorld}[kind](folder)
