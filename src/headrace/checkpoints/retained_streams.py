@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.checkpoints.checkpoint import newest_of
-from headrace.checkpoints.components import arrow_type
 from headrace.checkpoints.stored_types import columns_of
 from headrace.errors import Damaged, Expired, NotFound, PipelineError, SchemaChanged
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
@@ -72,7 +71,10 @@ class StreamColumns(msgspec.Struct, frozen=True):
         """
         place = f"stream {self.stream!r}"
         values = value_type_of_schema(columns_of(self.values, place))
-        key = tuple(pa.field("", arrow_type(text), nullable=False) for text in self.key)
+        key = tuple(
+            field.with_nullable(False)
+            for field in columns_of({f"key{n}": text for n, text in enumerate(self.key)}, place)
+        )
         schema = Stream(_Alone(), self.stream, values, key).public_schema()
         step, taken = STEP, {name.lower() for name in schema.names}
         while step in taken:
@@ -212,14 +214,14 @@ class RetainedStream:
         return None
 
     def _head_with(self, step: int, end: int) -> Head:
-        """Return the newest head that names the productions of a step.
+        """Return a head that names the productions of a step, and of as many up to ``end`` as any.
 
         Heads name ever later steps, so it is looked for by bisection.
         """
         if self._keeps(self.head, step):
             return self.head
-        low, high = max(self.head.boundary, step), min(end, self.head.step)
-        if low > high or not self._keeps(self.head_at(low), step):
+        low, high = max(self.head.boundary, step), end
+        if not self._keeps(self.head_at(low), step):
             raise self.expired(step)
         while low < high:
             middle = (low + high + 1) // 2

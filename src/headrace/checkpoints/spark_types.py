@@ -53,8 +53,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def _checked(field: pa.Field, place: str) -> pa.Field:
-    found = _inner(field)
     try:
+        found = _inner(field)
         from_arrow_schema(pa.schema([found]))
     except (PySparkException, ValueError) as error:
         raise PipelineError(
@@ -72,6 +72,6 @@ def _inner(field: pa.Field) -> pa.Field:
 def _of(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(kind):
         if kind.precision > _MOST_DIGITS or not 0 <= kind.scale <= kind.precision:
-            return kind if kind.precision > _MOST_DIGITS else pa.null()
+            raise ValueError(f"decimals of Spark are not {kind}")
         return pa.decimal128(kind.precision, kind.scale)
     return next((changed(kind) for is_it, changed in _CHANGED if is_it(kind)), kind)

@@ -218,6 +218,7 @@ class _Reader(_Reading, DataSourceReader):  # type: ignore[misc]
             pinned(Checkpoint(stream.store, stream.head), request.pin_us, FORMAT)
         first = stream.first if request.first is None else request.first
         last = stream.head.step if request.last is None else request.last
+        _check_there(stream, "fromStep", first - 1)
         _check_there(stream, "toStep", last)
         files = [file for _, some in stream.files(first - 1, last) for file in some]
         return _parts(files, stream.columns, request.parts)
@@ -279,7 +280,9 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         return None if stream is None else self._offset(stream, stream.head.step)
 
     def partitions(self, start: Offset, end: Offset) -> list[_Part]:
-        stream = self._refreshed()
+        stream = self._stream
+        if stream is None or end["step"] > stream.head.step:
+            stream = self._refreshed()
         begin, upto = self._step_of(stream, start), self._step_of(stream, end)
         self._keep(stream, begin)
         files = [file for _, some in stream.files(begin, upto) for file in some]
@@ -287,7 +290,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def commit(self, end: Offset) -> None:
         if self._request.reader is not None:
-            stream = self._refreshed()
+            stream = self._stream or self._refreshed()
             self._reader_pins(stream).committed(self._step_of(stream, end))
 
     def stop(self) -> None:
@@ -343,13 +346,17 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         """Return the step of an offset.
 
         Raises:
-            WrongPipeline: when it is an offset of another storage.
+            WrongPipeline: when it is an offset of another storage, or of a step that is not there.
         """
-        step, lineage = offset.get("step"), offset.get("lineage")
-        if isinstance(step, int) and lineage == stream.lineage and step <= stream.head.step:
+        step: int = offset["step"]
+        if offset["lineage"] != stream.lineage:
+            what = f"the query has read up to step {step} of another storage"
+        elif step > stream.head.step:
+            what = f"the query has read step {step}, and the newest there is {stream.head.step}"
+        else:
             return step
         raise WrongPipeline(
-            f"the query's checkpoint says that it has read step {step} of another storage",
+            what,
             place=stream.store.location,
             remedy="give the storage that the query has read from. If it was deleted, or replaced by "
             "a copy, start a new query with a checkpoint of its own",
@@ -453,6 +460,12 @@ def _request(options: Mapping[str, str]) -> _Request:
         raise PipelineError(
             f"{FORMAT}: option 'pinFor' is {given['pinfor']!r}", remedy="give at most '24h'"
         )
+    first, last = _number(given, "fromStep"), _number(given, "toStep")
+    if first is not None and last is not None and first > last:
+        raise PipelineError(
+            f"{FORMAT}: option 'fromStep' is {first}, and 'toStep' {last}",
+            remedy="give a range that does not end before it begins",
+        )
     return _Request(
         [names[name] for name in given],
         # (executors may have another working directory)
@@ -460,8 +473,8 @@ def _request(options: Mapping[str, str]) -> _Request:
         given["stream"],
         _number(given, "parts", 1) or _PARTS,
         pin_us,
-        _number(given, "fromStep"),
-        _number(given, "toStep"),
+        first,
+        last,
         _starting(given),
         _number(given, "maxStepsPerTrigger", 1),
         _number(given, "maxRowsPerTrigger", 1),
