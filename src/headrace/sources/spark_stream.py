@@ -238,6 +238,17 @@ class SparkStream(Source):
             if self._closing:
                 raise _Stopped(_STOPPED)
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether a batch is there that no step has taken yet."""
+        return self._current is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the query has ended, and all of its batches have been taken."""
+        ended = self._query is None or not self._query.isActive
+        return ended and self._current is None and self._waiting.empty()
+
     # -- the pipeline's side ------------------------------------------------------------------
 
     def read_by(self) -> Any:

@@ -25,7 +25,7 @@ from headrace.session import spark_session
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.spark_rows import arrow_schema_of
-from headrace.sources.spark_stream import AddedColumns, normal_field, to_bytes
+from headrace.sources.spark_stream import AddedColumns, SparkStream, normal_field, to_bytes
 from headrace.storage import open_store
 from headrace.storage.arrow_messages import Unreadable, read_stream
 from headrace.storage.base import Store
@@ -88,6 +88,11 @@ class SparkTable(Source):
         self._reading = _Reading(self._own, columns, bool(of_time))
         self._read_by = event_time, time_zone, time_unit
         self._store: Store | None = None
+        self._beside: SparkStream | None = None
+
+    def come_with(self, stream: SparkStream) -> None:
+        """Come in the step that takes the first batch of a stream, and not before."""
+        self._beside = stream
 
     def add(self, columns: AddedColumns) -> None:
         """Add columns to all records, which are made of those that the DataFrame has."""
@@ -112,6 +117,10 @@ class SparkTable(Source):
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         if position["file"] is not None:
             return Offer(position, 0, 0, final=True, empty=True)
+        if self._beside is not None and not self._beside.has_batch:
+            if self._beside.is_over:
+                return None
+            return Offer(position, 0, 0, empty=True, pending=True)
         assert self._store is not None and self._frame is not None
         table = self._frame.toArrow()
         name = f"batches/table-{digest_of(table):016x}"

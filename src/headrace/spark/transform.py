@@ -89,12 +89,16 @@ class Transformed:
         Raises:
             PipelineError: if the pipeline has these names already, or ``checkpoint`` is missing.
         """
-        keys = {self._inject(pipeline, f"{name}_input", checkpoint, trigger): self._key_columns}
+        source = self._source(checkpoint, trigger)
+        watermark = self._strategy()
+        keys = {pipeline.inject(f"{name}_input", source, watermark=watermark): self._key_columns}
         if self._initial is not None:
             frame, names = self._initial
             key = GroupingKey(names, frame.schema)
             table = SparkTable(frame)
             table.add(key)
+            if isinstance(source, SparkStream):
+                table.come_with(source)
             stream = pipeline.inject(f"{name}_initial", table)
             keys[stream] = tuple(field.name for field in key.fields)
         self._node = pipeline.compute(name, self._code, keys=keys)
@@ -145,17 +149,21 @@ class Transformed:
         """Whether the input is a streaming DataFrame."""
         return bool(self._frame.isStreaming)
 
-    def _inject(
-        self, pipeline: Pipeline, name: str, checkpoint: str | None, trigger: Any
-    ) -> Stream:
-        frame, column, delay_us = self._frame, *watermark_of(self._frame)
-        strategy = self._watermark
-        if strategy is None:
-            strategy = _NEVER if delay_us is None else LikeSpark(delay_us)
+    def _strategy(self) -> Strategy:
+        if not self._frame.isStreaming:
+            return _NEVER
+        if self._watermark is not None:
+            return self._watermark
+        _, delay_us = watermark_of(self._frame)
+        return _NEVER if delay_us is None else LikeSpark(delay_us)
+
+    def _source(self, checkpoint: str | None, trigger: Any) -> SparkStream | SparkTable:
+        frame = self._frame
         if not frame.isStreaming:
             table = SparkTable(frame)
             table.add(self._key)
-            return pipeline.inject(name, table, watermark=_NEVER)
+            return table
+        column, _ = watermark_of(frame)
         if column is None:
             column = _ARRIVED
             frame = frame.withColumn(column, current_timestamp())
@@ -166,7 +174,7 @@ class Transformed:
             )
         source = SparkStream(frame, event_time=column, checkpoint=checkpoint, trigger=trigger)
         source.add(self._key)
-        return pipeline.inject(name, source, watermark=strategy)
+        return source
 
     def _check_initial(self, initial: tuple[DataFrame, list[str]]) -> None:
         """Check that initial state has the key of the input.
