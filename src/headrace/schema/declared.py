@@ -142,7 +142,7 @@ def part_of(
     inner, nullable = strip_optional(kind)
     form = form_of(inner, f"{place} field {name!r}", within)
     bare = _bare(inner)
-    nullable = nullable or bare in (Any, object) or _may_be_none(bare)
+    nullable = nullable or bare in (Any, object) or may_be_none(bare)
     part = FormPart(name, form, nullable=nullable, outside=outside, default=default)
     _check_default(part, place)
     return part
@@ -171,7 +171,8 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
-def _may_be_none(kind: Any) -> bool:
+def may_be_none(kind: Any) -> bool:
+    """Return whether a type is a ``Literal`` of which None is a member."""
     return typing.get_origin(kind) is typing.Literal and None in typing.get_args(kind)
 
 

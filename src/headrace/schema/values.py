@@ -24,6 +24,7 @@ from headrace.schema.declared import (
     check_name,
     form_of,
     form_of_arrow,
+    may_be_none,
     part_of,
     parts_of,
     record_maker,
@@ -349,7 +350,7 @@ def value_type_of(declared: Any, *, place: str = "") -> ValueType:
         )
     kind, nullable = strip_optional(declared)
     form = form_of(kind, place)
-    nullable = nullable or kind in (Any, object)
+    nullable = nullable or kind in (Any, object) or may_be_none(kind)
     return ValueType(declared, [FormPart(VALUE_COLUMN, form, nullable=nullable)], is_scalar=True)
 
 

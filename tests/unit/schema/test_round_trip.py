@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,3 +70,8 @@ def through_file(batch: pa.RecordBatch) -> pa.RecordBatch:
     table = pq.read_table(data).cast(batch.schema).combine_chunks()
     found = table.to_batches()[0] if table.num_rows else batch
     return pa.ipc.read_record_batch(found.serialize(), found.schema)
+
+
+def test_none_may_be_a_member_of_a_literal() -> None:
+    values = value_type_of(Literal[1, 20, None])
+    assert values.to_python(values.to_columns([None, 20])) == [None, 20]
