@@ -467,3 +467,68 @@ def test_a_schema_that_cannot_be_read_is_refused_with_its_state() -> None:
 
     with pytest.raises(HeadraceError, match="schema 'n WHATEVER<' of state 'x'"):
         driven(Processor(init, count))
+
+
+def late_by(ms: int) -> Processor:
+    def rows(self: Any, key: Any, rows: Any, times: Any) -> Iterator[Row]:
+        for row in rows:
+            yield Row(at=datetime.fromtimestamp(row.at / 1e6 - ms / 1e3, UTC), what=str(row.n))
+
+    return Processor(nothing, rows)
+
+
+def test_a_column_of_the_output_is_its_event_time_for_what_comes_after_it() -> None:
+    with driven(late_by(500), output="at TIMESTAMP, what STRING", eventTimeColumnName="at") as t:
+        push(t, Hit("ann", 1, seconds(10)), Hit("ann", 2, seconds(11)))
+        t.step()
+        found = t.outputs("made.rows", everything=True)
+        assert [row.timestamp_us for row in found] == [seconds(9.5), seconds(10.5)]
+
+
+def test_a_row_whose_event_time_is_late_already_is_refused() -> None:
+    with driven(
+        late_by(5_000), "eventTime", output="at TIMESTAMP, what STRING", eventTimeColumnName="at"
+    ) as t:
+        push(t, Hit("ann", 1, seconds(20)))
+        t.step()
+        push(t, Hit("ann", 2, seconds(21)))
+        with pytest.raises(UserCodeError, match="which is late already"):
+            t.step()
+
+
+def test_in_pandas_a_key_gets_one_frame_and_only_keys_with_nulls_get_floats() -> None:
+    import pandas as pd
+
+    class Frames(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            pass
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            (frame,) = rows
+            said = f"{key[0]} {frame['n'].dtype} {list(frame.index)} {frame['n'].tolist()}"
+            frame["more"] = 1
+            yield pd.DataFrame({"other": [0], "what": [said]})
+            yield pd.DataFrame({"what": []})
+
+    class Maybe(msgspec.Struct):
+        user: str
+        n: int | None
+        at: int = 0
+
+    p = hr.Pipeline("t")
+    source = hr.sources.Iterable(list, type=Maybe, event_time="at")
+    made = hr.spark.stateful_processor(
+        p.inject("hits", source),
+        "user",
+        Frames(),
+        "what STRING",
+        "Update",
+        "None",
+        name="made",
+        in_pandas=True,
+    )
+    p.sink("out", made, hr.sinks.Calls(lambda step, rows: None))
+    with hr.testing.drive(p) as t:
+        t.push_many("hits", [Maybe("ann", 1), Maybe("bob", None), Maybe("ann", 2), Maybe("bob", 3)])
+        t.step()
+        assert sorted(words(t)) == ["ann int64 [0, 1] [1, 2]", "bob float64 [0, 1] [nan, 3.0]"]
