@@ -174,18 +174,6 @@ def test_damage_fails_the_read_and_names_the_file(spark: Any, tmp_path: Path) ->
         frame.collect()
 
 
-def test_the_steps_of_a_read_are_pinned_while_the_pipeline_goes_on(
-    spark: Any, tmp_path: Path
-) -> None:
-    with driven(tmp_path, {"out": hr.keep(steps=3)}, **FEW) as t:
-        t.clock(datetime.now(UTC))  # pins are judged by the clock
-        steps(t, 8)
-        expected = as_rows(batch(spark, tmp_path))  # (when it is planned, it is pinned)
-        steps(t, 16, first=8)
-        last = expected[-1][0]
-        assert as_rows(batch(spark, tmp_path, fromStep=expected[0][0], toStep=last)) == expected
-
-
 # -- spark.readStream -------------------------------------------------------------------------------
 
 
@@ -212,16 +200,19 @@ class Sink:
         return [len({row[0] for row in rows}) for _, rows in sorted(self.batches.items())]
 
 
+def started(
+    spark: Any, storage: Path, sink: Sink, checkpoint: Path, *, now: bool = False, **options: Any
+) -> Any:
+    """Start a query; with ``now`` one that ends when it has read what is there."""
+    frame = spark.readStream.format("headrace").option("stream", "sums.out").options(**options)
+    writer = frame.load(str(storage)).writeStream.foreachBatch(sink)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(availableNow=True) if now else writer).start()
+
+
 def run(spark: Any, storage: Path, sink: Sink, checkpoint: Path, **options: Any) -> None:
     """Run a query until it has read what is there."""
-    frame = spark.readStream.format("headrace").option("stream", "sums.out").options(**options)
-    query = (
-        frame.load(str(storage))
-        .writeStream.foreachBatch(sink)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = started(spark, storage, sink, checkpoint, now=True, **options)
     try:
         query.awaitTermination()
     finally:
@@ -250,35 +241,32 @@ def test_each_row_comes_once_whatever_stops(spark: Any, tmp_path: Path) -> None:
         assert len(set(sink.rows)) == len(sink.rows) == 45
 
 
-def test_a_query_that_runs_sees_new_steps_as_they_are_committed(spark: Any, tmp_path: Path) -> None:
-    table = f"seen_{tmp_path.name}".replace("-", "_")
-    with driven(tmp_path / "state") as t:
-        steps(t, 1)
-        frame = spark.readStream.format("headrace").option("stream", "sums.out")
-        query = (
-            frame.load(str(tmp_path / "state"))
-            .writeStream.format("memory")
-            .queryName(table)
-            .start()
-        )
+def test_a_registered_query_misses_nothing_while_clean_up_is_close_behind(
+    spark: Any, tmp_path: Path
+) -> None:
+    """It runs all the time, and the pipeline wants to keep only three steps."""
+    sink = Sink()
+    with driven(tmp_path / "state", {"out": hr.keep(steps=3)}, **FEW) as t:
+        t.clock(datetime.now(UTC))  # pins are judged by the clock
+        steps(t, 2)
+        query = started(spark, tmp_path / "state", sink, tmp_path / "cp", reader="live")
         try:
-            for step in range(1, 4):
-                query.processAllAvailable()
-                assert as_rows(spark.table(table)) == made(t)
-                steps(t, 1, first=step)
             query.processAllAvailable()
-            assert as_rows(spark.table(table)) == made(t)
+            steps(t, 100, first=2)
+            query.processAllAvailable()
         finally:
             query.stop()
+        assert sink.rows == made(t)
+        steps(t, 60, first=102)
+        run(spark, tmp_path / "state", sink, tmp_path / "cp", reader="live", maxStepsPerTrigger=20)
+        assert sink.rows == made(t)
 
 
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [
         ({"maxStepsPerTrigger": 4}, [4, 4, 2]),
-        ({"maxRowsPerTrigger": 12}, [2, 2, 2, 2, 2]),
-        ({"maxRowsPerTrigger": 1, "startingStep": "8"}, [1, 1, 1]),  # (a step is never divided)
-        ({"startingStep": "8", "maxStepsPerTrigger": 2}, [2, 1]),
+        ({"startingStep": "6", "maxRowsPerTrigger": 12}, [2, 2, 1]),
         ({"startingStep": "latest"}, [0]),  # (Spark notes where it begins)
     ],
 )
@@ -310,7 +298,7 @@ def test_a_stream_with_other_columns_is_refused_with_the_difference(
     reader = spark.read.format("headrace").schema(
         "key string, timestamp timestamp, n long, _step long"
     )
-    with pytest.raises(Exception, match=r"(?s)HR103.*it lacks.*and has.*total:bigint"):
+    with pytest.raises(Exception, match=r"(?s)HR103.*the stream has.*total:bigint"):
         reader.option("stream", "sums.out").load(str(storage)).collect()
 
 

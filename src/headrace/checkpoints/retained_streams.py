@@ -11,7 +11,7 @@ which keeps the manifests from a step on, keeps the productions that were there 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -109,8 +109,7 @@ class StreamColumns(msgspec.Struct, frozen=True):
             raise SchemaChanged(
                 f"stream {self.stream!r} has other columns than when the read began: {changes}",
                 place=place,
-                remedy="read up to the change with the columns that were; then start a new query, "
-                "with a checkpoint of its own, at the step of the change",
+                remedy="start a new query, with a checkpoint of its own",
             )
 
 
@@ -205,37 +204,55 @@ class RetainedStream:
             yield upto, sorted(files, key=lambda file: (file.step, file.worker, file.name))
             at = upto
 
-    def newest_with(self, step: int, among: list[int]) -> int | None:
-        """Return the newest of some steps as of which the productions of a step are still kept."""
-        for at in sorted(set(among), reverse=True):
-            with contextlib.suppress(Expired):
-                if self._keeps(self.head_at(at), step):
-                    return at
-        return None
+    def newest_with(self, step: int) -> int | None:
+        """Return the newest step whose head names the productions of a step; None if none does."""
+        try:
+            return self._head_with(step, self.head.step).step
+        except Expired:
+            return None
 
     def _head_with(self, step: int, end: int) -> Head:
-        """Return a head that names the productions of a step, and of as many up to ``end`` as any.
+        """Return the newest head up to ``end`` that names the productions of a step, or a later one.
 
-        Heads name ever later steps, so it is looked for by bisection.
+        Heads name ever later steps, so it is looked for by bisection: first among bases, which are
+        read at once and at which bounds are applied.
+
+        Raises:
+            Expired: when there is none.
         """
         if self._keeps(self.head, step):
             return self.head
-        low, high = max(self.head.boundary, step), end
+        low = max(self.head.boundary, step)
         if not self._keeps(self.head_at(low), step):
             raise self.expired(step)
+        bases = [low, *(base for base in self.head.bases if low < base <= end)]
+        at = self._last(bases, step)
+        between = range(bases[at], bases[at + 1] if at + 1 < len(bases) else end + 1)
+        if between and self._keeps(self.head_at(between[-1]), step):
+            return self.head_at(between[-1])
+        return self.head_at(between[self._last(between, step)] if between else low)
+
+    def _last(self, steps: Sequence[int], wanted: int) -> int:
+        """Return the position of the last step whose head names the wanted one. The first does."""
+        low, high = 0, len(steps) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            if self._keeps(self.head_at(middle), step):
+            if self._keeps(self.head_at(steps[middle]), wanted):
                 low = middle
             else:
                 high = middle - 1
-        return self.head_at(low)
+        return low
 
     def _keeps(self, head: Head, step: int) -> bool:
         first = head.stored_schema.get("retained", {}).get(self.name)
         return first is not None and first <= step
 
     def head_at(self, step: int) -> Head:
+        """Return the head as of a step that is not newer than the newest one that was seen.
+
+        Raises:
+            Expired: when its manifest is not kept any more.
+        """
         if step == self.head.step:
             return self.head
         if step not in self._heads:

@@ -137,8 +137,8 @@ class StreamDataSource(DataSource):  # type: ignore[misc]
       reading the footers of files when the batch is planned; bytes are known. Steps that produced
       nothing do not count.
     - ``reader``: a name for the query. The pipeline then keeps the steps that the query has not
-      committed, for as long as ``pinFor`` after it last planned a batch. No two queries may use the
-      same name.
+      committed, for as long as ``pinFor`` after it last planned a batch. No two queries of a
+      stream may use the same name.
     - ``pinFor``: how long steps are kept for the read (``1h``, at most a day; ``0s`` does not pin
       them). A streaming query pins them only with ``reader``.
 
@@ -195,18 +195,17 @@ class _Reading:
         Raises:
             SchemaChanged: with the difference, when they are others.
         """
-        now = _schema_of(columns)
-        if now == self._schema:
+        now, given = _schema_of(columns), self._schema
+        alike = [(field.name, field.dataType) for field in now] == [
+            (field.name, field.dataType) for field in given
+        ]
+        if alike and all(b.nullable or not a.nullable for a, b in zip(now, given, strict=True)):
             return
-        before = {field.name: field.simpleString() for field in self._schema}
-        after = {field.name: field.simpleString() for field in now}
-        gone = [text for name, text in before.items() if after.get(name) != text]
-        new = [text for name, text in after.items() if before.get(name) != text]
         raise SchemaChanged(
-            f"stream {columns.stream!r} has other columns than the DataFrame: "
-            f"it lacks {', '.join(gone) or 'none'}, and has {', '.join(new) or 'them otherwise'}",
+            f"stream {columns.stream!r} has other columns than the DataFrame",
             place=self._request.storage,
-            remedy="load() the DataFrame again, without a schema() of your own",
+            remedy=f"load() the DataFrame again, without a schema() of your own. The DataFrame has "
+            f"{_shown(given)}; the stream has {_shown(now)}",
         )
 
 
@@ -293,10 +292,6 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
             stream = self._stream or self._refreshed()
             self._reader_pins(stream).committed(self._step_of(stream, end))
 
-    def stop(self) -> None:
-        if self._pins is not None:
-            self._pins.close()
-
     def _end(self, stream: RetainedStream, begin: int, target: int) -> int:
         """Return the last step of a batch that begins after a step, within the limits."""
         budget = _Budget(self._request, stream)
@@ -335,7 +330,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def _reader_pins(self, stream: RetainedStream) -> ReaderPins:
         if self._pins is None:
-            name = f"{FORMAT} reader {self._request.reader}"
+            name = f"{FORMAT} reader {self._request.reader} of {self._request.stream}"
             self._pins = ReaderPins(stream, name, self._request.pin_us)
         return self._pins
 
@@ -405,6 +400,12 @@ def _schema_of(columns: StreamColumns) -> StructType:
     return spark_schema(columns.public, f"stream {columns.stream!r}")
 
 
+def _shown(schema: StructType) -> str:
+    return ", ".join(
+        f"{field.simpleString()}{'' if field.nullable else ' not null'}" for field in schema
+    )
+
+
 def _check_there(stream: RetainedStream, option: str, step: int) -> None:
     """Check that a step has been committed.
 
@@ -459,6 +460,11 @@ def _request(options: Mapping[str, str]) -> _Request:
     if not 0 <= pin_us <= LONGEST_US:
         raise PipelineError(
             f"{FORMAT}: option 'pinFor' is {given['pinfor']!r}", remedy="give at most '24h'"
+        )
+    if not pin_us and "reader" in given:
+        raise PipelineError(
+            f"{FORMAT}: a reader pins steps, and option 'pinFor' is {given['pinfor']!r}",
+            remedy="say how long steps are kept while the query does not run, such as '1h'",
         )
     first, last = _number(given, "fromStep"), _number(given, "toStep")
     if first is not None and last is not None and first > last:
