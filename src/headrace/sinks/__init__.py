@@ -14,8 +14,10 @@ from headrace.sinks.files import Files
 
 if TYPE_CHECKING:
     from headrace.sinks.delta import Delta as Delta
+    from headrace.sinks.spark import Spark as Spark
+    from headrace.sinks.sql_table import Table as Table
 
-__all__ = ["Calls", "Console", "Deliverer", "Delivery", "Delta", "Files", "Sink"]
+__all__ = ["Calls", "Console", "Deliverer", "Delivery", "Delta", "Files", "Sink", "Spark"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +25,12 @@ def __getattr__(name: str) -> Any:
         from headrace.sinks.delta import Delta
 
         return Delta
+    if name == "Spark":
+        from headrace.sinks.spark import Spark
+
+        return Spark
+    if name == "Table":
+        from headrace.sinks.sql_table import Table
+
+        return Table
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

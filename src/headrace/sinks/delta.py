@@ -203,7 +203,7 @@ class Delta(TableSink):
                 raise
 
         try:
-            with_retries(attempt, (CommitFailedError,))
+            with_retries(attempt, lambda error: isinstance(error, CommitFailedError))
         except Exception as error:
             if not isinstance(error, _ERRORS) and type(error) is not Exception:
                 raise

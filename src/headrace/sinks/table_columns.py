@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -229,9 +229,7 @@ def filled(rows: pa.Table, there: pa.Schema, kind: str) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def new_columns(
-    there: pa.Schema, given: pa.Schema, leaf: Leaf, place: str, optional: Iterable[str] = ()
-) -> list[pa.Field]:
+def new_columns(there: pa.Schema, given: pa.Schema, leaf: Leaf, place: str) -> list[str]:
     """Return the columns that a table lacks, if it may get them.
 
     Args:
@@ -239,32 +237,51 @@ def new_columns(
         given: those that are to be written.
         leaf: see :func:`held`.
         place: the table, for errors.
-        optional: columns that a row may lack although they may not be null.
+
+    Raises:
+        SinkConflict: see :func:`added_columns`.
+    """
+
+    def misfit(name: str) -> str:
+        kind = held(there.field(name).type, leaf)
+        if kind is not None and kind.equals(given.field(name).type):
+            return ""
+        return f"is of type {there.field(name).type} there, and {given.field(name).type} here"
+
+    required = {field.name: not field.nullable for field in there}
+    return added_columns(required, given.names, misfit, place)
+
+
+def added_columns(
+    there: Mapping[str, bool], given: Sequence[str], misfit: Callable[[str], str], place: str
+) -> list[str]:
+    """Return the columns that a table lacks, if it may get them.
+
+    Args:
+        there: by column of the table, whether a row must have it.
+        given: the columns that are to be written.
+        misfit: says in words why a column cannot be written as it is there; "" if it can.
+        place: the table, for errors.
 
     Raises:
         SinkConflict: if a column has another type, if a required one is missing, and if columns are
             both new and missing: a renamed one looks so.
     """
-    known = {name.lower(): name for name in there.names}
+    known = {name.lower(): name for name in there}
     wrong = []
-    for field in given:
-        name = known.get(field.name.lower())
-        if name is None:
-            continue
-        of = held(there.field(name).type, leaf)
-        if name != field.name:
-            wrong.append(f"column {field.name!r} is called {name!r} there")
-        elif of is None or not of.equals(field.type):
-            wrong.append(
-                f"column {name!r} is of type {there.field(name).type} there, and {field.type} here"
-            )
-    missing = [field for field in there if field.name not in given.names]
+    for name in given:
+        other = known.get(name.lower(), name)
+        if other != name:
+            wrong.append(f"column {name!r} is called {other!r} there")
+        elif name in there and misfit(name):
+            wrong.append(f"column {name!r} {misfit(name)}")
+    missing = [name for name in there if name not in given]
     wrong += [
-        f"column {field.name!r} is missing here, and may not be null there"
-        for field in missing
-        if not field.nullable and field.name not in set(optional)
+        f"column {name!r} is missing here, and may not be null there"
+        for name in missing
+        if there[name]
     ]
-    new = [field for field in given if field.name.lower() not in known]
+    new = [name for name in given if name.lower() not in known]
     if new and missing and not wrong:
         wrong.append(
             f"{_named(new)} {_are(new)} new here, and {_named(missing)} {_are(missing)} missing: "
@@ -280,12 +297,12 @@ def new_columns(
     return new
 
 
-def _named(fields: Sequence[pa.Field]) -> str:
-    return ", ".join(repr(field.name) for field in fields)
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
-def _are(fields: Sequence[pa.Field]) -> str:
-    return "is" if len(fields) == 1 else "are"
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _chosen(columns: Sequence[str] | Mapping[str, str] | None) -> dict[str, str] | None:

@@ -163,17 +163,19 @@ def number_of(lineage: str) -> int:
     return int.from_bytes(hashlib.blake2b(lineage.encode(), digest_size=6).digest())
 
 
-def with_retries(attempt: Callable[[], _Result], conflicts: tuple[type[Exception], ...]) -> _Result:
+def with_retries(attempt: Callable[[], _Result], may_pass: Callable[[Exception], bool]) -> _Result:
     """Return the result of an attempt; repeat it while other writers come first.
 
     Args:
         attempt: begins by looking at what is there, so it may be repeated in any case.
-        conflicts: what it raises if another writer was faster.
+        may_pass: whether an error may be gone at the next attempt.
     """
     for number in range(_ATTEMPTS - 1):
         try:
             return attempt()
-        except conflicts:
+        except Exception as error:
+            if not may_pass(error):
+                raise
             time.sleep(random.uniform(0.5, 1.0) * min(0.005 * 2**number, _LONGEST_PAUSE_S))
     return attempt()
 

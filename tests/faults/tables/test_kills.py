@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import Any
 
 import pytest
 
+from tests.faults.tables import postgres
 from tests.support.processes import ROOT
 
-KINDS = ["delta"]
+KINDS = ["delta", "sqlite", "postgresql"]
 
 
 def killed(kind: str, folder: Path, seed: int, kills: int) -> dict[str, Any]:
     """Let a driver live and die; it checks what is in the tables. Return its report."""
+    environment = dict(os.environ)
+    if kind == "postgresql":
+        environment[postgres.URI] = postgres.new_database()
     found = subprocess.run(
         [
             sys.executable,
@@ -32,6 +37,7 @@ def killed(kind: str, folder: Path, seed: int, kills: int) -> dict[str, Any]:
         text=True,
         check=False,
         timeout=600,
+        env=environment,
     )
     assert found.returncode == 0, found.stdout + found.stderr
     report: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])

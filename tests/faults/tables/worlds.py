@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+from tests.faults.tables import postgres
 
 Around = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 Point = Callable[[str], None]
@@ -84,5 +86,75 @@ class DeltaWorld(World):
         module.write_deltalake = around("write", delta.write_deltalake)
 
 
+class SqlWorld(World):
+    """Tables of a database.
+
+    Args:
+        folder: where a database of SQLite is; its name is that of a schema in PostgreSQL.
+        uri: the database in PostgreSQL; empty for SQLite.
+    """
+
+    def __init__(self, folder: Path, uri: str = "") -> None:
+        super().__init__(folder)
+        self._url = uri or f"sqlite:///{folder}.db"
+        self._schema = folder.name if uri else None
+
+    def _engine(self) -> Any:
+        import sqlalchemy as sa
+
+        engine = sa.create_engine(self._url)
+        if self._schema:
+            with engine.begin() as connection:
+                connection.execute(sa.schema.CreateSchema(self._schema, if_not_exists=True))
+        return engine
+
+    def sink(self, mode: str) -> hr.sinks.Sink:
+        keys = ["key"] if mode == "upsert" else []
+        self._engine().dispose()
+        found: hr.sinks.Sink = hr.sinks.Table(
+            self._url,
+            mode,
+            mode=mode,  # type: ignore[arg-type]
+            keys=keys,
+            schema=self._schema,
+        )
+        return found
+
+    def rows(self, mode: str) -> list[dict[str, Any]]:
+        import sqlalchemy as sa
+
+        engine = self._engine()
+        with engine.connect() as connection:
+            table = sa.Table(mode, sa.MetaData(), schema=self._schema, autoload_with=connection)
+            found = [dict(row._mapping) for row in connection.execute(sa.select(table))]
+        engine.dispose()
+        return found
+
+    def patch(self, around: Around, point: Point) -> None:
+        from sqlalchemy.engine import default
+
+        kind: Any = default.DefaultDialect
+        for name in ("do_execute", "do_executemany", "do_commit"):
+            setattr(kind, name, around(name, getattr(kind, name)))
+        if self._schema:
+            import psycopg
+
+            copy: Any = psycopg.Copy
+            copy.write = around("copy", copy.write)
+
+    def clear(self) -> None:
+        import sqlalchemy as sa
+
+        if self._schema is None:
+            Path(f"{self.folder}.db").unlink()
+            return
+        engine = self._engine()
+        with engine.begin() as connection:
+            connection.execute(sa.schema.DropSchema(self._schema, cascade=True))
+        engine.dispose()
+
+
 def world_of(kind: str, folder: Path) -> World:
-    return {"delta": DeltaWorld}[kind](folder)
+    if kind == "postgresql":
+        return SqlWorld(folder, os.environ[postgres.URI])
+    return {"delta": DeltaWorld, "sqlite": SqlWorld}[kind](folder)

@@ -1,0 +1,34 @@
+"""A real PostgreSQL, which a test process starts when it first asks for a database."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import tempfile
+import urllib.parse
+from typing import Any
+
+#: The environment variable in which a process that is started finds its database.
+URI = "HEADRACE_TEST_POSTGRES"
+_NUMBERS = itertools.count()
+
+
+@functools.cache
+def _server() -> Any:
+    folder = tempfile.mkdtemp(prefix="headrace-postgres-")
+    os.chmod(folder, 0o755)  # (it does not run as root)
+    private = tempfile.mkdtemp(prefix="headrace-runtime-")
+    os.environ.setdefault("XDG_RUNTIME_DIR", private)  # (or importing it warns)
+    import pgserver
+
+    return pgserver.get_server(f"{folder}/data", cleanup_mode="delete")
+
+
+def new_database() -> str:
+    """Return the URL of an empty database: of a schema, which is made faster."""
+    server, name = _server(), f"test{next(_NUMBERS)}"
+    server.psql(f"CREATE SCHEMA {name};")
+    options = urllib.parse.quote(f"-c search_path={name} -c synchronous_commit=off")
+    uri: str = server.get_uri()
+    return f"{uri.replace('postgresql://', 'postgresql+psycopg://')}&options={options}"
