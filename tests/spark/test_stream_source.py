@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +18,7 @@ import pytest
 import headrace as hr
 from headrace.spark_streams import register
 from headrace.storage import LocalStore
+from tests.spark.conftest import session
 
 pytestmark = pytest.mark.spark
 
@@ -64,7 +71,8 @@ def driven(
 
 
 def steps(t: Any, count: int, *, first: int = 0, each: int = 5) -> None:
-    """Make some steps of a few records each."""
+    """Make some steps of a few records each. The clock goes on, since pins are judged by it."""
+    t.clock(max(datetime.now(UTC), t.now))
     for step in range(first, first + count):
         numbers = range(step * each, (step + 1) * each)
         t.push_many("items", [Item(f"u{n % 7}", n, n * SECOND) for n in numbers])
@@ -247,7 +255,6 @@ def test_a_registered_query_misses_nothing_while_clean_up_is_close_behind(
     """It runs all the time, and the pipeline wants to keep only three steps."""
     sink = Sink()
     with driven(tmp_path / "state", {"out": hr.keep(steps=3)}, **FEW) as t:
-        t.clock(datetime.now(UTC))  # pins are judged by the clock
         steps(t, 2)
         query = started(spark, tmp_path / "state", sink, tmp_path / "cp", reader="live")
         try:
@@ -310,3 +317,54 @@ def test_a_query_is_not_continued_on_another_storage(
         steps(t, 12)
     with pytest.raises(Exception, match=r"(?s)HR308.*read up to step 10 of another storage"):
         run(spark, tmp_path / "other", Sink(), tmp_path / "cp")
+
+
+# -- killed processes -------------------------------------------------------------------------------
+
+
+def archive(storage: str, target: str) -> None:
+    """Append the stream to Parquet files until somebody kills this process."""
+    session_ = session("local[2]")
+    register(session_)
+    rows = session_.readStream.format("headrace").option("stream", "sums.out")
+    rows = rows.option("reader", "archive").option("maxStepsPerTrigger", 7).load(storage)
+    writer = rows.writeStream.format("parquet").option("checkpointLocation", f"{target}-checkpoint")
+    writer.start(target).awaitTermination()
+
+
+@pytest.mark.soak
+def test_each_row_comes_once_however_often_both_sides_are_killed(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Spark's process is killed with SIGKILL, the pipeline crashes, and clean-up is close behind."""
+    storage, target = tmp_path / "state", tmp_path / "rows"
+    code = "import sys; from tests.spark.test_stream_source import archive; archive(*sys.argv[1:])"
+    arguments = [sys.executable, "-c", code, str(storage), str(target)]
+    chance, done = random.Random(7), 0
+    with driven(storage, {"out": hr.keep(steps=5)}, **FEW) as t:
+        for round_ in range(8):
+            process = subprocess.Popen(
+                arguments,
+                start_new_session=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            until = time.monotonic() + chance.uniform(8.0, 20.0)
+            steps(t, 4, first=done)
+            done += 4
+            while time.monotonic() < until or (round_ == 0 and not target.exists()):
+                time.sleep(0.5)
+                steps(t, 3, first=done)
+                done += 3
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            t.crash()
+        process = subprocess.Popen(
+            arguments, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 120
+        while spark.read.parquet(str(target)).count() < 5 * done and time.monotonic() < deadline:
+            time.sleep(2)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert as_rows(spark.read.parquet(str(target))) == made(t)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
@@ -13,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructField, StructType
 
 import headrace as hr
 from headrace.checkpoints import stream_source
@@ -79,15 +79,14 @@ def drawn(retain: Any = ("out",), computation: Any = None, key: Any = "user") ->
 
 
 def driven(storage: Path, retain: Any = ("out",), **settings: Any) -> hr.testing.Harness:
-    t = hr.testing.drive(
+    return hr.testing.drive(
         drawn(retain), bins=8, storage=LocalStore(storage), settings=hr.Settings(**settings)
     )
-    t.clock(datetime.now(UTC))  # pins are judged by the clock
-    return t
 
 
 def steps(t: hr.testing.Harness, count: int, *, n: int = 1) -> None:
-    """Make some steps of two records each."""
+    """Make some steps of two records each. The clock goes on, since pins are judged by it."""
+    t.clock(max(datetime.now(UTC), t.now))
     for _ in range(count):
         at = t.current().step * SECOND
         t.push_many("items", [Item("a", n, at), Item("b", n, at)])
@@ -315,8 +314,9 @@ def test_a_batch_pins_its_steps_while_it_is_read(tmp_path: Path) -> None:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pins are renewed whenever a batch is planned."""
+    """Pins are renewed whenever a batch is planned, and are surely seen at once."""
     monkeypatch.setattr("headrace.checkpoints.reader_pins._EVERY_S", 0.0)
+    monkeypatch.setattr("headrace.checkpoints.reader_pins._SURE_S", 0.0)
 
 
 @pytest.mark.usefixtures("often")
@@ -327,18 +327,38 @@ def test_a_registered_reader_finds_all_that_it_has_not_committed(tmp_path: Path)
         reader = query(tmp_path, reader="archive", maxStepsPerTrigger=1)
         found, at = run(reader, batches=2)
         assert found == [1, 1, 2, 2]
-        reader.stop()
-        steps(t, 30)
+        steps(t, 20)
         reader = query(tmp_path, reader="archive", maxStepsPerTrigger=1)
         reader.commit(at)  # (as Spark does first after a restart)
-        more, at = run(reader, at, batches=10)
-        steps(t, 30)
+        more, at = run(reader, at, batches=5)
+        steps(t, 10)
         rest, at = run(reader, at)
-        assert found + more + rest == sorted([*range(1, 65)] * 2)
+        assert found + more + rest == sorted([*range(1, 35)] * 2)
         steps(t, 12)
         found, at = run(reader, at)
-        assert found == sorted([*range(65, 77)] * 2)
-        assert t.current().boundary > 60, "clean-up goes on"
+        assert found == sorted([*range(35, 47)] * 2)
+        assert t.current().boundary > 30, "clean-up goes on"
+
+
+def test_a_reader_that_comes_now_and_then_finds_all_since_it_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its runs far more steps are made than the bound keeps. Its pins move on with it."""
+    monkeypatch.setattr("headrace.checkpoints.reader_pins._SURE_S", 0.0)
+    at, found = None, []
+    with driven(tmp_path, {"out": hr.keep(steps=3)}, **FEW) as t:
+        steps(t, 2)
+        for _ in range(4):
+            reader = query(tmp_path, reader="archive", maxStepsPerTrigger=7)
+            reader.prepareForTriggerAvailableNow()
+            if at is not None:
+                reader.commit(at)
+            more, at = run(reader, at)
+            found += more
+            steps(t, 20)
+        assert sorted(set(found)) == list(range(1, 63))
+        assert t.current().boundary >= 40, "clean-up follows a run later"
+        assert len(Pins(LocalStore(tmp_path)).known()) == 1
 
 
 @pytest.mark.usefixtures("often")
@@ -350,37 +370,43 @@ def test_a_reader_that_keeps_up_holds_nothing_back(tmp_path: Path) -> None:
             _, at = run(reader, at)
         assert t.current().boundary >= 30
         assert len(Pins(LocalStore(tmp_path)).known()) <= 2
-        reader.stop()
-        (pin,) = Pins(LocalStore(tmp_path)).known().values()
-        assert pin is not None and pin.by == "headrace reader archive"
+        pins = Pins(LocalStore(tmp_path)).known().values()
+        assert {pin.by for pin in pins if pin} == {"headrace reader archive of sums.out"}
 
 
 def test_the_pin_of_a_reader_that_is_gone_expires_and_clean_up_goes_on(tmp_path: Path) -> None:
     with driven(tmp_path, {"out": hr.keep(steps=3)}, **FEW) as t:
         steps(t, 4)
         run(query(tmp_path, reader="archive", pinFor="10m"))
-        steps(t, 30)
+        steps(t, 20)
         assert t.current().boundary <= 4
         files = len(list((tmp_path / "streams").iterdir()))
         t.clock("+20m")
-        steps(t, 60)
-        assert t.current().boundary > 60
+        steps(t, 40)
+        assert t.current().boundary > 50
         assert len(list((tmp_path / "streams").iterdir())) < files
         assert Pins(LocalStore(tmp_path)).known() == {}
 
 
-def test_a_pin_is_renewed_now_and_then_and_not_with_each_batch(tmp_path: Path) -> None:
+def test_a_pin_is_renewed_now_and_then_and_not_with_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("headrace.checkpoints.reader_pins.time.monotonic", lambda: now_s)
     with driven(tmp_path) as t:
         steps(t, 1)
         stream = RetainedStream(LocalStore(tmp_path), "sums.out")
         stream.refresh()
-        pins = ReaderPins(stream, "reader x", 400_000)
-        for _ in range(5):
-            pins.renew(0)
-        assert len(Pins(stream.store).known()) == 1
-        time.sleep(0.15)
-        pins.renew(0)
-        assert len(Pins(stream.store).known()) == 2
+        often, seldom = ReaderPins(stream, "a", 4_000_000), ReaderPins(stream, "b", 3_600_000_000)
+        made = []
+        for _ in range(11):
+            often.renew(0)
+            seldom.renew(0)
+            pins = [pin.by for pin in Pins(stream.store).known().values() if pin]
+            made.append((pins.count("a"), pins.count("b")))
+            now_s += 0.5
+        assert made[:3] == [(1, 1), (1, 1), (2, 1)], "four times while it lasts"
+        assert made[-2:] == [(5, 1), (6, 2)], "or every five seconds"
 
 
 # -- columns ----------------------------------------------------------------------------------------
@@ -510,6 +536,22 @@ def test_a_stream_whose_columns_change_is_refused_with_the_difference(tmp_path: 
         assert found == [6, 6]
 
 
+def test_a_schema_of_ones_own_may_only_allow_more_nulls(tmp_path: Path) -> None:
+    with driven(tmp_path) as t:
+        steps(t, 2)
+    of = source(tmp_path)
+    key, timestamp, value, step = of.schema().fields
+    loose = StructType([StructField("key", key.dataType), timestamp, value, step])
+    reader = of.reader(loose)
+    assert numbers(reader, reader.partitions()) == [1, 1, 2, 2]
+    with pytest.raises(SchemaChanged) as error:
+        of.reader(StructType([key, timestamp, step])).partitions()
+    assert (
+        "the stream has key:string not null, timestamp:timestamp, value:bigint"
+        in error.value.remedy
+    )
+
+
 def test_the_difference_of_columns_is_said_in_words() -> None:
     before = StreamColumns("s", ["string"], {"a": "int64", "b": "string"})
     assert before.changes(before) == ""
@@ -533,6 +575,7 @@ def test_the_difference_of_columns_is_said_in_words() -> None:
         ({"startingStep": "first"}, "give 'earliest', 'latest', or the number of a step"),
         ({"pinFor": "2d"}, "give at most '24h'"),
         ({"reader": " "}, "give the query a name"),
+        ({"pinFor": "0s", "reader": "x"}, "a reader pins steps"),
         ({"pinFor": "1h"}, "not for a query without option 'reader'"),
         ({"toStep": "1"}, "not for spark.readStream"),
         ({"fromStep": "2", "toStep": "1"}, "does not end before it begins"),
