@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -332,39 +334,57 @@ def archive(storage: str, target: str) -> None:
     writer.start(target).awaitTermination()
 
 
+@contextmanager
+def archiving(storage: Path, target: Path) -> Iterator[None]:
+    """Run :func:`archive` in a process of its own, which is killed with SIGKILL in the end."""
+    code = "import sys; from tests.spark.test_stream_source import archive; archive(*sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(storage), str(target)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # (the JVM, too)
+        process.wait()
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 @pytest.mark.soak
 def test_each_row_comes_once_however_often_both_sides_are_killed(
     spark: Any, tmp_path: Path
 ) -> None:
-    """Spark's process is killed with SIGKILL, the pipeline crashes, and clean-up is close behind."""
+    """Clean-up is close behind: the pipeline wants to keep only five steps."""
     storage, target = tmp_path / "state", tmp_path / "rows"
-    code = "import sys; from tests.spark.test_stream_source import archive; archive(*sys.argv[1:])"
-    arguments = [sys.executable, "-c", code, str(storage), str(target)]
-    chance, done = random.Random(7), 0
+    commits = tmp_path / "rows-checkpoint" / "commits"
+    chance, done = random.Random(7), 4
+
+    def batches() -> int:
+        return len([name for name in commits.glob("*") if name.name.isdecimal()])
+
     with driven(storage, {"out": hr.keep(steps=5)}, **FEW) as t:
-        for round_ in range(8):
-            process = subprocess.Popen(
-                arguments,
-                start_new_session=True,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            until = time.monotonic() + chance.uniform(8.0, 20.0)
-            steps(t, 4, first=done)
-            done += 4
-            while time.monotonic() < until or (round_ == 0 and not target.exists()):
-                time.sleep(0.5)
-                steps(t, 3, first=done)
-                done += 3
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        steps(t, 4)
+        for _ in range(5):
+            before = batches()
+            with archiving(storage, target):
+                wait_for(lambda before=before: batches() > before)
+                until = time.monotonic() + chance.uniform(0.0, 5.0)
+                while time.monotonic() < until:
+                    steps(t, 3, first=done)
+                    done += 3
+                    time.sleep(chance.uniform(0.0, 0.5))
             t.crash()
-        process = subprocess.Popen(
-            arguments, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        deadline = time.monotonic() + 120
-        while spark.read.parquet(str(target)).count() < 5 * done and time.monotonic() < deadline:
-            time.sleep(2)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            steps(t, 20, first=done)
+            done += 20
+        with archiving(storage, target):
+            wait_for(lambda: spark.read.parquet(str(target)).count() >= 5 * done)
         assert as_rows(spark.read.parquet(str(target))) == made(t)
+        assert t.current().boundary > 20, "clean-up went on"
