@@ -14,10 +14,21 @@ from headrace.sinks.files import Files
 
 if TYPE_CHECKING:
     from headrace.sinks.delta import Delta as Delta
+    from headrace.sinks.iceberg import Iceberg as Iceberg
     from headrace.sinks.spark import Spark as Spark
     from headrace.sinks.sql_table import Table as Table
 
-__all__ = ["Calls", "Console", "Deliverer", "Delivery", "Delta", "Files", "Sink", "Spark"]
+__all__ = [
+    "Calls",
+    "Console",
+    "Deliverer",
+    "Delivery",
+    "Delta",
+    "Files",
+    "Iceberg",
+    "Sink",
+    "Table",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,6 +40,10 @@ def __getattr__(name: str) -> Any:
         from headrace.sinks.spark import Spark
 
         return Spark
+    if name == "Iceberg":
+        from headrace.sinks.iceberg import Iceberg
+
+        return Iceberg
     if name == "Table":
         from headrace.sinks.sql_table import Table
 

@@ -14,7 +14,7 @@ import pytest
 from tests.faults.tables import postgres
 from tests.support.processes import ROOT
 
-KINDS = ["delta", "sqlite", "postgresql"]
+KINDS = ["delta", "iceberg", "sqlite", "postgresql"]
 
 
 def killed(kind: str, folder: Path, seed: int, kills: int) -> dict[str, Any]:

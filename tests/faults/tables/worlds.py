@@ -154,7 +154,54 @@ class SqlWorld(World):
         engine.dispose()
 
 
+class IcebergWorld(World):
+    """Tables of a catalog in SQLite."""
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        self.folder.mkdir(exist_ok=True)
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{self.folder}/catalog.db",
+            "warehouse": f"file://{self.folder}/tables",
+        }
+
+    def sink(self, mode: str) -> hr.sinks.Sink:
+        keys = ["key"] if mode == "upsert" else []
+        found: hr.sinks.Sink = hr.sinks.Iceberg(
+            self.catalog,
+            f"shop.{mode}",
+            mode=mode,  # type: ignore[arg-type]
+            keys=keys,
+        )
+        return found
+
+    def rows(self, mode: str) -> list[dict[str, Any]]:
+        from pyiceberg.catalog import load_catalog
+
+        table = load_catalog("default", **self.catalog).load_table(f"shop.{mode}")
+        found: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+        return found
+
+    def patch(self, around: Around, point: Point) -> None:
+        from pyiceberg.catalog import sql
+        from pyiceberg.table import Transaction
+
+        kind: Any = sql.SqlCatalog
+        for name in ("create_table", "load_table", "commit_table"):
+            setattr(kind, name, around(name, getattr(kind, name)))
+        transaction: Any = Transaction
+        for name in ("append", "overwrite", "set_properties"):
+            setattr(transaction, name, around(name, getattr(transaction, name)))
+
+
 def world_of(kind: str, folder: Path) -> World:
+    """Return the tables of a kind."""
     if kind == "postgresql":
         return SqlWorld(folder, os.environ[postgres.URI])
-    return {"delta": DeltaWorld, "sqlite": SqlWorld}[kind](folder)
+    worlds: dict[str, type[World]] = {
+        "delta": DeltaWorld,
+        "iceberg": IcebergWorld,
+        "sqlite": SqlWorld,
+    }
+    return worlds[kind](folder)
