@@ -389,9 +389,14 @@ def register(spark: SparkSession) -> None:
 
         from headrace.spark_streams import register
 
+        p.compute("totals", Visits(), keys={hits: "page"}, retain=["totals"])
+        with hr.run(p, storage="state/totals", runner="inline") as job:
+            job.drain()
         register(spark)
-        rows = spark.readStream.format("headrace").option("stream", "visits.out").load("state/visits")
-        rows.writeStream.format("parquet").option("checkpointLocation", "cp").start("visits")
+        reader = spark.readStream.format("headrace").option("stream", "totals.totals")
+        query = reader.load("state/totals").writeStream.format("memory").queryName("totals")
+        query.trigger(availableNow=True).start().awaitTermination()
+        spark.table("totals").select("key", "value", "_step").show()
     """
     spark.dataSource.register(StreamDataSource)
 
