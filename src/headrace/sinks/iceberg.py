@@ -78,9 +78,9 @@ class Iceberg(TableSink):
     A process that is killed while it delivers may leave files that no snapshot names. Readers do not
     see them, and the removal of orphan files takes them away.
 
-    Cost: about 60 ms a step with a catalog in SQLite. An upsert writes the files again that have rows
-    of its keys. Each step makes a snapshot and at least one file: expire and compact them from time
-    to time.
+    Cost: with a catalog in SQLite, about 20 ms a step of 1,000 rows, and 120 ms for an upsert, which
+    writes the files again that have rows of its keys. Each step makes a snapshot and at least one
+    file: expire and compact them from time to time.
 
     Example::
 

@@ -26,6 +26,7 @@ from tests.faults.tables.deliveries import (
     run,
     values_of,
 )
+from tests.support.s3server import S3Server
 
 
 def rows_in(table: Path) -> list[tuple[Any, ...]]:
@@ -411,6 +412,19 @@ def test_a_commit_names_its_step_in_the_history(tmp_path: Path) -> None:
     begun(Delta(tmp_path)).receive(delivery(4, {"a": 1}, epoch=3))
     newest = DeltaTable(tmp_path).history(1)[0]["headrace"]
     assert (newest["sink"], newest["delivery"], newest["epoch"]) == ("out", 4, 3)
+
+
+def test_a_table_in_an_object_store_is_as_exact(s3: S3Server) -> None:
+    place = f"{s3.location()}/table"
+    options = {"AWS_ALLOW_HTTP": "true"}
+    zombie, new = (begun(Delta(place, storage_options=options)) for _ in range(2))
+    zombie.receive(delivery(0, {"a": 1}, epoch=1))
+    for number in (0, 1, 1):
+        new.receive(delivery(number, {"b": number}, epoch=2))
+    with pytest.raises(Fenced):
+        zombie.receive(delivery(1, {"b": 1}, epoch=1))
+    found = DeltaTable(place, storage_options=options).to_pyarrow_table().to_pylist()
+    assert sorted((row["key"], row["n"]) for row in found) == [("a", 1), ("b", 1)]
 
 
 def test_headrace_does_not_import_the_packages_of_its_sinks() -> None:
