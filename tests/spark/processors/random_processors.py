@@ -94,12 +94,15 @@ def processor_of(case: Case) -> Any:
     from pyspark.sql import Row
     from pyspark.sql.streaming import StatefulProcessor
 
+    # (Plain values: workers of Spark's own engine need not find the class of a case.)
+    seed, mode, keys = case.seed, case.mode, tuple(case.keys)
+
     def pick(*parts: Any) -> int:
-        return zlib.crc32(repr((case.seed, *parts)).encode())
+        return zlib.crc32(repr((seed, *parts)).encode())
 
     class Random(StatefulProcessor):
         def init(self, handle: Any) -> None:
-            lives = case.mode == "processingTime" and pick("ttl") % 2
+            lives = mode == "processingTime" and pick("ttl") % 2
             ttl = 3_600_000 if lives else None
             self.handle = handle
             self.value = handle.getValueState(
@@ -110,7 +113,7 @@ def processor_of(case: Case) -> Any:
             self.list = handle.getListState("list", "n INT, m MAP<STRING, INT>", ttl)
             self.map = handle.getMapState("map", "s STRING, i INT", "n BIGINT", ttl)
             self.short = None
-            if case.mode == "processingTime":
+            if mode == "processingTime":
                 self.short = handle.getValueState("short", "n INT", 1)
 
         def close(self) -> None:
@@ -119,7 +122,7 @@ def processor_of(case: Case) -> Any:
         # -- what both forms do ---------------------------------------------------------------
 
         def out(self, key: Any, what: str, times: Any, numbers: Any = (), inner: Any = None) -> Any:
-            named = dict(zip(case.keys, key, strict=True))
+            named = dict(zip(keys, key, strict=True))
             return Row(
                 what=what,
                 numbers=list(numbers),
@@ -176,10 +179,10 @@ def processor_of(case: Case) -> Any:
                         times,
                         inner=Row(a=len(list(self.map.keys())), b="x"),
                     )
-                elif case.mode == "eventTime":
+                elif mode == "eventTime":
                     self.handle.registerTimer(at + 1000 * (pick("t", v, turn) % 60 - 20))
                     yield self.out(key, f"timers {sorted(self.handle.listTimers())}", times)
-                elif case.mode == "processingTime":
+                elif mode == "processingTime":
                     past = pick("p", v) % 2
                     self.handle.registerTimer(1000 + v if past else 4_000_000_000_000 + v)
                     yield self.out(key, f"timers {sorted(self.handle.listTimers())}", times)
@@ -195,9 +198,9 @@ def processor_of(case: Case) -> Any:
             elif choice == 1:
                 for other in list(self.handle.listTimers()):
                     self.handle.deleteTimer(other)
-            elif choice == 2 and at % 7 and case.mode == "eventTime":
+            elif choice == 2 and at % 7 and mode == "eventTime":
                 self.handle.registerTimer(at + 7_000 - at % 7)
-            elif choice == 3 and case.mode == "eventTime" and at % 11:
+            elif choice == 3 and mode == "eventTime" and at % 11:
                 self.handle.registerTimer(at - at % 11 - 11_000)
 
     if case.pandas:
