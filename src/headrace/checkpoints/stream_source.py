@@ -143,8 +143,9 @@ class StreamDataSource(DataSource):  # type: ignore[misc]
       them). A streaming query pins them only with ``reader``.
 
     Guarantees: each row of each step is read once. A batch that is planned again has the same rows.
-    Tasks return all rows of their files, verified, or fail. The rows of a key are in the order of
-    ``_step``, and within a step and a part in the order in which they were produced.
+    Tasks return all rows of their files, verified, or fail. Spark promises no order, so sort by
+    ``_step`` where it matters. Within a step, one task yields all rows of a key, in the order in
+    which they were produced.
 
     Columns have their names in Python: names outside (``rename=``) are not stored.
 
