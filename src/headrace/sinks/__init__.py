@@ -27,6 +27,7 @@ __all__ = [
     "Files",
     "Iceberg",
     "Sink",
+    "Spark",
     "Table",
 ]
 
