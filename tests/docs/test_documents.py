@@ -42,6 +42,7 @@ def blocks(document: str, language: str) -> list[str]:
         "docs/how-to/choose-a-storage.md",
         "docs/how-to/look-into-state.md",
         "docs/how-to/back-up-and-verify.md",
+        "docs/how-to/read-a-stream-with-spark.md",
     ],
 )
 def test_a_page_of_blocks_runs_from_top_to_bottom(

@@ -164,7 +164,7 @@ class Table(TableSink):
     def _open(self, deliverer: Deliverer) -> None:
         self._ready = None
         with self._errors():
-            self._tried(lambda: self._check(deliverer))
+            self._with_attempts(lambda: self._check(deliverer))
 
     def _check(self, run: Deliverer) -> None:
         engine = self._opened
@@ -248,7 +248,7 @@ class Table(TableSink):
                 raise
 
         with self._errors():
-            self._tried(attempt)
+            self._with_attempts(attempt)
         self._ready = rows.schema
 
     def _is_next(self, connection: sa.Connection, run: Deliverer, delivery: Delivery) -> bool:
@@ -378,7 +378,7 @@ class Table(TableSink):
 
     # -- errors -------------------------------------------------------------------------------
 
-    def _tried(self, attempt: Callable[[], None]) -> None:
+    def _with_attempts(self, attempt: Callable[[], None]) -> None:
         with_retries(attempt, _may_pass)
 
     @contextlib.contextmanager
