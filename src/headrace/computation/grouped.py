@@ -122,6 +122,6 @@ class GroupedComputation(Computation):
         """Return the event times of productions, in microseconds, if they name one."""
         return None
 
-    def plain(self, record: Any) -> Any:
-        """Return a record as plain data, for a dead letter."""
-        return record
+    def plain(self, records: Sequence[Any]) -> list[Any]:
+        """Return records of a key as plain data, for dead letters."""
+        return list(records)

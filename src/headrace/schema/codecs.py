@@ -7,8 +7,10 @@ import hashlib
 import types
 import typing
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -28,6 +30,9 @@ _IMMUTABLE: tuple[Any, ...] = (
     date,
     datetime,
     timedelta,
+    time,
+    Decimal,
+    UUID,
     type(None),
     frozenset,
 )

@@ -142,8 +142,11 @@ class ProcessorComputation(GroupedComputation):
         column = columns[self._timestamp]
         return column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
 
-    def plain(self, record: Any) -> Any:
-        return record.asDict(True) if hasattr(record, "asDict") else record
+    def plain(self, records: Any) -> list[Any]:
+        if self._form == "row" or isinstance(records, tuple):
+            return [row.asDict(True) for row in records]
+        found: list[Any] = records.to_dict("records")
+        return found
 
     def _time_column(self, name: str) -> int | None:
         """Return the place of the output's event time.

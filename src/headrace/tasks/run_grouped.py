@@ -312,9 +312,9 @@ class GroupVisitor:
             self.state.flush_key(cells)
         else:
             letters = [
-                dead_letter(Record(self.computation.plain(row), time_us, stream.name), error)
+                dead_letter(Record(row, time_us, stream.name), error)
                 for stream, rows in zip(self.node.inputs, item, strict=True)
-                for row in rows
+                for row in self.computation.plain(rows)
             ]
         report.skipped += len(letters)
         if self.node.on_error == "dead_letter":
@@ -379,6 +379,7 @@ class GroupVisitor:
         named = self.computation.event_times(values) if name == self.computation.output else None
         if named is None:
             return pa.array(produced.times, pa.int64())
+        named = pc.coalesce(named, pa.array(produced.times, pa.int64()))
         late = pc.less(named, self._late_before).to_numpy(zero_copy_only=False)
         if late.any():
             row = int(np.flatnonzero(late)[0])

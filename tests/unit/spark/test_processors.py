@@ -459,6 +459,44 @@ def test_a_handler_that_raises_is_undone_and_its_rows_become_dead_letters() -> N
         push(t, Hit("bob", 1))
         t.step()
         assert sorted(words(t)) == ["('ann',) 5", "('bob',) 1"]
+        letters = [row.value.value for row in t.outputs("made.dead_letter", everything=True)]
+        assert sorted(letters) == ['{"user":"bob","n":8,"at":0}', '{"user":"bob","n":9,"at":0}']
+
+
+def test_rows_of_a_frame_become_dead_letters_too() -> None:
+    class Failing(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            pass
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            raise ValueError("no")
+
+    with driven(Failing(), on_error="dead_letter", in_pandas=True) as t:
+        push(t, Hit("ann", 5), Hit("ann", 6))
+        t.step()
+        letters = [row.value for row in t.outputs("made.dead_letter", everything=True)]
+        assert [letter.value for letter in letters] == [
+            '{"user":"ann","n":5,"at":0}',
+            '{"user":"ann","n":6,"at":0}',
+        ]
+        assert letters[0].error == "ValueError: no"
+
+
+def test_reading_state_with_decimals_is_no_change() -> None:
+    def init(self: Any, handle: Any) -> None:
+        self.x = handle.getValueState("x", "n DECIMAL(5,2)")
+
+    def rows(self: Any, key: Any, rows: Any, times: Any) -> Iterator[Row]:
+        if not self.x.exists():
+            self.x.update((1,))
+        yield said(self.x.get())
+
+    with driven(Processor(init, rows)) as t:
+        for _ in range(2):
+            push(t, Hit("ann", 1))
+            summary = t.step()
+        assert words(t) == ["(Decimal('1.00'),)"] * 2
+        assert summary is not None
 
 
 def test_a_schema_that_cannot_be_read_is_refused_with_its_state() -> None:
