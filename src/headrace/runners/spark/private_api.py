@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -30,8 +31,10 @@ def lean_collector(rdd: Any) -> Any:
         return rdd.collect
 
     def collect() -> list[Any]:
-        with _load_from_socket(serve(java_rdd), deserializer) as stream:
-            return list(stream)
+        stream = _load_from_socket(serve(java_rdd), deserializer)
+        # Before Spark 4.2 it is an iterator, which needs no closing.
+        with stream if hasattr(stream, "__exit__") else contextlib.nullcontext(stream) as items:
+            return list(items)
 
     return collect
 
