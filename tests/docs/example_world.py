@@ -161,6 +161,16 @@ class Count(StatefulProcessor):  # type: ignore[misc]
         yield Row(word=key[0], count=total)
 
 
+class CountFrames(Count):
+    """Does the same with DataFrames of pandas."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N803
+        import pandas as pd
+
+        for row in super().handleInputRows(key, [row for f in rows for row in f.index], None):
+            yield pd.DataFrame([row.asDict()])
+
+
 class ByKey(hr.Computation):
     """What a bare handler of records or of a timer finds."""
 
@@ -227,7 +237,7 @@ class Numbers(hr.sources.Source):
 
 #: Names that examples use without importing them.
 NAMES: dict[str, Any] = {
-    **{kind.__name__: kind for kind in (Hit, Bid, Order, Payment, Visits, Count)},
+    **{kind.__name__: kind for kind in (Hit, Bid, Order, Payment, Visits, Count, CountFrames)},
     "hr": hr,
     "np": np,
     "pa": pa,

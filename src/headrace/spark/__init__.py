@@ -113,6 +113,14 @@ def transform_with_state_in_pandas(
     All else is as in :func:`transform_with_state`. A DataFrame for each key costs some 50 µs, so the
     form with rows is faster where keys have few rows each.
 
+    Example::
+
+        words = spark.createDataFrame([("a",), ("b",), ("a",)], "word STRING")
+        counted = hr.spark.transform_with_state_in_pandas(
+            words.groupBy("word"), CountFrames(), "word STRING, count BIGINT", "Update", "None"
+        )
+        assert counted.schema.names == ["word", "count"]
+
     Raises:
         PipelineError: for arguments that cannot be, and schemas that state cannot have.
     """

@@ -35,6 +35,18 @@ class Transformed:
 
     Attributes:
         schema: the schema of its rows.
+
+    Example::
+
+        words = spark.createDataFrame([("a",), ("b",), ("a",)], "word STRING")
+        schema = "word STRING, count BIGINT"
+        own = hr.Pipeline("words")
+        counted = hr.spark.transform_with_state(
+            words.groupBy("word"), Count(), schema, "Update", "None", pipeline=own
+        )
+        own.sink("counts", counted.stream, hr.sinks.Files("counts/"))
+        with hr.run(own, storage="state/words", runner="inline") as job:
+            job.drain()
     """
 
     def __init__(

@@ -27,6 +27,16 @@ class StreamWriter:
 
     ``checkpointLocation`` is where the state is. Formats are ``json``, ``csv``, ``parquet``,
     ``console``, ``memory`` and ``noop``; anything else goes through ``foreachBatch``.
+
+    Example::
+
+        words = spark.createDataFrame([("a",), ("b",), ("a",)], "word STRING")
+        schema = "word STRING, count BIGINT"
+        counted = hr.spark.transform_with_state(
+            words.groupBy("word"), Count(), schema, "Update", "None"
+        )
+        writer = counted.writeStream.format("json").option("checkpointLocation", "checkpoint")
+        writer.start("counts/").awaitTermination()
     """
 
     def __init__(self, of: Transformed) -> None:
@@ -197,6 +207,18 @@ class Query:
         job: the job that runs it, for moves, status and all else that Headrace has.
         name: its name.
         id: identifies the run.
+
+    Example::
+
+        words = spark.createDataFrame([("a",), ("b",), ("a",)], "word STRING")
+        schema = "word STRING, count BIGINT"
+        counted = hr.spark.transform_with_state(
+            words.groupBy("word"), Count(), schema, "Update", "None"
+        )
+        writer = counted.writeStream.foreachBatch(lambda frame, step: frame.show())
+        query = writer.option("checkpointLocation", "checkpoint").start()
+        query.awaitTermination()
+        assert not query.isActive
     """
 
     def __init__(self, job: Job, name: str, *, ends: bool, drains: bool) -> None:
