@@ -20,6 +20,7 @@ import gc
 import hashlib
 import logging
 import os
+import re
 import shutil
 import threading
 import time
@@ -58,6 +59,8 @@ log = logging.getLogger("headrace.spark")
 
 #: How often to probe whether executors see the storage, if the probe's file is deleted meanwhile.
 _PROBES = 3
+#: What Python says of a module that it does not find.
+_MISSING = re.compile(r"No module named '([\w.]+)'")
 
 _REPORTS = msgspec.msgpack.Decoder(list[TaskReport])
 _RESULT = msgspec.msgpack.Decoder(TaskResult)
@@ -226,6 +229,26 @@ class SparkRunner(Runner):
             remedy="use a directory that all hosts mount",
         )
 
+    def _seen(self, probes: Any) -> list[Any]:
+        """Return what the executors have seen.
+
+        Raises:
+            PipelineError: their Python lacks Headrace, or something that it needs.
+        """
+        try:
+            found: list[Any] = probes.collect()
+            return found
+        except Exception as error:
+            missing = _MISSING.search(str(error))
+            if missing is None:
+                raise
+            raise PipelineError(
+                f"the Python of the executors has no module {missing[1]!r}; nothing was computed",
+                place=self._sc.master,
+                remedy="send an environment along, or install headrace there: see "
+                "docs/how-to/deploy.md",
+            ) from None
+
     def _cannot_see(self, store: Store, tasks: int) -> tuple[list[str], bool]:
         """Return the hosts that do not see a file of ours, and whether it was there throughout."""
         name, content = f"{PROBES}{uuid.uuid4().hex}", os.urandom(16)
@@ -235,7 +258,7 @@ class SparkRunner(Runner):
             check = functools.partial(
                 task_entry.probe, self._worker_sets.code, store.location, name, content
             )
-            seen = self._sc.parallelize(range(tasks), tasks).mapPartitions(check).collect()
+            seen = self._seen(self._sc.parallelize(range(tasks), tasks).mapPartitions(check))
             still_there = name in store.list(PROBES)
         finally:
             store.delete(name)
