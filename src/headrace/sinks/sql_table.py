@@ -171,7 +171,7 @@ class Table(TableSink):
         with engine.begin() as connection:
             there = self._reflected(connection)
             if there is not None and self._declared is not None:
-                self._lacking(there, self._declared)
+                self._surely_lacking(connection, there, self._declared)
             if not sa.inspect(connection).has_table(STEPS, self._schema):
                 if not self._create:
                     raise self._has_no(STEPS, str(CreateTable(self._steps).compile(engine)))
@@ -200,6 +200,22 @@ class Table(TableSink):
             )
         except NoSuchTableError:
             return None
+
+    def _surely_lacking(
+        self, connection: sa.Connection, there: sa.Table, given: pa.Schema
+    ) -> list[str]:
+        """Return the columns that the table lacks; see :meth:`_lacking`.
+
+        A table is looked at part by part. If another driver makes it meanwhile, its key may be
+        missing from what was seen. So a conflict counts only if a second look shows it, too.
+        """
+        try:
+            return self._lacking(there, given)
+        except SinkConflict:
+            again = self._reflected(connection)
+            if again is None:
+                raise
+            return self._lacking(again, given)
 
     def _lacking(self, there: sa.Table, given: pa.Schema) -> list[str]:
         """Return the columns that the table lacks, if it may get them.
@@ -315,7 +331,7 @@ class Table(TableSink):
                     raise self._has_no(self._name, str(CreateTable(wanted).compile(engine)))
                 connection.execute(CreateTable(wanted, if_not_exists=True))
                 return
-            for name in self._lacking(there, schema):
+            for name in self._surely_lacking(connection, there, schema):
                 kind = wanted.c[name].type.compile(dialect=engine.dialect)
                 change = f"ALTER TABLE {self._quoted_name} ADD COLUMN {_quoted(name)} {kind}"
                 if not self._create:
