@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 import os
+import shutil
 import tempfile
 import urllib.parse
 from typing import Any
@@ -16,11 +18,18 @@ URI = "HEADRACE_TEST_POSTGRES"
 _NUMBERS = itertools.count()
 
 
+def _folder(prefix: str) -> str:
+    """Return a new folder, which is removed at the end: after the server, which registers later."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 @functools.cache
 def _server() -> Any:
-    folder = tempfile.mkdtemp(prefix="headrace-postgres-")
+    folder = _folder("headrace-postgres-")
     os.chmod(folder, 0o755)  # (it does not run as root)
-    private = tempfile.mkdtemp(prefix="headrace-runtime-")
+    private = _folder("headrace-runtime-")
     os.environ.setdefault("XDG_RUNTIME_DIR", private)  # (or importing it warns)
     try:
         import pgserver

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from abc import abstractmethod
 from collections.abc import Callable
@@ -90,14 +91,15 @@ class SqlWorld(World):
     """Tables of a database.
 
     Args:
-        folder: where a database of SQLite is; its name is that of a schema in PostgreSQL.
+        folder: where a database of SQLite is; its name is part of that of a schema in PostgreSQL.
         uri: the database in PostgreSQL; empty for SQLite.
     """
 
     def __init__(self, folder: Path, uri: str = "") -> None:
         super().__init__(folder)
         self._url = uri or f"sqlite:///{folder}.db"
-        self._schema = folder.name if uri else None
+        (database,) = re.findall(r"search_path%3D(\w+)", uri) or [""]
+        self._schema = f"{database}_{folder.name}" if uri else None
 
     def _engine(self) -> Any:
         import sqlalchemy as sa
