@@ -53,7 +53,8 @@ _ROWS = 1 << 14
 class Table(TableSink):
     """Writes each step that produced something to a table in PostgreSQL or SQLite.
 
-    It needs SQLAlchemy, and psycopg for PostgreSQL: ``pip install "headrace[sql]"``.
+    It needs SQLAlchemy: ``pip install "headrace[sql]"``. PostgreSQL needs psycopg, too:
+    ``pip install "psycopg[binary]"``.
 
     Args:
         database: its URL, such as ``postgresql://ann@host/shop`` or ``sqlite:///out/shop.db``, or a
