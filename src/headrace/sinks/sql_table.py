@@ -443,7 +443,7 @@ def _engine_maker(url: str) -> Callable[[], sa.Engine]:
     if backend == "postgresql" and importlib.util.find_spec("psycopg") is None:
         raise PipelineError(
             "sinks.Table needs the package psycopg for PostgreSQL",
-            remedy='pip install "headrace[sql]"',
+            remedy='pip install "psycopg[binary]"',
         )
     return lambda: sa.create_engine(parsed, hide_parameters=True)
 
