@@ -29,14 +29,10 @@ class StepTimes(msgspec.Struct, frozen=True):
     Attributes:
         clock_us: the step's clock reading.
         watermark_us: the input watermark.
-        late_before_us: the event time before which records were late in this step.
-        input_ended: whether no more input will come.
     """
 
     clock_us: int
     watermark_us: int
-    late_before_us: int
-    input_ended: bool
 
 
 class KeyTimers(Protocol):

@@ -432,6 +432,21 @@ def _complete(parts: Collection[Frontier], strategy: Strategy) -> int:
     return max(strategy.of(part) for part in parts)
 
 
+def _delay_micros(delay: DurationLike, place: str) -> int:
+    """Return in microseconds how far records may be behind the newest one.
+
+    Raises:
+        PipelineError: for a value that is not a duration, or a negative one.
+    """
+    delay_us = duration_micros(delay, "delay", place=place)
+    if delay_us < 0:
+        raise PipelineError(
+            f"a delay of {delay!r} is negative",
+            remedy="say how far records may be behind: 0 or more",
+        )
+    return delay_us
+
+
 def bounded_delay(delay: DurationLike) -> BoundedDelay:
     """Return the strategy for records at most ``delay`` behind the newest of their partition.
 
@@ -446,13 +461,7 @@ def bounded_delay(delay: DurationLike) -> BoundedDelay:
     Raises:
         PipelineError: for a value that is not a duration, or a negative one.
     """
-    delay_us = duration_micros(delay, "delay", place="bounded_delay")
-    if delay_us < 0:
-        raise PipelineError(
-            f"a delay of {delay!r} is negative",
-            remedy="say how far records may be behind: 0 or more",
-        )
-    return BoundedDelay(delay_us)
+    return BoundedDelay(_delay_micros(delay, "bounded_delay"))
 
 
 def ascending() -> BoundedDelay:
@@ -487,13 +496,7 @@ def spark(delay: DurationLike) -> LikeSpark:
     Raises:
         PipelineError: for a value that is not a duration, or a negative one.
     """
-    delay_us = duration_micros(delay, "delay", place="spark")
-    if delay_us < 0:
-        raise PipelineError(
-            f"a delay of {delay!r} is negative",
-            remedy="say how far records may be behind: 0 or more",
-        )
-    return LikeSpark(delay_us // 1_000 * 1_000)
+    return LikeSpark(_delay_micros(delay, "spark") // 1_000 * 1_000)
 
 
 def exact() -> Exact:

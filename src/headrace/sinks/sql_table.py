@@ -17,7 +17,7 @@ from headrace.errors.printable import without_secrets
 from headrace.errors.user_code import error_text
 from headrace.jsonlines import json_lines
 from headrace.pipeline.sink import Deliverer, Delivery
-from headrace.sinks.table_columns import added_columns
+from headrace.sinks.table_columns import added_columns, common_type
 from headrace.sinks.table_sink import TableSink, check_installed, with_retries
 
 if TYPE_CHECKING:
@@ -549,23 +549,13 @@ def _translated() -> Iterator[None]:
 
 def _plain_type(kind: pa.DataType) -> pa.DataType | None:
     """Return the type as which a table holds a plain type without loss; None if it cannot."""
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-    ):
-        return pa.binary()
-    if pa.types.is_timestamp(kind) and kind.unit != "ns":
-        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    found = common_type(kind)
+    if found is not None:
+        return found
     if pa.types.is_duration(kind) and kind.unit != "ns":
         return pa.duration("us")
     if pa.types.is_time(kind) and kind.unit != "ns":
         return pa.time64("us")
-    if pa.types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
-        return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_boolean(kind) or pa.types.is_date32(kind):
         return kind
     if pa.types.is_floating(kind):

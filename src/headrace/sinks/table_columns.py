@@ -48,8 +48,11 @@ def held(kind: pa.DataType, leaf: Leaf) -> pa.DataType | None:
     return leaf(kind)
 
 
-def lakehouse_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type as which Delta and Iceberg hold a plain type; None if both hold it not."""
+def common_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type as which all tables hold a text, bytes, a timestamp or a decimal, if it is one.
+
+    None for other types, and for times of nanoseconds and decimals that not all tables hold.
+    """
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if (
@@ -63,7 +66,12 @@ def lakehouse_type(kind: pa.DataType) -> pa.DataType | None:
         return pa.timestamp("us", None if kind.tz is None else "UTC")
     if pa.types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
         return pa.decimal128(kind.precision, kind.scale)
-    return _LAKEHOUSE.get(kind)
+    return None
+
+
+def lakehouse_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type as which Delta and Iceberg hold a plain type; None if both hold it not."""
+    return common_type(kind) or _LAKEHOUSE.get(kind)
 
 
 _LAKEHOUSE: dict[pa.DataType, pa.DataType] = {

@@ -95,7 +95,6 @@ class ProcessorComputation(GroupedComputation):
         self._out_arrow = to_arrow_schema(self._output, timezone="UTC")
         self._values = value_type_of_schema(derived_fields(self._out_arrow, "the output")[0])
         self._timestamp = self._time_column(event_time_column)
-        self._timestamp_column = event_time_column
         self.timers = "" if self._mode == "none" else _TIMERS
         self.default_late = "drop" if self._mode == "eventtime" else "process"  # type: ignore[misc]
         self._converters: Converters = {}

@@ -149,7 +149,7 @@ class Outgoing:
             NotExact: for the first row that is none, or does not fit.
         """
         aligned = list(map(self._aligned, rows, range(len(rows))))
-        return self._columns(list(zip(*aligned, strict=True)), lambda row: row)
+        return self._columns(list(zip(*aligned, strict=True)))
 
     def _aligned(self, row: Any, at: int) -> Any:
         if not isinstance(row, Row) or not hasattr(row, "__fields__"):
@@ -159,9 +159,7 @@ class Outgoing:
         of = dict(zip(row.__fields__, row, strict=False))
         return [of.get(name) for name in self._names]
 
-    def _columns(
-        self, columns: Sequence[Sequence[Any]], row_of: Callable[[int], int]
-    ) -> list[pa.Array]:
+    def _columns(self, columns: Sequence[Sequence[Any]]) -> list[pa.Array]:
         found = []
         for values, field, own, nested in zip(
             columns, self._arrow, self._values.schema, self._nested, strict=True
@@ -172,11 +170,11 @@ class Outgoing:
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 at = _first_wrong(plain, field.type)
                 raise NotExact(
-                    row_of(at), f"column {field.name!r} is {field.type}: {error}", field.name
+                    at, f"column {field.name!r} is {field.type}: {error}", field.name
                 ) from None
             if column.null_count and not field.nullable:
                 at = column.is_null().index(True).as_py()
-                raise NotExact(row_of(at), f"column {field.name!r} is not nullable", field.name)
+                raise NotExact(at, f"column {field.name!r} is not nullable", field.name)
             found.append(column if column.type == own.type else column.cast(own.type))
         return found
 
@@ -207,7 +205,7 @@ class Outgoing:
         Raises:
             NotExact: for the first row that does not fit.
         """
-        return self._columns(list(zip(*rows, strict=True)), lambda row: row)
+        return self._columns(list(zip(*rows, strict=True)))
 
 
 def _as_dicts(value: Any) -> Any:

@@ -24,7 +24,7 @@ from headrace.computation.records import Fired, Record
 from headrace.errors import UserCodeError
 from headrace.errors.user_code import goes_on
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
-from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME, show_time
+from headrace.eventtime.timestamps import LAST_DATE_US, MIN_TIME, show_time
 from headrace.keyspace.hashing import canonical_key
 from headrace.pipeline import DEAD_LETTER, Node
 from headrace.protocol.plan import NodeReport
@@ -128,8 +128,8 @@ class GroupVisitor:
         self._produced = {name: Produced() for name in self._outputs}
         self._wall_us = wall_cause(output_before, latest, clock_us).time_us
         self._output_before = output_before
-        self._late_before = late = self.computation.late_before(0, late_before)
-        times = StepTimes(clock_us, watermark, late, watermark >= MAX_TIME)
+        self._late_before = self.computation.late_before(0, late_before)
+        times = StepTimes(clock_us, watermark)
         until = {EVENT_TIME: watermark, WALL_TIME: clock_us}
         self._timers.earliest_us = MIN_TIME
         self.state.set_clocks(until)
