@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import PipelineError, SinkConflict, StorageError, UserCodeError
-from headrace.errors.printable import without_secrets
 from headrace.errors.user_code import error_text
 from headrace.jsonlines import json_lines
 from headrace.pipeline.sink import Deliverer, Delivery
+from headrace.sinks.sql_database import MISSING, engine_maker, location_of, may_pass
 from headrace.sinks.table_columns import added_columns, common_type
 from headrace.sinks.table_sink import TableSink, check_installed, with_retries
 
@@ -26,19 +24,10 @@ if TYPE_CHECKING:
 try:
     import sqlalchemy as sa
     from sqlalchemy.dialects import postgresql, sqlite
-    from sqlalchemy.exc import (
-        ArgumentError,
-        DBAPIError,
-        NoSuchModuleError,
-        NoSuchTableError,
-        OperationalError,
-        SQLAlchemyError,
-    )
+    from sqlalchemy.exc import DBAPIError, NoSuchTableError, OperationalError, SQLAlchemyError
     from sqlalchemy.schema import CreateTable
-except ImportError as missing:  # pragma: no cover - an installation without the extra
-    _MISSING: ImportError | None = missing
-else:
-    _MISSING = None
+except ImportError:  # pragma: no cover - an installation without the extra
+    pass
 
 Mode = Literal["append", "upsert"]
 
@@ -112,7 +101,7 @@ class Table(TableSink):
         create: bool = True,
         take_over: bool = False,
     ) -> None:
-        check_installed("Table", "sql", _MISSING)
+        check_installed("Table", "sql", MISSING)
         super().__init__(
             "SQL",
             _plain_type,
@@ -122,9 +111,13 @@ class Table(TableSink):
             columns=columns,
             take_over=take_over,
         )
-        self._make = _engine_maker(database) if isinstance(database, str) else database
+        self._make = (
+            engine_maker(database, "sinks.Table", _check_database)
+            if isinstance(database, str)
+            else database
+        )
         self._name, self._schema, self._create = name, schema, create
-        self._location = _location_of(database) if isinstance(database, str) else "a database"
+        self._location = location_of(database) if isinstance(database, str) else "a database"
         self._engine: sa.Engine | None = None
         self._ready: pa.Schema | None = None  # the columns of which the table is known to have all
         self._steps = sa.Table(
@@ -155,7 +148,7 @@ class Table(TableSink):
         """
         if self._engine is None:
             engine = self._make()
-            self._location = engine.url.render_as_string(hide_password=True)
+            self._location = location_of(engine.url)
             _check_database(engine.dialect.name, engine.dialect.driver)
             self._engine = engine
         return self._engine
@@ -428,40 +421,6 @@ class Table(TableSink):
 # -- the database -----------------------------------------------------------------------------
 
 
-def _engine_maker(url: str) -> Callable[[], sa.Engine]:
-    """Return a function that makes an engine.
-
-    Raises:
-        PipelineError: for a URL that is none, or of another database.
-    """
-    parsed = _parsed(url)
-    backend, driver = parsed.get_backend_name(), parsed.drivername.partition("+")[2]
-    if backend == "postgresql" and not driver:
-        parsed = parsed.set(drivername="postgresql+psycopg")
-        driver = "psycopg"
-    _check_database(backend, driver)
-    if backend == "postgresql" and importlib.util.find_spec("psycopg") is None:
-        raise PipelineError(
-            "sinks.Table needs the package psycopg for PostgreSQL",
-            remedy='pip install "psycopg[binary]"',
-        )
-    return lambda: sa.create_engine(parsed, hide_parameters=True)
-
-
-def _parsed(url: str) -> sa.URL:
-    try:
-        return sa.make_url(url)
-    except (ArgumentError, NoSuchModuleError, ValueError):
-        raise PipelineError(
-            f"{without_secrets(url)!r} is not the URL of a database",
-            remedy="use postgresql://USER@HOST/DATABASE or sqlite:///FILE",
-        ) from None
-
-
-def _location_of(url: str) -> str:
-    return _parsed(url).render_as_string(hide_password=True)
-
-
 def _check_database(name: str, driver: str) -> None:
     if name not in _DATABASES or (name == "postgresql" and driver != "psycopg"):
         raise PipelineError(
@@ -471,31 +430,13 @@ def _check_database(name: str, driver: str) -> None:
         )
 
 
-#: The first two characters of the errors of PostgreSQL that may pass: connection, conflict with
-#: another transaction, resources, intervention.
-_MAY_PASS = ("08", "40", "53", "57")
-#: What another driver has just made: a table, a column, a row (of PostgreSQL's own tables, too).
-_IS_MADE = ("42P07", "42701", "42710", "23505")
-_SQLITE_MAY_PASS = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
 def _may_pass(error: Exception) -> bool:
     """Return whether an error may be gone at the next attempt."""
-    if not isinstance(error, DBAPIError):
-        return False
-    state = getattr(error.orig, "sqlstate", None)
-    if state is not None:
-        made = state in _IS_MADE and _is_of_headrace(error)
-        return state[:2] in _MAY_PASS or made
-    if isinstance(error.orig, sqlite3.Error):
-        code = getattr(error.orig, "sqlite_errorcode", 0)
-        return code & 0xFF in _SQLITE_MAY_PASS or _is_of_headrace(error)
-    return isinstance(error, OperationalError)
+    return may_pass(error, _is_of_headrace)
 
 
-def _is_of_headrace(error: DBAPIError) -> bool:
-    """Return whether a statement failed that makes what another driver may have just made."""
-    statement = error.statement or ""
+def _is_of_headrace(statement: str) -> bool:
+    """Return whether a statement makes what another driver may have just made."""
     return statement.lstrip().startswith(("CREATE TABLE", "ALTER TABLE")) or STEPS in statement
 
 
@@ -580,7 +521,7 @@ def _sql_type(kind: pa.DataType, database: str) -> TypeEngine[Any]:
 
 _TYPES: dict[pa.DataType, Callable[[], Any]] = (
     {}
-    if _MISSING
+    if MISSING
     else {
         pa.string(): sa.Text,
         pa.binary(): sa.LargeBinary,
