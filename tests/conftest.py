@@ -6,12 +6,17 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.coordinator.machine import Coordinator
 from tests.support import examples, fast, s3server
 from tests.support import hdfs as hdfs_server
+
+if TYPE_CHECKING:
+    from tests.support.kafka import Kafka, NewKafka
 
 examples.register_profiles()
 Coordinator.validates = True
@@ -50,3 +55,31 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hdfs_server.Hdfs]
     server = hdfs_server.start(tmp_path_factory.mktemp("hdfs"))
     yield server
     server.process.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A real Kafka broker for topics with names of their own; started when it is first asked for."""
+    with _kafka_server().start(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def new_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewKafka]:
+    """Starts brokers of the test's own, with settings of its own, that it may kill."""
+    with contextlib.ExitStack() as started:
+
+        def start(**options: Any) -> Kafka:
+            folder = tmp_path_factory.mktemp("kafka")
+            return started.enter_context(_kafka_server().start(folder, **options))
+
+        yield start
+
+
+def _kafka_server() -> ModuleType:
+    """Return what starts brokers. A fast run would skip their tests only after it fetched the jars."""
+    if examples.profile() == "fast":
+        pytest.skip("starts another process; not in a fast run")
+    from tests.support import kafka as kafka_server
+
+    return kafka_server
