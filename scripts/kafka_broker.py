@@ -73,7 +73,7 @@ _SETTINGS = {
     "broker.heartbeat.interval.ms": "200",
     "log.cleaner.dedupe.buffer.size": "4000000",
 }
-#: What Linux is asked before the program starts: to end it together with the thread that started it.
+#: Run before the program: Linux shall end it together with the thread that started it.
 _BOUND = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -157,8 +157,8 @@ class Node:
         self._settings.write_text("".join(lines))
 
     def _format(self, cluster: str, features: Mapping[str, int]) -> subprocess.Popen[bytes]:
-        asked = [f"--feature={name}={level}" for name, level in features.items()]
-        tool = ["kafka.tools.StorageTool", "format", "--cluster-id", cluster, *asked]
+        levels = [f"--feature={name}={level}" for name, level in features.items()]
+        tool = ["kafka.tools.StorageTool", "format", "--cluster-id", cluster, *levels]
         return self._run([*tool, "--config", str(self._settings)], heap="128m")
 
     def _start(self) -> None:
@@ -486,12 +486,12 @@ def main() -> int:
         metavar="NAME=VALUE",
         help="a setting of the brokers",
     )
-    asked = options.parse_args()
+    chosen = options.parse_args()
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, lambda *_: sys.exit(0))
     with tempfile.TemporaryDirectory(prefix="headrace-kafka-") as folder:
         try:
-            with start(Path(folder), nodes=asked.nodes, **dict(asked.set)) as kafka:
+            with start(Path(folder), nodes=chosen.nodes, **dict(chosen.set)) as kafka:
                 print(f"bootstrap.servers={kafka.bootstrap}", flush=True)
                 while True:
                     signal.pause()
