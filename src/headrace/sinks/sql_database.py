@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sqlite3
 from collections.abc import Callable
@@ -90,8 +91,7 @@ _IS_MADE = ("42P07", "42701", "42710", "23505")
 _SQLITE_MAY_PASS = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 #: The errors of MySQL that may pass: too many connections, shutdown, a lock that was not given or
 #: a deadlock, a record that has changed, connections that are refused, lost or killed.
-_MYSQL_MAY_PASS = (1020, 1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1317, 1927)
-_MYSQL_MAY_PASS += (2002, 2003, 2006, 2013, 2055)
+_MYSQL_MAY_PASS = (1020, 1040, 1053, 1205, 1213, 1317, 1927, 2002, 2003, 2006, 2013, 2055)
 #: What another driver has just made: a table, a column, a row.
 _MYSQL_IS_MADE = (1050, 1060, 1062)
 
@@ -123,3 +123,24 @@ def mysql_number(error: DBAPIError) -> int | None:
     given: Any = error.orig.args if error.orig is not None else ()
     is_mysql = type(error.orig).__module__.startswith("pymysql")
     return given[0] if is_mysql and given and isinstance(given[0], int) else None
+
+
+# -- sessions ---------------------------------------------------------------------------------
+
+#: What MySQL would cut, round or replace without a word is an error; times are in UTC.
+_EXACT = (
+    "SET SESSION sql_mode = CONCAT(@@sql_mode, "
+    "',STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'), "
+    "time_zone = '+00:00', autocommit = 0"
+)
+
+
+def keep_sessions_exact(engine: sa.Engine) -> None:
+    """Let sessions of MySQL refuse what they cannot hold, and give points in time in UTC."""
+    if family_of(engine.dialect.name) == "mysql":
+        sa.event.listen(engine, "checkout", _make_exact)
+
+
+def _make_exact(connection: Any, record: Any, proxy: Any) -> None:
+    with contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute(_EXACT)

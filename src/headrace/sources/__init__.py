@@ -1,4 +1,4 @@
-"""Sources: where records come from. Sources that need Spark are imported when first accessed."""
+"""Sources: where records come from. Those that need Spark or SQLAlchemy are imported late."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.sources.spark_reader import SparkReader as SparkReader
     from headrace.sources.spark_stream import SparkStream as SparkStream
     from headrace.sources.spark_table import SparkTable as SparkTable
+    from headrace.sources.table import Table as Table
 
 __all__ = [
     "Files",
@@ -26,6 +27,7 @@ __all__ = [
     "SparkStream",
     "SparkTable",
     "Split",
+    "Table",
 ]
 
 
@@ -42,4 +44,8 @@ def __getattr__(name: str) -> Any:
         from headrace.sources.spark_table import SparkTable
 
         return SparkTable
+    if name == "Table":
+        from headrace.sources.table import Table
+
+        return Table
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

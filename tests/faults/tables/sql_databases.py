@@ -1,0 +1,36 @@
+"""Databases in which tests make tables: SQLite in a file, and servers that are started for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from tests.faults.tables import postgres
+
+Rows = list[tuple[Any, ...]]
+
+KINDS = ["sqlite", "postgresql"]
+
+
+class Database:
+    """A database, and what is in it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+        self.kind = self.engine.dialect.name
+        self.is_postgresql = self.kind == "postgresql"
+
+    def execute(self, statement: str) -> Rows:
+        with self.engine.begin() as connection:
+            found = connection.exec_driver_sql(statement)
+            return [tuple(row) for row in found] if found.returns_rows else []
+
+
+def new_database(kind: str, folder: Path) -> Database:
+    """Return an empty database."""
+    if kind == "postgresql":
+        return Database(postgres.new_database())
+    return Database(f"sqlite:///{folder}/db")
