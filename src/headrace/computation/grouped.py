@@ -57,15 +57,26 @@ class GroupedStep(Protocol):
     The productions are whatever :meth:`GroupedComputation.columns` understands.
     """
 
-    def take_in(self, batches: Sequence[pa.RecordBatch | None]) -> Sequence[Sequence[Any] | None]:
-        """Return the records of the whole step, input by input, so that they can be sliced."""
+    def take_in(self, number: int, batch: pa.RecordBatch, starts: Any) -> Iterable[Any]:
+        """Return the records of each key, in turn.
+
+        Args:
+            number: which input.
+            batch: its records, in the order of their keys.
+            starts: the row with which each key begins.
+        """
         ...
 
-    def on_group(self, key: Any, groups: Sequence[Sequence[Any]]) -> Iterable[Any]:
-        """Process the records of a key, input by input, and return its productions."""
+    def on_group(self, key: Any, groups: Sequence[Any]) -> list[Any]:
+        """Process the records of a key, input by input, and return its productions.
+
+        Args:
+            key: the key.
+            groups: for each input what :meth:`take_in` returned for the key, or None for nothing.
+        """
         ...
 
-    def on_timer(self, key: Any, time_us: int) -> Iterable[Any]:
+    def on_timer(self, key: Any, time_us: int) -> list[Any]:
         """Process a due timer of a key, and return its productions."""
         ...
 
@@ -118,6 +129,6 @@ class GroupedComputation(Computation):
         """Return the event times of productions, in microseconds, if they name one."""
         return None
 
-    def plain(self, records: Sequence[Any]) -> list[Any]:
+    def plain(self, records: Any) -> list[Any]:
         """Return records of a key as plain data, for dead letters."""
         return list(records)

@@ -23,7 +23,7 @@ from headrace.keyspace.hashing import hash_key
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
 from headrace.runfiles.sections import DUE, SUB_PREFIX, is_column
-from headrace.schema import column_to_python
+from headrace.schema.keys import keys_of
 from headrace.schema.reserved import HASH
 from headrace.state.keyed.cells import KeyCells
 from headrace.state.keyed.handles import MISSING
@@ -152,9 +152,7 @@ class StoredKeys:
             yield from ((hash_, key) for key, hash_ in found.items())
 
     def _keys_of(self, rows: pa.Table | pa.RecordBatch) -> list[Any]:
-        names = [field.name for field in self._node.key_fields]
-        parts = [column_to_python(rows.column(name)) for name in names]
-        return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        return keys_of([rows.column(field.name) for field in self._node.key_fields])
 
     # -- reading ------------------------------------------------------------------------------
 

@@ -39,6 +39,9 @@ _IMMUTABLE: tuple[Any, ...] = (
 #: Types that say nothing about what a value contains.
 _UNTYPED: tuple[Any, ...] = (Any, object, list, dict, tuple, set, frozenset)
 _EXACT: tuple[Any, ...] = (int, float, str, bytes, bool)
+#: An attribute of frozen structs. True means that whatever makes one checks the values, and that
+#: they are the same after they were written and read. So they need not be read to see that.
+SETTLED = "__settled__"
 
 
 _CODEC_REMEDY = "fix the codec and start again: what is stored is as it was"
@@ -55,7 +58,9 @@ class StateCodec:
         self.declared = declared
         self._user = user_codec
         self._place = place
-        self._exact = user_codec is None and declared in _EXACT
+        self._exact = user_codec is None and (
+            declared in _EXACT or getattr(declared, SETTLED, False) is True
+        )
         self.immutable = user_codec is None and is_immutable(declared)
         #: Whether values can be changed in place, but nothing inside them can.
         self.flat = user_codec is None and not self.immutable and _is_flat(declared)

@@ -142,7 +142,7 @@ class ProcessorComputation(GroupedComputation):
         return column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
 
     def plain(self, records: Any) -> list[Any]:
-        if self._form == "row" or isinstance(records, tuple):
+        if self._form == "row":
             return [row.asDict(True) for row in records]
         found: list[Any] = records.to_dict("records")
         return found
@@ -180,36 +180,32 @@ class _Step:
         self._out = Outgoing(code._output, code._out_arrow, code._values)
         self._timer_key = row_maker(code._key.names)
 
-    def take_in(self, batches: Sequence[pa.RecordBatch | None]) -> list[Any]:
+    def take_in(self, number: int, batch: pa.RecordBatch, starts: Any) -> Iterable[Any]:
         code = self._code
-        found: list[Any] = []
-        for number, batch in enumerate(batches):
-            if batch is None:
-                found.append(None)
-                continue
-            schema = code._schemas[number]
-            columns = spark_columns(batch, code._columns[number], code._arrows[number], code._zone)
-            found.append(
-                rows_of(columns, schema) if code._form == "row" else Frames(columns, schema)
-            )
-        return found
+        schema = code._schemas[number]
+        columns = spark_columns(batch, code._columns[number], code._arrows[number], code._zone)
+        if code._form == "pandas":
+            return Frames(columns, schema, starts)
+        rows, ends = rows_of(columns, schema), [*starts[1:].tolist(), batch.num_rows]
+        return (rows[first:end] for first, end in zip(starts.tolist(), ends, strict=True))
 
-    def on_group(self, key: Any, groups: Sequence[Sequence[Any]]) -> Iterable[Any]:
+    def on_group(self, key: Any, groups: Sequence[Any]) -> list[Any]:
         self._at.key = original = self._key_of(key, aware=self._code._zone)
         try:
-            if len(groups) > 1 and len(groups[1]):
+            if len(groups) > 1 and groups[1] is not None:
                 self._begin_with(original, groups[1])
-            if len(groups[0]):
-                yield from self._yielded(
-                    self._processor.handleInputRows(original, self._given(groups[0]), self._times)
-                )
+            if groups[0] is None:
+                return []
+            return self._yielded(
+                self._processor.handleInputRows(original, self._given(groups[0]), self._times)
+            )
         finally:
             self._at.key = None
 
-    def on_timer(self, key: Any, time_us: int) -> Iterable[Any]:
+    def on_timer(self, key: Any, time_us: int) -> list[Any]:
         self._at.key = original = self._timer_key(self._key_of(key, aware=None))
         try:
-            yield from self._yielded(
+            return self._yielded(
                 self._processor.handleExpiredTimer(
                     key=original,
                     timerValues=self._times,
@@ -232,11 +228,11 @@ class _Step:
         """Return a key's rows as an iterator: of rows, or of one DataFrame."""
         return iter(rows) if self._code._form == "row" else iter([rows])
 
-    def _yielded(self, results: Iterable[Any]) -> Iterable[Any]:
-        """Yield what a handler yields as rows."""
+    def _yielded(self, results: Iterable[Any]) -> list[Any]:
+        """Return what a handler yields, as rows."""
         if self._code._form == "row":
-            return results
-        return (row for frame in results for row in self._out.lists_of_frame(frame))
+            return list(results)
+        return [row for frame in results for row in self._out.lists_of_frame(frame)]
 
 
 def checked_mode(given: Any, name: str, modes: Sequence[str]) -> str:

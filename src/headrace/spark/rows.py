@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, Row, StructType
 
@@ -68,18 +71,46 @@ def rows_of(columns: Sequence[pa.Array], schema: StructType) -> list[Row]:
 
     Nested values are as Spark's processors get them: dicts for structs, lists of pairs for maps.
     """
-    lists = [column.to_pylist() for column in columns]
-    return list(map(row_maker(schema.names), zip(*lists, strict=True)))
+    return list(map(row_maker(schema.names), zip(*map(_values, columns), strict=True)))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return a column as Python's values, as ``to_pylist`` does, and times in a third of its time."""
+    if pa.types.is_timestamp(column.type):
+        times = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
+        if not np.any((times < _FIRST) | (times > _LAST)):
+            return _in_zone(times.tolist(), column.type.tz)
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def _in_zone(times: list[dt.datetime | None], zone: str | None) -> list[dt.datetime | None]:
+    """Return times of UTC as they are in a zone; without a zone, as they are."""
+    if zone is None:
+        return times
+    info = zoneinfo.ZoneInfo(zone)
+    if zone == "UTC":
+        return [at and at.replace(tzinfo=info) for at in times]
+    return [at and info.fromutc(at.replace(tzinfo=info)) for at in times]
+
+
+#: Between these, a time is a ``datetime`` in every zone.
+_FIRST, _LAST = np.datetime64("0001-01-03", "us"), np.datetime64("9999-12-29", "us")
 
 
 class Frames:
-    """The rows of a step as one DataFrame of pandas, of which each key gets its part.
+    """The rows of a step as DataFrames of pandas, of which each key gets one.
 
     An integer column with nulls becomes one of floats only for keys that have nulls. (In Spark it
     does for all rows that happen to be in the same batch of Arrow.)
+
+    Args:
+        columns: the columns of all rows.
+        schema: what they are in Spark.
+        starts: the first row of each key.
     """
 
-    def __init__(self, columns: Sequence[pa.Array], schema: StructType) -> None:
+    def __init__(self, columns: Sequence[pa.Array], schema: StructType, starts: Any) -> None:
         import pandas as pd
 
         self._nullable = [
@@ -95,20 +126,21 @@ class Frames:
         made = {}
         for number, (column, field) in enumerate(zip(columns, schema.fields, strict=True)):
             made[number] = _series(column, field.dataType)
-        self.frame = pd.DataFrame(made)
-        self.frame.columns = pd.Index(schema.names)
-        self._index = pd.RangeIndex
+        self._starts = starts
+        self._ends = np.append(starts[1:], len(columns[0]) if columns else 0)
+        frame = pd.DataFrame(made)
+        frame.columns = pd.Index(schema.names)
+        lengths = self._ends - starts
+        frame.index = pd.Index(np.arange(len(frame)) - np.repeat(starts, lengths))
+        self._frames = frame.groupby(np.repeat(np.arange(len(starts)), lengths), sort=False)
 
-    def __len__(self) -> int:
-        return len(self.frame)
-
-    def __getitem__(self, rows: slice) -> Any:
-        part = self.frame.iloc[rows].copy(deep=False)  # (no other key has these rows)
-        part.index = self._index(rows.stop - rows.start)
-        for name, nulls in self._nullable:
-            if not nulls.slice(rows.start, rows.stop - rows.start).true_count:
-                part[name] = self._ints[name][rows]
-        return part
+    def __iter__(self) -> Iterator[Any]:
+        spans = zip(self._starts.tolist(), self._ends.tolist(), strict=True)
+        for (_, frame), (first, end) in zip(self._frames, spans, strict=True):
+            for name, nulls in self._nullable:
+                if not nulls.slice(first, end - first).true_count:
+                    frame[name] = self._ints[name][first:end]
+            yield frame  # (no other key has these rows)
 
 
 def _series(column: pa.Array, kind: DataType) -> Any:

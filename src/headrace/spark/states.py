@@ -286,6 +286,8 @@ def _invalid(what: str) -> PySparkRuntimeError:
 
 
 def _micros(expiry_ms: Any) -> int:
+    if type(expiry_ms) is int:
+        return expiry_ms * 1_000
     if isinstance(expiry_ms, bool) or not hasattr(expiry_ms, "__index__"):
         raise TypeError(
             f"{expiry_ms!r} is no time of a timer: give integer milliseconds since 1970"

@@ -15,6 +15,8 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -43,6 +45,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import PipelineError
+from headrace.schema.codecs import SETTLED
 from headrace.sources.names import derived_name
 
 _BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
@@ -54,6 +57,7 @@ class Converter:
     Attributes:
         kind: the Python type that state keeps.
         exact: the Python type whose values are kept as they are; None if there is none.
+        settled: whether what ``keep`` returns is the same after it was written and read.
         keep: returns a value of the user's as it is kept.
         give: returns what is kept as PySpark gives it; None if that is the same.
     """
@@ -64,8 +68,11 @@ class Converter:
         exact: type | None,
         keep: Callable[[Any], Any],
         give: Callable[[Any], Any] | None = None,
+        *,
+        settled: bool = False,
     ) -> None:
         self.kind, self.exact, self.keep, self.give = kind, exact, keep, give
+        self.settled = settled
 
     def kept(self, value: Any) -> Any:
         """Return a value, or None, as it is kept.
@@ -114,7 +121,7 @@ def _integer(bits: int, name: str) -> Converter:
             )
         return int(value)
 
-    return Converter(int, int if bits == 64 else None, keep)
+    return Converter(int, int if bits == 64 else None, keep, settled=True)
 
 
 def _floating(*, single: bool) -> Converter:
@@ -126,7 +133,7 @@ def _floating(*, single: bool) -> Converter:
             raise _wrong(value, "double", f": it would become {found!r}")
         return struct.unpack("f", struct.pack("f", found))[0] if single else found
 
-    return Converter(float, None if single else float, keep)
+    return Converter(float, None if single else float, keep, settled=True)
 
 
 def _text() -> Converter:
@@ -139,14 +146,14 @@ def _text() -> Converter:
             return str(value)
         raise _wrong(value, "string")
 
-    return Converter(str, str, keep)
+    return Converter(str, str, keep, settled=True)
 
 
 def _boolean() -> Converter:
     def keep(value: Any) -> bool:
         raise _wrong(value, "boolean")
 
-    return Converter(bool, bool, keep)
+    return Converter(bool, bool, keep, settled=True)
 
 
 def _binary() -> Converter:
@@ -157,7 +164,7 @@ def _binary() -> Converter:
             return bytes(value)
         raise _wrong(value, "binary")
 
-    return Converter(bytes, bytes, keep)
+    return Converter(bytes, bytes, keep, settled=True)
 
 
 def _date() -> Converter:
@@ -168,19 +175,22 @@ def _date() -> Converter:
             return dt.date(value.year, value.month, value.day)
         raise _wrong(value, "date")
 
-    return Converter(dt.date, dt.date, keep)
+    return Converter(dt.date, dt.date, keep, settled=True)
 
 
 def _timestamp() -> Converter:
     def keep(value: Any) -> dt.datetime:
         if not isinstance(value, dt.datetime):
             raise _wrong(value, "timestamp")
-        return value.astimezone(dt.UTC)  # (one without a zone is in this process's)
+        found = value.astimezone(dt.UTC)  # (one without a zone is in this process's)
+        if type(found) is dt.datetime:
+            return found
+        return dt.datetime.combine(found.date(), found.time(), dt.UTC)
 
     def give(kept: dt.datetime) -> dt.datetime:
         return kept.astimezone().replace(tzinfo=None)
 
-    return Converter(dt.datetime, None, keep, give)
+    return Converter(dt.datetime, None, keep, give, settled=True)
 
 
 def _local_time() -> Converter:
@@ -228,6 +238,7 @@ def _array(kind: ArrayType, place: str) -> Converter:
         None,
         keep,
         lambda kept: list(map(item.given, kept)),
+        settled=item.settled,
     )
 
 
@@ -244,7 +255,8 @@ def _map(kind: MapType, place: str) -> Converter:
         return {key.given(k): item.given(v) for k, v in kept}
 
     pair = tuple[key.kind, item.kind | None]  # type: ignore[name-defined]
-    return Converter(tuple[pair, ...], None, keep, give)
+    settled = key.settled and item.settled
+    return Converter(tuple[pair, ...], None, keep, give, settled=settled)
 
 
 _SIMPLE: dict[type[DataType], Callable[[], Converter]] = {
@@ -290,15 +302,22 @@ def converter_of(kind: DataType, place: str) -> Converter:
 
 def row_maker(names: Sequence[str]) -> Callable[[Any], Row]:
     """Return a function that makes a ``Row`` with these names of its values."""
-    fields = list(names)
-    make = tuple.__new__
+    return partial(tuple.__new__, _row_class(tuple(names)))
 
-    def row(values: Any) -> Row:
-        made: Row = make(Row, values)
-        made.__fields__ = fields
-        return made
 
-    return row
+@cache
+def _row_class(names: tuple[str, ...]) -> type[Row]:
+    """Return a class of rows with these names.
+
+    A ``Row`` of PySpark has its names in a dict of its own, and searches them at each access. Here
+    the class has them. Pickled, a row is one of PySpark's.
+    """
+    fields = {
+        name: property(itemgetter(at))
+        for at, name in reversed(list(enumerate(names)))
+        if not hasattr(Row, name)
+    }
+    return type("Row", (Row,), {"__fields__": list(names), **fields})
 
 
 class StructConverter(Converter):
@@ -316,8 +335,9 @@ class StructConverter(Converter):
         self._exact = tuple(field.exact or _NONE for field in self.fields)
         self._gives = any(field.give is not None for field in self.fields)
         kinds = [field.kind for field in self.fields]
-        self._make = _struct_type(_class_name(place), self.names, kinds)
-        super().__init__(self._make, None, self.keep_struct, self.give_row)
+        settled = all(field.settled for field in self.fields)
+        self._make = _struct_type(_class_name(place), self.names, kinds, settled=settled)
+        super().__init__(self._make, None, self.keep_struct, self.give_row, settled=settled)
 
     def keep_struct(self, value: Any) -> Any:
         """Return a struct, by the places of its fields, as it is kept.
@@ -358,8 +378,13 @@ def _class_name(place: str) -> str:
     return "Of_" + re.sub(r"\W+", "_", place).strip("_")
 
 
-def _struct_type(class_name: str, names: Sequence[str], kinds: Sequence[Any]) -> Any:
-    """Return a frozen struct with these fields, each of which may be None."""
+def _struct_type(
+    class_name: str, names: Sequence[str], kinds: Sequence[Any], *, settled: bool
+) -> Any:
+    """Return a frozen struct with these fields, each of which may be None.
+
+    Nothing but a converter makes one. If its values are settled, state need not read them again.
+    """
     fields: list[tuple[str, Any, Any]] = []
     taken: set[str] = set()
     for number, (name, kind) in enumerate(zip(names, kinds, strict=True)):
@@ -368,4 +393,4 @@ def _struct_type(class_name: str, names: Sequence[str], kinds: Sequence[Any]) ->
             field = f"field{number}"
         taken.add(field)
         fields.append((field, kind | None, None))
-    return msgspec.defstruct(class_name, fields, frozen=True)
+    return msgspec.defstruct(class_name, fields, frozen=True, namespace={SETTLED: settled})

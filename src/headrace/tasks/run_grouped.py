@@ -8,7 +8,7 @@ for the next step, and one that is cancelled meanwhile still fires. That is what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -28,7 +28,8 @@ from headrace.eventtime.timestamps import LAST_DATE_US, MIN_TIME, show_time
 from headrace.keyspace.hashing import canonical_key
 from headrace.pipeline import DEAD_LETTER, Node
 from headrace.protocol.plan import NodeReport
-from headrace.schema import NotExact, column_to_python
+from headrace.schema import NotExact
+from headrace.schema.keys import columns_of_keys, keys_of
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.keyed.cells import KeyCells
 from headrace.state.keyed.handles import BoundTimer
@@ -75,10 +76,18 @@ class Produced:
 
 
 class Group(NamedTuple):
-    """The records of a key in a step, input by input, and the event time of the newest of them."""
+    """What a key gets in a step.
+
+    Attributes:
+        cells: the key.
+        groups: for each input the key's records in the form of the computation, or None.
+        records: how many records these are.
+        newest_us: the event time of the newest of them.
+    """
 
     cells: KeyCells
-    records: list[Sequence[Any]]
+    groups: list[Any]
+    records: int
     newest_us: int
 
 
@@ -156,12 +165,11 @@ class GroupVisitor:
         """Run a step that has records or timers."""
         with self._blamed(""):
             running = self.computation.begin(self._handles, self._timers, times)
-        for cells, records, newest_us in self._groups(batches, running):
+        on_group = running.on_group
+        for cells, groups, records, newest_us in self._groups(batches, running):
             report.keys += 1
-            report.records += sum(map(len, records))
-            self._call(
-                cells, partial(running.on_group, cells.key, records), newest_us, report, records
-            )
+            report.records += records
+            self._call(cells, partial(on_group, cells.key, groups), newest_us, report, groups)
         self._fire(running, until, report)
         with self._blamed(""):
             running.close()
@@ -183,27 +191,29 @@ class GroupVisitor:
     def _groups(
         self, batches: Sequence[pa.RecordBatch | None], running: GroupedStep
     ) -> Iterator[Group]:
-        """Yield the records of each key, ascending by (hash, key)."""
-        with self._blamed(""):
-            taken = running.take_in(batches)
-        of_inputs = [
-            [] if batch is None else self._groups_of(number, batch, rows)
-            for number, (batch, rows) in enumerate(zip(batches, taken, strict=True))
-        ]
-        if len(of_inputs) == 1:
-            yield from (Group(cells, [rows], newest) for _, cells, rows, newest in of_inputs[0])
+        """Yield what each key gets, ascending by (hash, key)."""
+        of_inputs = {
+            number: self._groups_of(number, batch, running)
+            for number, batch in enumerate(batches)
+            if batch is not None
+        }
+        if len(batches) == 1:
+            yield from chain.from_iterable(of_inputs.values())
             return
         merged: dict[int, Group] = {}
-        for number, cells, rows, newest in chain.from_iterable(of_inputs):
-            empty: list[Sequence[Any]] = [()] * len(batches)
-            group = merged.setdefault(id(cells), Group(cells, empty, MIN_TIME))
-            group.records[number] = rows
-            merged[id(cells)] = group._replace(newest_us=max(group.newest_us, newest))
+        for number, groups in of_inputs.items():
+            for cells, (group,), records, newest in groups:
+                so_far = merged.get(id(cells)) or Group(cells, [None] * len(batches), 0, MIN_TIME)
+                so_far.groups[number] = group
+                merged[id(cells)] = so_far._replace(
+                    records=so_far.records + records, newest_us=max(so_far.newest_us, newest)
+                )
         yield from sorted(merged.values(), key=lambda group: _place(group.cells))
 
     def _groups_of(
-        self, number: int, batch: pa.RecordBatch, rows: Any
-    ) -> Iterator[tuple[int, KeyCells, Any, int]]:
+        self, number: int, batch: pa.RecordBatch, running: GroupedStep
+    ) -> Iterator[Group]:
+        """Yield what each key gets from one input, ascending by (hash, key)."""
         hashes = batch.column(HASH).to_numpy()
         columns = [batch.column(name) for name in key_names(self.node)]
         if self.node.hash_is_key:
@@ -213,15 +223,14 @@ class GroupVisitor:
         firsts = hashes[starts]
         self.state.load_bins_of(firsts)
         bins = self.state.layout.starts_of(firsts).tolist()
-        parts = [column_to_python(column.take(pa.array(starts))) for column in columns]
-        keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        keys = keys_of([column.take(pa.array(starts)) for column in columns])
         times = batch.column(TIMESTAMP_COLUMN).to_numpy()
         newest = np.maximum.reduceat(times, starts).tolist()
-        ends = [*starts[1:].tolist(), batch.num_rows]
-        find = self.state.find
-        spans = zip(starts.tolist(), ends, bins, keys, firsts.tolist(), newest, strict=True)
-        for first, end, bin_, key, hash_, time in spans:
-            yield number, find(bin_, key, hash_), rows[first:end], time
+        lengths = np.diff(starts, append=batch.num_rows).tolist()
+        with self._blamed(""):
+            taken = running.take_in(number, batch, starts)
+        cells = map(self.state.find, bins, keys, firsts.tolist())
+        yield from map(Group, cells, ([group] for group in taken), lengths, newest)
 
     # -- timers -------------------------------------------------------------------------------
 
@@ -264,9 +273,10 @@ class GroupVisitor:
             cause = min(time_us, LAST_DATE_US)
             report.reached = max(report.reached, cause)
 
-        def fire() -> Iterator[Any]:
-            yield from running.on_timer(cells.key, time_us)
+        def fire() -> list[Any]:
+            produced = running.on_timer(cells.key, time_us)
             self._timers.cancel(time_us)
+            return produced
 
         timer = Fired(self.computation.timers, str(time_us), time_us, domain)
         self._call(cells, fire, cause, report, timer)
@@ -276,7 +286,7 @@ class GroupVisitor:
     def _call(
         self,
         cells: KeyCells,
-        handle: Callable[[], Iterable[Any]],
+        handle: Callable[[], list[Any]],
         time_us: int,
         report: NodeReport,
         item: Any,
@@ -287,7 +297,7 @@ class GroupVisitor:
         if self.node.on_error != "stop":
             cursor.begin()
         try:
-            produced = list(handle())
+            produced = handle()
             if self.node.on_error != "stop":
                 self.state.check_touched()
                 self.computation.columns(produced)
@@ -298,7 +308,8 @@ class GroupVisitor:
             cursor.undo()
             self._skip(cells, item, error, time_us, report)
             return
-        self._produced[self.computation.output].add(cells, time_us, produced)
+        if produced:
+            self._produced[self.computation.output].add(cells, time_us, produced)
         if cursor.touched:
             self.state.flush_key(cells)
 
@@ -313,8 +324,9 @@ class GroupVisitor:
         else:
             letters = [
                 dead_letter(Record(row, time_us, stream.name), error)
-                for stream, rows in zip(self.node.inputs, item, strict=True)
-                for row in self.computation.plain(rows)
+                for stream, group in zip(self.node.inputs, item, strict=True)
+                if group is not None
+                for row in self.computation.plain(group)
             ]
         report.skipped += len(letters)
         if self.node.on_error == "dead_letter":
@@ -358,14 +370,10 @@ class GroupVisitor:
             ) from error
         times = self._event_times(name, produced, values)
         keys = [cells.key for cells in produced.cells]
-        parts = [keys] if len(stream.key_fields) == 1 else list(zip(*keys, strict=True))
         columns = [
             pa.array([cells.hash for cells in produced.cells], pa.uint64()),
             times,
-            *(
-                pa.array(part, field.type)
-                for part, field in zip(parts, stream.key_fields, strict=True)
-            ),
+            *columns_of_keys(keys, stream.key_fields),
             *values,
         ]
         return pa.record_batch(columns, schema=stream_schema(stream))

@@ -45,9 +45,10 @@ from headrace.keyspace.hashing import canonical_key
 from headrace.keyspace.ordering import order_by_hash
 from headrace.pipeline import DEAD_LETTER, Node, Stream
 from headrace.protocol.plan import NodeReport
-from headrace.schema import NotExact, column_to_python, value_type_of
+from headrace.schema import NotExact, value_type_of
 from headrace.schema.codecs import is_immutable
 from headrace.schema.forms import Mapped, Plain
+from headrace.schema.keys import columns_of_keys, keys_of
 from headrace.schema.owned import owning
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.keyed.cells import KeyCells
@@ -545,7 +546,6 @@ class Visitor:
     def _batch(self, name: str, output: ProducedRecords) -> pa.RecordBatch:
         stream = self.node.outputs[name]
         keys: list[Any] = output.keys
-        parts = [keys] if len(stream.key_fields) == 1 else list(zip(*keys, strict=True))
         try:
             values = stream.values.to_columns(output.values)
         except NotExact as error:
@@ -557,10 +557,7 @@ class Visitor:
         columns = [
             pa.array(output.hashes, pa.uint64()),
             pa.array(output.times, pa.int64()),
-            *(
-                pa.array(part, field.type)
-                for part, field in zip(parts, stream.key_fields, strict=True)
-            ),
+            *columns_of_keys(keys, stream.key_fields),
             *values,
         ]
         return pa.record_batch(columns, schema=stream_schema(stream))
@@ -629,8 +626,7 @@ class Work:
         return hashes[order], [keys[row] for row in rows], [records[row] for row in rows]
 
     def _keys(self, batch: pa.RecordBatch) -> list[Any]:
-        parts = [column_to_python(batch.column(name)) for name in key_names(self.node)]
-        return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        return keys_of([batch.column(name) for name in key_names(self.node)])
 
     def _records(self, number: int, batch: pa.RecordBatch) -> list[Record]:
         stream = self.node.inputs[number]

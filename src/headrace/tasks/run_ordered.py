@@ -22,7 +22,8 @@ from headrace.eventtime.domains import EVENT_TIME, WALL_TIME
 from headrace.eventtime.timestamps import MIN_TIME, TimeLike
 from headrace.pipeline import Node, Stream
 from headrace.protocol.plan import NodeReport
-from headrace.schema import NotExact, ValueType, column_to_python
+from headrace.schema import NotExact, ValueType
+from headrace.schema.keys import columns_of_keys, keys_of, turned
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.buffer import SEQUENCE, sequence, sequences
 from headrace.state.keyed.cells import KeyCells
@@ -149,8 +150,7 @@ class TimelineVisitor(Visitor):
     def _take_turns(self, name: str, rows: pa.RecordBatch) -> list[KeyCells]:
         """Put due posts on the timelines of their keys, and return the cells of these keys."""
         stream = self.node.posts[name]
-        parts = [column_to_python(rows.column(key)) for key in key_names(self.node)]
-        keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        keys = keys_of([rows.column(key) for key in key_names(self.node)])
         hashes = rows.column(HASH).to_numpy()
         bins = self.state.layout.starts_of(hashes).tolist()
         records = zip(
@@ -345,13 +345,12 @@ class TimelineVisitor(Visitor):
         later, self._later = self._later, {}
         fields = self.node.key_fields
         for name, found in later.items():
-            hashes, keys, times, numbers, values = zip(*found, strict=True)
-            parts = [keys] if len(fields) == 1 else list(zip(*keys, strict=True))
+            hashes, keys, times, numbers, values = turned(found, 5)
             columns = [
                 pa.array(hashes, pa.uint64()),
                 pa.array(times, pa.int64()),
-                *(pa.array(part, field.type) for part, field in zip(parts, fields, strict=True)),
-                *self._columns(name, keys, list(values)),
+                *columns_of_keys(keys, fields),
+                *self._columns(name, keys, values),
             ]
             rows = pa.record_batch(columns, schema=stream_schema(self.node.posts[name]))
             self.state.posts[name].add(rows, sequences(self._step, np.array(numbers)))

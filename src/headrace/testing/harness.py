@@ -37,7 +37,7 @@ from headrace.pipeline.source import Limit, Source
 from headrace.policies import How, Policy
 from headrace.protocol.step_summary import StepSummary
 from headrace.runners.inline import InlineRunner
-from headrace.schema import column_to_python
+from headrace.schema.keys import keys_of
 from headrace.state.per_worker import PerWorkerState
 from headrace.storage import MemoryStore, Store, open_store
 from headrace.testing.feed import Feed, OwnOrPromised
@@ -745,11 +745,10 @@ def _records(stream: Stream, step: int, rows: pa.Table) -> list[Produced]:
     """
     parts = len(stream.key_fields)
     columns = [rows.column(number).combine_chunks() for number in range(rows.num_columns)]
-    keys = [column_to_python(column) for column in columns[:parts]]
     times = columns[parts].cast(pa.int64()).to_pylist()
     values = stream.values.to_python(stream.values.inward(columns[parts + 1 :]))
-    own = keys[0] if parts == 1 else list(zip(*keys, strict=True))
-    return [Produced(*item, step) for item in zip(own, values, times, strict=True)]
+    keys = keys_of(columns[:parts])
+    return [Produced(*item, step) for item in zip(keys, values, times, strict=True)]
 
 
 def _store(storage: str | os.PathLike[str] | Store | None) -> Store:

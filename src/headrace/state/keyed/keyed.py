@@ -33,8 +33,8 @@ from headrace.runfiles.sections import (
     VERSION,
     due_rows,
 )
-from headrace.schema import column_to_python
 from headrace.schema.codecs import StateCodec
+from headrace.schema.keys import columns_of_keys, keys_of, turned
 from headrace.schema.map_keys import MapKeyCodec
 from headrace.schema.reserved import HASH
 from headrace.state.bins import BinnedState
@@ -231,10 +231,7 @@ class CellType:
 
 
 def _keys_of(node: Node, table: pa.Table) -> list[Any]:
-    parts = [
-        column_to_python(table.column(field.name).combine_chunks()) for field in node.key_fields
-    ]
-    return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+    return keys_of([table.column(field.name).combine_chunks() for field in node.key_fields])
 
 
 def _index(position: int) -> bytes:
@@ -831,13 +828,12 @@ class KeyedState(BinnedState):
         ]
         if not found:
             return None
-        numbers, values, walls = zip(*found, strict=True)
+        numbers, values, walls = turned(found, 3)
         return np.array(numbers), np.frombuffer(b"".join(values), dtype="<i8"), np.array(walls)
 
     def _batch(self, rows: Sequence[CellRow], until: Mapping[int, int]) -> pa.RecordBatch:
-        hashes, keys, slots, subs, values = zip(*rows, strict=True)
+        hashes, keys, slots, subs, values = turned(rows, 5)
         names = pa.array([cell.name for cell in self.cells], pa.string())
-        parts = [keys] if len(self.node.key_fields) == 1 else list(zip(*keys, strict=True))
         version = [self._versions.take(pa.array(slots))] if VERSION in self._schema.names else []
         expires = [
             pa.array(
@@ -852,10 +848,7 @@ class KeyedState(BinnedState):
         return pa.record_batch(
             [
                 pa.array(hashes, pa.uint64()),
-                *(
-                    pa.array(part, field.type)
-                    for part, field in zip(parts, self.node.key_fields, strict=True)
-                ),
+                *columns_of_keys(keys, self.node.key_fields),
                 names.take(pa.array(slots, pa.int64())),
                 pa.array(subs, pa.binary()),
                 pa.array(values, pa.binary()),
