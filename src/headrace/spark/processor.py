@@ -132,7 +132,7 @@ class ProcessorComputation(GroupedComputation):
         return TimerValues(times.clock_us // 1_000, watermark)
 
     def columns(self, produced: Sequence[Any]) -> list[pa.Array]:
-        out = Outgoing(self._output, self._out_arrow, self._values)
+        out = Outgoing(self._output, self._out_arrow, self._values, self._zone)
         return out.of_rows(produced) if self._form == "row" else out.of_tuples(produced)
 
     def event_times(self, columns: Sequence[pa.Array]) -> pa.Array | None:
@@ -177,7 +177,7 @@ class _Step:
     ) -> None:
         self._code, self._processor, self._at, self._times = code, processor, at, times
         self._key_of = code._key.original
-        self._out = Outgoing(code._output, code._out_arrow, code._values)
+        self._out = Outgoing(code._output, code._out_arrow, code._values, code._zone)
         self._timer_key = row_maker(code._key.names)
 
     def take_in(self, number: int, batch: pa.RecordBatch, starts: Any) -> Iterable[Any]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, Row, StructType
 
 from headrace.schema import NotExact, ValueType
+from headrace.schema.keys import turned
 from headrace.spark.values import row_maker
 
 
@@ -151,13 +152,21 @@ def _series(column: pa.Array, kind: DataType) -> Any:
     if convert is not None:
         return pd.Series(list(map(convert, column.to_pylist())), dtype=object)
     if pa.types.is_timestamp(column.type):
-        found = column.to_pandas()
+        found = _nanoseconds(column)
         return found.dt.tz_localize(None) if column.type.tz else found
     if pa.types.is_integer(column.type) and not column.null_count:
         return column.cast(pa.int64()).to_pandas()
     if pa.types.is_date32(column.type) or pa.types.is_decimal(column.type):
         return pd.Series(column.to_pylist(), dtype=object)
     return column.to_pandas()
+
+
+def _nanoseconds(times: pa.Array) -> Any:
+    """Return times in nanoseconds, as Spark does; in microseconds if some are beyond these."""
+    try:
+        return times.to_pandas(coerce_temporal_nanoseconds=True)
+    except pa.ArrowInvalid:
+        return times.to_pandas()
 
 
 class Outgoing:
@@ -167,10 +176,11 @@ class Outgoing:
         schema: the schema of the output in Spark.
         arrow: the same in Arrow.
         values: the columns of the output here.
+        zone: the session's time zone, in which times of DataFrames are that name none.
     """
 
-    def __init__(self, schema: StructType, arrow: pa.Schema, values: ValueType) -> None:
-        self._schema, self._arrow, self._values = schema, arrow, values
+    def __init__(self, schema: StructType, arrow: pa.Schema, values: ValueType, zone: str) -> None:
+        self._schema, self._arrow, self._values, self._zone = schema, arrow, values, zone
         self._names = list(schema.names)
         self._nested = [pa.types.is_nested(field.type) for field in arrow]
 
@@ -181,7 +191,7 @@ class Outgoing:
             NotExact: for the first row that is none, or does not fit.
         """
         aligned = list(map(self._aligned, rows, range(len(rows))))
-        return self._columns(list(zip(*aligned, strict=True)))
+        return self._columns(turned(aligned, len(self._names)))
 
     def _aligned(self, row: Any, at: int) -> Any:
         if not isinstance(row, Row) or not hasattr(row, "__fields__"):
@@ -237,7 +247,39 @@ class Outgoing:
         Raises:
             NotExact: for the first row that does not fit.
         """
-        return self._columns(list(zip(*rows, strict=True)))
+        columns = [
+            _with_zone(column, self._zone) if _has_points(field.type) else column
+            for column, field in zip(turned(rows, len(self._names)), self._arrow, strict=True)
+        ]
+        return self._columns(columns)
+
+
+def _has_points(kind: pa.DataType) -> bool:
+    """Return whether values of a type are, or have in them, points in time."""
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None
+    return any(_has_points(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _with_zone(value: Any, zone: str) -> Any:
+    """Return a value in which times without a zone have this one.
+
+    Of two times that clocks showed twice it is the later, as in Spark.
+    """
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is not None or type(value).__name__ == "NaTType":
+            return value
+        localize = getattr(value, "tz_localize", None)
+        if localize is not None:
+            return localize(zone, ambiguous=False)
+        return value.replace(tzinfo=zoneinfo.ZoneInfo(zone), fold=1)
+    if isinstance(value, Row) and hasattr(value, "__fields__"):
+        return {k: _with_zone(v, zone) for k, v in zip(value.__fields__, value, strict=False)}
+    if isinstance(value, dict):
+        return {_with_zone(k, zone): _with_zone(v, zone) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_zone(item, zone) for item in value]
+    return value
 
 
 def _as_dicts(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import zoneinfo
 from decimal import Decimal
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import Row
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headrace.schema import value_type_of_schema
 from headrace.schema.codecs import StateCodec
 from headrace.spark.ddl import struct_of_schema
-from headrace.spark.rows import Frames, rows_of
+from headrace.spark.rows import Frames, Outgoing, rows_of
 from headrace.spark.values import StructConverter
 
 TIMES = st.none() | st.integers(-(10**18), 10**18)
@@ -132,3 +135,38 @@ def _shown(value: Any) -> Any:
     if isinstance(value, dt.datetime):
         return type(value), value.isoformat(), value.tzinfo, value.fold
     return type(value), repr(value)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_times_of_frames_that_name_no_zone_are_in_that_of_the_session(zone: str) -> None:
+    schema = struct_of_schema("at timestamp, many array<timestamp>, local timestamp_ntz", "output")
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    out = Outgoing(schema, arrow, value_type_of_schema(arrow), zone)
+    noon, winter = pd.Timestamp("2026-07-01 12:00"), dt.datetime(2026, 1, 1, 12)
+    frame = pd.DataFrame(
+        {"at": [noon, pd.NaT], "many": [[winter, noon], None], "local": [noon] * 2}
+    )
+    at, many, local = out.of_tuples(list(out.lists_of_frame(frame)))
+    there = zoneinfo.ZoneInfo(zone)
+    assert at.to_pylist() == [noon.to_pydatetime().replace(tzinfo=there), None]
+    assert many.to_pylist() == [
+        [winter.replace(tzinfo=there), noon.to_pydatetime().replace(tzinfo=there)],
+        None,
+    ]
+    assert local.to_pylist() == [noon.to_pydatetime()] * 2
+
+
+def test_a_time_that_clocks_showed_twice_is_the_later_one_as_in_spark() -> None:
+    schema = struct_of_schema("at timestamp", "output")
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    out = Outgoing(schema, arrow, value_type_of_schema(arrow), "America/New_York")
+    (at,) = out.of_tuples([(pd.Timestamp("2015-11-01 01:30"),)])
+    assert at.to_pylist() == [dt.datetime(2015, 11, 1, 6, 30, tzinfo=dt.UTC)]
+
+
+def test_times_of_frames_are_in_nanoseconds_if_they_fit_as_in_spark() -> None:
+    schema = StructType().add("at", "timestamp")
+    for year, unit in ((2026, "ns"), (2500, "us")):
+        column = pa.array([dt.datetime(year, 1, 1, tzinfo=dt.UTC)], pa.timestamp("us", tz="UTC"))
+        (frame,) = Frames([column], schema, np.array([0]))
+        assert str(frame["at"].dtype) == f"datetime64[{unit}]"
