@@ -324,6 +324,10 @@ class LikeSpark(msgspec.Struct, frozen=True):
         """Return up to where an injector is complete. Spark's watermark is never before 1970."""
         return max([1, *(self.of(part) for part in parts if part.highest > MIN_TIME)])
 
+    def at_once(self, parts: Collection[Frontier]) -> int:
+        """Return up to where an injector is complete without waiting for the next step."""
+        return 1
+
     def __str__(self) -> str:
         return f"as Spark's: {self.delay_us / 1e6:g} s behind the newest record, a step later"
 
@@ -405,20 +409,21 @@ def _advanced(
         parts[name] = msgspec.structs.replace(part, highest=highest, active_us=clock_us, idle=False)
     coming = MIN_TIME
     if isinstance(rules.strategy, LikeSpark):
-        low, coming = max(before.low, before.coming, 1), rules.strategy.of_all(parts.values())
+        low = max(before.low, before.coming, rules.strategy.at_once(parts.values()))
+        coming = rules.strategy.of_all(parts.values())
     else:
-        low = max(before.low, _complete(parts.values(), rules.strategy))
+        low = max(before.low, complete(parts.values(), rules.strategy))
     percentile, delays = low, before.delays
     if rules.percentile is not None:
         for of in seen.values():
             delays = delays.plus(of.delays)
         most = delays.quantile_us(rules.percentile)
-        early = _complete(parts.values(), BoundedDelay(most))
+        early = complete(parts.values(), BoundedDelay(most))
         percentile = max(low, before.percentile, early)
     return Frontiers(parts, low, percentile, delays, coming=coming)
 
 
-def _complete(parts: Collection[Frontier], strategy: Strategy) -> int:
+def complete(parts: Collection[Frontier], strategy: Strategy) -> int:
     """Return up to where partitions are complete together: the minimum over those that count.
 
     If none counts and some are idle, it is the maximum over all partitions. So it makes no

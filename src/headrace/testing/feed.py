@@ -5,7 +5,7 @@ It gives the records that were pushed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,14 @@ import pyarrow as pa
 
 from headrace.errors import BadInput, DriveError
 from headrace.eventtime.timestamps import MIN_TIME
-from headrace.eventtime.watermark import Frontier, Frontiers, Strategy
+from headrace.eventtime.watermark import (
+    Exact,
+    Frontier,
+    Frontiers,
+    LikeSpark,
+    Strategy,
+    complete,
+)
 from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import NotExact, ValueType
 from headrace.schema.declared import type_name
@@ -265,6 +272,11 @@ class Feed(Source):
         self._log = [p for p in self._log if p.after > position.get(p.partition, 0)]
 
 
+def own_or_promised(own: Strategy) -> Any:
+    """Return a strategy in which the pipeline's own, or the test's promise, counts: the later one."""
+    return LikeSparkOrPromised(own.delay_us) if isinstance(own, LikeSpark) else OwnOrPromised(own)
+
+
 class OwnOrPromised(msgspec.Struct, frozen=True):
     """The pipeline's own watermark strategy, or the test's promise: the later of the two counts."""
 
@@ -286,3 +298,17 @@ class OwnOrPromised(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return str(self.own)
+
+
+class LikeSparkOrPromised(LikeSpark, frozen=True):
+    """Spark's strategy, which is a step late, or the test's promise, which counts at once."""
+
+    def of(self, frontier: Frontier) -> int:
+        return max(super().of(frontier), frontier.promise_us)
+
+    def of_all(self, parts: Collection[Frontier]) -> int:
+        """Return what Spark's watermark will be. A promise has counted by then."""
+        return LikeSpark(self.delay_us).of_all(parts)
+
+    def at_once(self, parts: Collection[Frontier]) -> int:
+        return max(1, complete(parts, Exact()))

@@ -40,7 +40,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.schema.keys import keys_of
 from headrace.state.per_worker import PerWorkerState
 from headrace.storage import MemoryStore, Store, open_store
-from headrace.testing.feed import Feed, OwnOrPromised
+from headrace.testing.feed import Feed, own_or_promised
 from headrace.testing.outside import Collector, HandClock
 from headrace.testing.times import Moment, check_forward, moment_us
 
@@ -242,8 +242,7 @@ class Harness(MovesState):
         for name, injector in pipeline.injectors.items():
             rules = injector.rules
             feed = self._feeds.get(name) or self._new_feed(name, injector.source, rules.expect)
-            strategy: Any = OwnOrPromised(rules.strategy)
-            rules = msgspec.structs.replace(rules, strategy=strategy)
+            rules = msgspec.structs.replace(rules, strategy=own_or_promised(rules.strategy))
             placed.injectors[name] = msgspec.structs.replace(injector, source=feed, rules=rules)
         weak = {sink.stream.name for sink in pipeline.sinks.values() if sink.weak}
         for name, stream in pipeline.streams().items():

@@ -302,13 +302,10 @@ def test_an_event_timer_fires_once_the_watermark_has_reached_it() -> None:
         t.step()
         push(t, Hit("ann", 0, seconds(13)))
         t.step()
-        assert words(t) == [
-            "at 10000",
-            "at 12000",
-            "fired 11000 12000",
-            "at 13000",
-            "fired 13000 13000",
-        ]
+        assert words(t) == ["at 0", "at 10000", "at 12000", "fired 11000 12000"]
+        t.step()  # Spark makes an empty batch here, too: its watermark has moved
+        assert words(t)[4:] == ["fired 13000 13000"]
+        assert t.step() is None
 
 
 # -- what is refused ----------------------------------------------------------------------------
@@ -528,7 +525,7 @@ def test_a_row_whose_event_time_is_late_already_is_refused() -> None:
         late_by(5_000), "eventTime", output="at TIMESTAMP, what STRING", eventTimeColumnName="at"
     ) as t:
         push(t, Hit("ann", 1, seconds(20)))
-        t.step()
+        t.run()
         push(t, Hit("ann", 2, seconds(21)))
         with pytest.raises(UserCodeError, match="which is late already"):
             t.step()

@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import BadInput, DriveError, UserCodeError, WrongPipeline
+from headrace.storage import MemoryStore
 from headrace.testing import CrashPoint, Harness, PendingTimer, drive
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -204,6 +207,83 @@ def test_event_timers_follow_the_watermark_that_is_moved_by_hand() -> None:
         t.push("hits", hit("a", 60))  # the drawn strategy is still in force
         t.run()
         assert t.watermark_of("visits").input == NOON + timedelta(seconds=55)
+
+
+def seconds_behind(seen: hr.Frontier) -> int:
+    return seen.highest - 5 * SECOND
+
+
+class Reached(hr.Computation):
+    """Says of each hit, and of a timer two seconds later, in which step it was and how far time was."""
+
+    due = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("out", ctx.low_watermark_us)
+        self.due.set(record.timestamp_us + 2 * SECOND)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", ctx.low_watermark_us)
+
+
+@pytest.mark.parametrize(
+    "watermark",
+    [hr.bounded_delay("5s"), hr.by_function(seconds_behind), hr.ascending(), hr.spark("5s")],
+    ids=["bounded_delay", "by_function", "ascending", "spark"],
+)
+@settings(max_examples=25, deadline=None)
+@given(seconds=st.lists(st.integers(0, 40), min_size=1, max_size=7))
+@example(seconds=[0, 20, 21, 14])
+def test_a_push_and_a_step_for_each_batch_do_what_a_run_with_these_batches_does(
+    watermark: Any, seconds: list[int]
+) -> None:
+    hits = [hit("a", at) for at in seconds]
+    delivered: list[tuple[int, Any, int]] = []
+
+    def build() -> hr.Pipeline:
+        p = hr.Pipeline("traffic")
+        source = hr.sources.Iterable(hits, Hit, event_time="at")
+        visits = p.compute(
+            "visits", Reached(), keys={p.inject("hits", source, watermark=watermark): "page"}
+        )
+        p.sink("found", visits, hr.sinks.Calls(deliver))
+        return p
+
+    def deliver(step: int, rows: Any) -> None:
+        for row in rows.to_pylist():
+            delivered.append((step, str(row["timestamp"]), row["value"]))
+
+    one_at_a_time = hr.Settings(limit=hr.Limit(rows=1, bytes=1 << 20))
+    with hr.run(build(), storage=MemoryStore(), runner="inline", settings=one_at_a_time) as job:
+        job.drain()
+        late = job.current().counts["visits"].late
+    with drive(build()) as t:
+        for one in hits:
+            t.push("hits", one)
+            t.step()
+        t.end()
+        t.run()
+        driven = [(o.step, str(o.timestamp), o.value) for o in t.outputs("found")]
+        assert (driven, t.counts("visits").late) == (delivered, late)
+
+
+def test_a_promise_counts_at_once_where_the_watermark_is_a_step_late() -> None:
+    p = hr.Pipeline("traffic")
+    source = hr.sources.Iterable([], Hit, event_time="at")
+    hits = p.inject("hits", source, watermark=hr.spark("5s"))
+    p.compute("visits", Reached(), keys={hits: "page"})
+    with drive(p) as t:
+        t.push("hits", hit("a", 0))
+        t.push("hits", hit("a", 20))
+        t.step()
+        assert t.watermark_of("hits").input < NOON
+        t.watermark("hits", NOON + timedelta(seconds=9))
+        t.step()  # (the watermark of Spark is further by now)
+        assert t.watermark_of("hits").input == NOON + timedelta(seconds=15, microseconds=1)
+        t.watermark("hits", NOON + timedelta(seconds=17))
+        assert t.run() == 1
+        assert t.watermark_of("hits").input == NOON + timedelta(seconds=17)
 
 
 def test_wall_timers_follow_the_clock_and_nothing_else() -> None:
