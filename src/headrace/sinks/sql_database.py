@@ -27,8 +27,8 @@ else:
 #: The driver that a URL means which names none, and the package that has it.
 _DRIVERS = {
     "postgresql": ("psycopg", "psycopg[binary]"),
-    "mysql": ("pymysql", "PyMySQL"),
-    "mariadb": ("pymysql", "PyMySQL"),
+    "mysql": ("pymysql", "headrace[mysql]"),
+    "mariadb": ("pymysql", "headrace[mysql]"),
 }
 
 
@@ -79,6 +79,12 @@ def _parsed(url: str) -> sa.URL:
             remedy="use postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or "
             "sqlite:///FILE",
         ) from None
+
+
+def quoted(name: str, dialect: sa.Dialect) -> str:
+    """Return a name as it is written in a statement."""
+    quote = dialect.identifier_preparer.initial_quote
+    return quote + name.replace(quote, quote * 2) + quote
 
 
 # -- errors -----------------------------------------------------------------------------------

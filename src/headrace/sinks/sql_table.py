@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.errors import PipelineError, SinkConflict, StorageError, UserCodeError
+from headrace.errors import PipelineError, SinkConflict, StorageError
 from headrace.errors.user_code import error_text
-from headrace.jsonlines import json_lines
 from headrace.pipeline.sink import Deliverer, Delivery
-from headrace.sinks.sql_database import MISSING, engine_maker, location_of, may_pass
-from headrace.sinks.table_columns import added_columns, common_type
+from headrace.sinks.mysql_tables import check_keys, check_transactional
+from headrace.sinks.sql_database import (
+    MISSING,
+    engine_maker,
+    family_of,
+    keep_sessions_exact,
+    location_of,
+    may_pass,
+    quoted,
+)
+from headrace.sinks.sql_types import (
+    bound_type,
+    check_lengths,
+    copy_text,
+    fits,
+    key_types,
+    pieces,
+    plain_type,
+    shown,
+    sql_type,
+    values_of,
+)
+from headrace.sinks.table_columns import added_columns
 from headrace.sinks.table_sink import TableSink, check_installed, with_retries
-
-if TYPE_CHECKING:
-    from sqlalchemy.types import TypeEngine
 
 try:
     import sqlalchemy as sa
-    from sqlalchemy.dialects import postgresql, sqlite
+    from sqlalchemy.dialects import mysql, postgresql, sqlite
     from sqlalchemy.exc import DBAPIError, NoSuchTableError, OperationalError, SQLAlchemyError
     from sqlalchemy.schema import CreateTable
 except ImportError:  # pragma: no cover - an installation without the extra
@@ -34,20 +49,27 @@ Mode = Literal["append", "upsert"]
 #: The table that says which deliveries the sinks' tables have.
 STEPS = "headrace_steps"
 _STAGE = "headrace_stage"
-_DATABASES = ("postgresql", "sqlite")
-#: Rows that are sent at once.
-_ROWS = 1 << 14
+_DATABASES = ("postgresql", "mysql", "sqlite")
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}
+
+
+#: Options of tables that are made in MySQL: rows and step are in one transaction, texts are whole.
+_OF_MYSQL: dict[str, Any] = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in (("engine", "InnoDB"), ("charset", "utf8mb4"))
+}
 
 
 class Table(TableSink):
-    """Writes each step that produced something to a table in PostgreSQL or SQLite.
+    """Writes each step that produced something to a table in PostgreSQL, MySQL, MariaDB or SQLite.
 
-    It needs SQLAlchemy: ``pip install "headrace[sql]"``. PostgreSQL needs psycopg, too:
-    ``pip install "psycopg[binary]"``.
+    It needs SQLAlchemy and a driver: ``pip install "headrace[sql]" "psycopg[binary]"`` for
+    PostgreSQL, and ``pip install "headrace[mysql]"`` for MySQL and MariaDB.
 
     Args:
-        database: its URL, such as ``postgresql://ann@host/shop`` or ``sqlite:///out/shop.db``, or a
-            function that returns an engine of SQLAlchemy.
+        database: its URL, such as ``postgresql://ann@host/shop``, ``mysql://ann@host/shop`` or
+            ``sqlite:///out/shop.db``, or a function that returns an engine of SQLAlchemy.
         name: the name of the table.
         mode: ``append`` adds the rows. ``upsert`` replaces the rows of the same ``keys``, and adds
             the others; if a delivery has several rows of a key, the last one wins.
@@ -72,8 +94,15 @@ class Table(TableSink):
 
     Nothing is converted with loss. Durations are whole microseconds. Lists, structs and maps are
     JSON, as ``sinks.Files`` writes it; values that are JSON are texts. Points in time are
-    ``timestamptz`` in PostgreSQL. SQLite holds them as texts in UTC, and decimals as texts. NaN in
-    SQLite, which has none, is refused, and so is the character NUL in texts of PostgreSQL.
+    ``timestamptz`` in PostgreSQL, and ``datetime(6)`` in UTC in MySQL. SQLite holds them as texts in
+    UTC, and decimals as texts. NaN in SQLite and MySQL, which have none, is refused, and so are
+    infinite numbers in MySQL, the character NUL in texts of PostgreSQL, and texts that are longer
+    than their column.
+
+    MySQL and MariaDB: the tables must be InnoDB, since others know no transactions. Keys that are
+    texts have at most 768 characters in tables that the sink makes. In a table that is there, an
+    upsert is refused if a key has a collation that takes different texts for equal, or if there is
+    another unique key: MySQL would replace the row that has that one.
 
     Cost: one transaction a step: about 4 ms for 1,000 rows in PostgreSQL, which gets them by ``COPY``,
     and 15 ms in SQLite; 15 and 20 ms for an upsert. If the database cannot be
@@ -104,7 +133,7 @@ class Table(TableSink):
         check_installed("Table", "sql", MISSING)
         super().__init__(
             "SQL",
-            _plain_type,
+            plain_type,
             mode=mode,
             modes=("append", "upsert"),
             keys=keys,
@@ -119,16 +148,25 @@ class Table(TableSink):
         self._name, self._schema, self._create = name, schema, create
         self._location = location_of(database) if isinstance(database, str) else "a database"
         self._engine: sa.Engine | None = None
+        self._lengths: dict[str, int] = {}  # of columns of texts that have one
         self._ready: pa.Schema | None = None  # the columns of which the table is known to have all
         self._steps = sa.Table(
             STEPS,
             sa.MetaData(),
-            sa.Column("sink_id", sa.String(255), primary_key=True),
+            # (MySQL would take capitals, and spaces at the end, for equal)
+            sa.Column(
+                "sink_id",
+                sa.String(255).with_variant(
+                    mysql.VARCHAR(1020, charset="binary"), "mysql", "mariadb"
+                ),
+                primary_key=True,
+            ),
             sa.Column("lineage", sa.String(255), nullable=False),
             sa.Column("storage", sa.Text, nullable=False),
             sa.Column("delivery", sa.BigInteger, nullable=False),
             sa.Column("epoch", sa.BigInteger, nullable=False),
             schema=schema,
+            **_OF_MYSQL,
         )
 
     @property
@@ -150,8 +188,13 @@ class Table(TableSink):
             engine = self._make()
             self._location = location_of(engine.url)
             _check_database(engine.dialect.name, engine.dialect.driver)
+            keep_sessions_exact(engine)
             self._engine = engine
         return self._engine
+
+    @property
+    def _family(self) -> str:
+        return family_of(self._opened.dialect.name)
 
     # -- before a run -------------------------------------------------------------------------
 
@@ -163,6 +206,7 @@ class Table(TableSink):
     def _check(self, run: Deliverer) -> None:
         engine = self._opened
         with engine.begin() as connection:
+            self._check_transactions(connection)
             there = self._reflected(connection)
             if there is not None and self._declared is not None:
                 self._surely_lacking(connection, there, self._declared)
@@ -180,9 +224,26 @@ class Table(TableSink):
                     )
                     .values(lineage=run.lineage, storage=run.location, delivery=-1, epoch=0)
                 )
+            if self._family == "mysql":
+                check_transactional(connection, self._schema, STEPS, self._place)
             found = connection.execute(self._recorded(run)).one_or_none()
             if found is not None and found.lineage != run.lineage:
                 raise self._belongs_to(run.pipeline, run.sink, found.storage)
+
+    def _check_transactions(self, connection: sa.Connection) -> None:
+        """Check that the engine does not commit each statement by itself.
+
+        Raises:
+            PipelineError: if it does.
+        """
+        of_driver: Any = connection.connection.dbapi_connection
+        if connection.dialect.detect_autocommit_setting(of_driver):
+            raise PipelineError(
+                "the engine commits each statement by itself (AUTOCOMMIT), so rows and step are "
+                "not in one transaction",
+                place=self._place,
+                remedy="make the engine without isolation_level='AUTOCOMMIT'",
+            )
 
     def _recorded(self, run: Deliverer) -> sa.Select[Any]:
         return sa.select(self._steps).where(self._steps.c.sink_id == self._id(run))
@@ -204,14 +265,14 @@ class Table(TableSink):
         missing from what was seen. So a conflict counts only if a second look shows it, too.
         """
         try:
-            return self._lacking(there, given)
+            return self._lacking(connection, there, given)
         except SinkConflict:
             again = self._reflected(connection)
             if again is None:
                 raise
-            return self._lacking(again, given)
+            return self._lacking(connection, again, given)
 
-    def _lacking(self, there: sa.Table, given: pa.Schema) -> list[str]:
+    def _lacking(self, connection: sa.Connection, there: sa.Table, given: pa.Schema) -> list[str]:
         """Return the columns that the table lacks, if it may get them.
 
         Raises:
@@ -220,9 +281,9 @@ class Table(TableSink):
 
         def misfit(name: str) -> str:
             column, kind = there.c[name], given.field(name).type
-            if _fits(_sql_type(kind, self._opened.dialect.name), column.type):
+            if fits(kind, column.type, self._family):
                 return ""
-            return f"is of type {_shown(column.type)} there, and {kind} here"
+            return f"is of type {shown(column.type)} there, and {kind} here"
 
         required = {
             column.name: not (
@@ -241,6 +302,10 @@ class Table(TableSink):
                 place=self._place,
                 remedy="make these columns its primary key, or unique, so that upsert finds one row",
             )
+        if self._family == "mysql":
+            check_transactional(connection, self._schema, self._name, self._place)
+            if self._keys:
+                check_keys(connection, there, self._keys, given.names, self._place)
         return lacking
 
     # -- a delivery ---------------------------------------------------------------------------
@@ -304,22 +369,11 @@ class Table(TableSink):
     def _prepare(self, schema: pa.Schema) -> None:
         """Make the table if it is missing, and add the columns that it lacks."""
         engine = self._opened
-        wanted = sa.Table(
-            self._name,
-            sa.MetaData(),
-            *(
-                sa.Column(
-                    field.name,
-                    _sql_type(field.type, engine.dialect.name),
-                    primary_key=field.name in self._keys,
-                    autoincrement=False,
-                )
-                for field in schema
-            ),
-            schema=self._schema,
-        )
         with engine.begin() as connection:
             there = self._reflected(connection)
+            wanted = self._wanted(connection, schema)
+            if self._family != "sqlite":  # (it cuts nothing)
+                self._lengths = _lengths(wanted if there is None else there)
             if there is None:
                 if not self._create:
                     raise self._has_no(self._name, str(CreateTable(wanted).compile(engine)))
@@ -327,43 +381,61 @@ class Table(TableSink):
                 return
             for name in self._surely_lacking(connection, there, schema):
                 kind = wanted.c[name].type.compile(dialect=engine.dialect)
-                change = f"ALTER TABLE {self._quoted_name} ADD COLUMN {_quoted(name)} {kind}"
+                change = f"ALTER TABLE {self._quoted_name} ADD COLUMN {self._quoted(name)} {kind}"
                 if not self._create:
                     raise self._has_no(name, change)
                 _execute(connection, change)
 
+    def _wanted(self, connection: sa.Connection, schema: pa.Schema) -> sa.Table:
+        """Return the table as the sink would make it."""
+        kinds = {field.name: sql_type(field.type, self._family) for field in schema}
+        if self._family == "mysql":
+            keys = {name: schema.field(name).type for name in self._keys}
+            kinds |= key_types(keys, connection.dialect)
+        columns = [
+            sa.Column(name, kind, primary_key=name in self._keys, autoincrement=False)
+            for name, kind in kinds.items()
+        ]
+        return sa.Table(self._name, sa.MetaData(), *columns, schema=self._schema, **_OF_MYSQL)
+
     @property
     def _quoted_name(self) -> str:
         names = [self._name] if self._schema is None else [self._schema, self._name]
-        return ".".join(map(_quoted, names))
+        return ".".join(map(self._quoted, names))
+
+    def _quoted(self, name: str) -> str:
+        return quoted(name, self._opened.dialect)
 
     def _insert(self, connection: sa.Connection, rows: pa.Table) -> None:
-        if connection.dialect.name == "postgresql":
+        check_lengths(rows, self._lengths)
+        if self._family == "postgresql":
             self._copy(connection, rows)
             return
-        kinds = [_sql_type(field.type, "sqlite") for field in rows.schema]
-        columns = [_bound(kind) for kind in kinds]
+        kinds = [sql_type(field.type, self._family) for field in rows.schema]
+        columns = [bound_type(kind) for kind in kinds]
         table = sa.table(
             self._name,
             *(sa.column(name, of) for name, of in zip(rows.column_names, columns, strict=True)),
             schema=self._schema,
         )
-        insert: Any = sqlite.insert(table)
+        in_mysql = self._family == "mysql"
+        insert: Any = mysql.insert(table) if in_mysql else sqlite.insert(table)
         if self._keys:
-            insert = _upsert(insert, rows.column_names, self._keys)
-        for piece in _pieces(rows):
-            values = [_values(column) for column in piece.columns]
-            connection.execute(
-                insert,
-                [
-                    dict(zip(piece.column_names, row, strict=True))
-                    for row in zip(*values, strict=True)
-                ],
-            )
+            upsert = _mysql_upsert if in_mysql else _upsert
+            insert = upsert(insert, rows.column_names, self._keys)
+        # (PyMySQL does not unescape percent signs behind the values of many rows)
+        one_by_one = in_mysql and any("%" in name for name in rows.column_names)
+        for piece in pieces(rows):
+            values = [values_of(column, self._family) for column in piece.columns]
+            given = [
+                dict(zip(piece.column_names, row, strict=True)) for row in zip(*values, strict=True)
+            ]
+            for part in [[row] for row in given] if one_by_one else [given]:
+                connection.execute(insert, part[0] if one_by_one else part)
 
     def _copy(self, connection: sa.Connection, rows: pa.Table) -> None:
         """Send rows to PostgreSQL by COPY: to the table, or for an upsert to one beside it."""
-        columns = ", ".join(map(_quoted, rows.column_names))
+        columns = ", ".join(map(self._quoted, rows.column_names))
         into = self._quoted_name
         if self._keys:
             _execute(
@@ -376,8 +448,8 @@ class Table(TableSink):
         with contextlib.closing(cursor), _translated():
             copy: Any = cursor
             with copy.copy(f"COPY {into} ({columns}) FROM STDIN") as stream:
-                for piece in _pieces(rows):
-                    stream.write(_copy_text(piece))
+                for piece in pieces(rows):
+                    stream.write(copy_text(piece))
         if self._keys:
             stage = sa.table(_STAGE, *(sa.column(name) for name in rows.column_names))
             table = sa.table(
@@ -422,11 +494,12 @@ class Table(TableSink):
 
 
 def _check_database(name: str, driver: str) -> None:
-    if name not in _DATABASES or (name == "postgresql" and driver != "psycopg"):
+    family = family_of(name)
+    if family not in _DATABASES or driver != _DRIVERS.get(family, driver):
         raise PipelineError(
             f"sinks.Table cannot write to {name} by {driver or 'its driver'}",
-            remedy="use PostgreSQL (postgresql+psycopg://) or SQLite; for others write rows and step "
-            "in one transaction with sinks.Calls",
+            remedy="use PostgreSQL (postgresql+psycopg://), MySQL or MariaDB (mysql+pymysql://), or "
+            "SQLite; for others write rows and step in one transaction with sinks.Calls",
         )
 
 
@@ -440,13 +513,9 @@ def _is_of_headrace(statement: str) -> bool:
     return statement.lstrip().startswith(("CREATE TABLE", "ALTER TABLE")) or STEPS in statement
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _execute(connection: sa.Connection, statement: str) -> None:
-    """Execute a statement without parameters. (psycopg looks for these behind percent signs.)"""
-    if connection.dialect.name == "postgresql":
+    """Execute a statement without parameters. (Some drivers look for these behind percent signs.)"""
+    if connection.dialect.paramstyle in ("format", "pyformat"):
         statement = statement.replace("%", "%%")
     connection.exec_driver_sql(statement)
 
@@ -472,6 +541,28 @@ def _upsert(insert: Any, columns: Sequence[str], keys: Sequence[str]) -> Any:
     return insert.on_conflict_do_update(index_elements=list(keys), set_=others)
 
 
+def _mysql_upsert(insert: Any, columns: Sequence[str], keys: Sequence[str]) -> Any:
+    """Return the same for MySQL."""
+    others = [name for name in columns if name not in keys] or keys[:1]
+    # (SQLAlchemy escapes a percent sign in such a name twice)
+    new = {
+        name: sa.literal_column(f"VALUES(`{name.replace('`', '``')}`)")
+        if "%" in name
+        else insert.inserted[name]
+        for name in others
+    }
+    return insert.on_duplicate_key_update(new)
+
+
+def _lengths(there: sa.Table) -> dict[str, int]:
+    """Return the lengths of the columns of texts that have one, in characters."""
+    return {
+        column.name: column.type.length
+        for column in there.columns
+        if isinstance(column.type, sa.String) and column.type.length
+    }
+
+
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
     """Raise what the driver raises as SQLAlchemy does."""
@@ -483,167 +574,3 @@ def _translated() -> Iterator[None]:
         raise OperationalError("COPY", None, error) from error
     except psycopg.Error as error:
         raise DBAPIError("COPY", None, error) from error
-
-
-# -- types ------------------------------------------------------------------------------------
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type as which a table holds a plain type without loss; None if it cannot."""
-    found = common_type(kind)
-    if found is not None:
-        return found
-    if pa.types.is_duration(kind) and kind.unit != "ns":
-        return pa.duration("us")
-    if pa.types.is_time(kind) and kind.unit != "ns":
-        return pa.time64("us")
-    if pa.types.is_boolean(kind) or pa.types.is_date32(kind):
-        return kind
-    if pa.types.is_floating(kind):
-        return pa.float64()
-    if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
-        return pa.int64()
-    return None
-
-
-def _sql_type(kind: pa.DataType, database: str) -> TypeEngine[Any]:
-    """Return the type of a column."""
-    in_postgresql = database == "postgresql"
-    if pa.types.is_timestamp(kind):
-        return sa.DateTime(timezone=kind.tz is not None and in_postgresql)
-    if pa.types.is_decimal(kind):
-        return sa.Numeric(kind.precision, kind.scale) if in_postgresql else sa.Text()
-    if pa.types.is_nested(kind):
-        return postgresql.JSONB() if in_postgresql else sa.JSON()
-    found: TypeEngine[Any] = _TYPES[kind]()
-    return found
-
-
-_TYPES: dict[pa.DataType, Callable[[], Any]] = (
-    {}
-    if MISSING
-    else {
-        pa.string(): sa.Text,
-        pa.binary(): sa.LargeBinary,
-        pa.bool_(): sa.Boolean,
-        pa.date32(): sa.Date,
-        pa.float64(): sa.Double,
-        pa.int64(): sa.BigInteger,
-        pa.duration("us"): sa.BigInteger,
-        pa.time64("us"): sa.Time,
-    }
-)
-
-
-def _bound(kind: TypeEngine[Any]) -> TypeEngine[Any]:
-    """Return the type as which values of a column are sent: JSON is text by then."""
-    return sa.Text() if isinstance(kind, sa.JSON) else kind
-
-
-def _fits(ours: TypeEngine[Any], theirs: TypeEngine[Any]) -> bool:
-    """Return whether a column holds all values of one of ours, or refuses them aloud."""
-    if isinstance(ours, sa.Double):
-        return isinstance(theirs, sa.Float) and not isinstance(theirs, postgresql.REAL)
-    if isinstance(ours, sa.Numeric):
-        return (
-            isinstance(theirs, sa.Numeric)
-            and not isinstance(theirs, sa.Float)
-            and _has_digits(ours, theirs)
-        )
-    if isinstance(ours, sa.DateTime):
-        precision = getattr(theirs, "precision", None)
-        return (
-            isinstance(theirs, sa.DateTime)
-            and ours.timezone == bool(theirs.timezone)
-            and precision in (None, 6)
-        )
-    if isinstance(ours, sa.Time):
-        return isinstance(theirs, sa.Time) and getattr(theirs, "precision", None) in (None, 6)
-    if isinstance(ours, sa.Text):
-        return isinstance(theirs, sa.String | sa.Uuid) and not isinstance(theirs, sa.CHAR)
-    return any(
-        isinstance(ours, of) and isinstance(theirs, of)
-        for of in (sa.Integer, sa.Boolean, sa.Date, sa.LargeBinary, sa.JSON)
-    )
-
-
-def _has_digits(ours: sa.Numeric[Any], theirs: sa.Numeric[Any]) -> bool:
-    if theirs.precision is None:
-        return True
-    scale, precision = theirs.scale or 0, ours.precision or 0
-    wanted = ours.scale or 0
-    return scale >= wanted and theirs.precision - scale >= precision - wanted
-
-
-def _shown(kind: TypeEngine[Any]) -> str:
-    with contextlib.suppress(SQLAlchemyError):
-        return str(kind)
-    return type(kind).__name__
-
-
-# -- values -----------------------------------------------------------------------------------
-
-
-def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
-    for start in range(0, rows.num_rows, _ROWS):
-        yield rows.slice(start, _ROWS)
-
-
-def _json_texts(column: pa.ChunkedArray) -> list[str | None]:
-    """Return nested values as JSON."""
-    lines = json_lines(pa.table({"": column})).splitlines()
-    found = [bytes(msgspec.json.decode(line, type=dict[str, msgspec.Raw])[""]) for line in lines]
-    return [None if text == b"null" else text.decode() for text in found]
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column for SQLite.
-
-    Raises:
-        UserCodeError: for NaN, which SQLite would hold as null.
-    """
-    kind = column.type
-    if pa.types.is_nested(kind):
-        return _json_texts(column)
-    if pa.types.is_decimal(kind):
-        return [None if value is None else f"{value:f}" for value in column.to_pylist()]
-    if pa.types.is_duration(kind):
-        column = column.cast(pa.int64())
-    elif pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us"))
-    elif pa.types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
-        raise UserCodeError(
-            "ValueError: NaN",
-            remedy="SQLite would hold it as null: emit None, or use another database",
-        )
-    found: list[Any] = column.to_pylist()
-    return found
-
-
-#: What the text format of COPY writes with a backslash; the backslash itself comes first.
-_ESCAPES = [("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")]
-
-
-def _copy_text(rows: pa.Table) -> bytes:
-    """Return rows in the text format of COPY."""
-    columns = [_copy_column(column) for column in rows.columns]
-    lines = pc.binary_join_element_wise(
-        *columns, "\t", null_handling="replace", null_replacement="\\N"
-    )
-    return ("\n".join(lines.to_pylist()) + "\n").encode()
-
-
-def _copy_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    kind = column.type
-    if pa.types.is_binary(kind):
-        texts = [None if value is None else f"\\\\x{value.hex()}" for value in column.to_pylist()]
-        return pa.array(texts, pa.string())
-    if pa.types.is_duration(kind):
-        return column.cast(pa.int64()).cast(pa.string())
-    if pa.types.is_nested(kind):
-        column = pa.chunked_array([pa.array(_json_texts(column), pa.string())])
-    if not pa.types.is_string(column.type):
-        return column.cast(pa.string())
-    for character, escaped in _ESCAPES:
-        column = pc.replace_substring(column, character, escaped)
-    return column

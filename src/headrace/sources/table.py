@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 class Table(Source):
     """Reads a table of PostgreSQL, MySQL, MariaDB, SQLite or another database of SQLAlchemy.
 
-    It needs SQLAlchemy: ``pip install "headrace[sql]"``, and a driver: ``psycopg[binary]`` for
-    PostgreSQL, ``PyMySQL`` for MySQL and MariaDB. A table is read in one of two ways:
+    It needs SQLAlchemy and a driver: ``pip install "headrace[sql]" "psycopg[binary]"`` for
+    PostgreSQL, and ``pip install "headrace[mysql]"`` for MySQL and MariaDB. A table is read in one
+    of two ways:
 
     - as a *snapshot*: all rows that are there when the pipeline first asks, as one statement sees
       them. Then the input has ended.

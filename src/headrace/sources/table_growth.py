@@ -18,7 +18,7 @@ from typing import Any
 from headrace.errors import BadInput, PipelineError, SourceChanged
 from headrace.errors.user_code import shown
 from headrace.schema.exact import family_of
-from headrace.sinks.sql_database import MISSING
+from headrace.sinks.sql_database import MISSING, quoted
 from headrace.sources.table_database import Row, SqlRows
 from headrace.sources.table_types import SqlColumn
 
@@ -125,10 +125,8 @@ class Growth:
             "SELECT seqcache, seqcycle, seqincrement FROM pg_sequence "
             "WHERE seqrelid = CAST(pg_get_serial_sequence(:of, :name) AS regclass)"
         )
-        preparer = self._rows.engine.dialect.identifier_preparer
-        of = preparer.quote_identifier(self._rows.name)
-        if self._rows.schema:
-            of = f"{preparer.quote_identifier(self._rows.schema)}.{of}"
+        names = filter(None, [self._rows.schema, self._rows.name])
+        of = ".".join(quoted(one, self._rows.engine.dialect) for one in names)
         found = self._rows.ask(lambda c: c.execute(wanted, {"of": of, "name": name}).one_or_none())
         if found is None:
             return

@@ -1,5 +1,7 @@
 """Drivers that deliver to tables, and are killed inside of deliveries; see test_kills.py.
 
+Those of SQL databases read a table, too, and are killed inside of that as well.
+
 usage: killed_driver.py KIND FOLDER SEED KILLS
 
 A process imports what it needs, and then lives many times: each life is a fork, which runs the
@@ -86,7 +88,7 @@ def live(world: World, storage: Path, calls: Calls) -> None:
     """Run the pipeline to its end."""
     pipeline = hr.Pipeline("killed")
     hits = [Hit(n % KEYS, n) for n in range(RECORDS)]
-    source = hr.sources.Iterable(hits, Hit, event_time="at")
+    source = world.source(hits, Hit)
     stream = pipeline.inject("hits", source, watermark=hr.ascending())
     counts = pipeline.compute("counts", Numbering(), keys={stream: "key"})
     for mode in world.modes:
@@ -99,7 +101,10 @@ def live(world: World, storage: Path, calls: Calls) -> None:
     with hr.run(
         pipeline, storage=storage, runner="inline", settings=settings, heartbeat=patience
     ) as job:
-        job.drain()
+        if source.bounded:
+            job.drain()
+        else:
+            job.catch_up()
 
 
 def fork(work: Callable[[], None]) -> int:

@@ -7,11 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tests.faults.tables import postgres
+from tests.faults.tables import mariadb, postgres
 
 Rows = list[tuple[Any, ...]]
 
-KINDS = ["sqlite", "postgresql"]
+KINDS = ["sqlite", "postgresql", "mysql"]
 
 
 class Database:
@@ -25,6 +25,9 @@ class Database:
 
     def execute(self, statement: str) -> Rows:
         with self.engine.begin() as connection:
+            if self.kind == "mysql":
+                quotes = "SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"
+                connection.exec_driver_sql(quotes)
             found = connection.exec_driver_sql(statement)
             return [tuple(row) for row in found] if found.returns_rows else []
 
@@ -33,4 +36,6 @@ def new_database(kind: str, folder: Path) -> Database:
     """Return an empty database."""
     if kind == "postgresql":
         return Database(postgres.new_database())
+    if kind == "mysql":
+        return Database(mariadb.new_database())
     return Database(f"sqlite:///{folder}/db")

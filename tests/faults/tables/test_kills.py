@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.faults.tables import postgres
+from tests.faults.tables import mariadb, postgres
 from tests.support.processes import ROOT
 
-KINDS = ["delta", "iceberg", "sqlite", "postgresql"]
+KINDS = ["delta", "iceberg", "sqlite", "postgresql", "mysql"]
 
 
 def killed(kind: str, folder: Path, seed: int, kills: int) -> dict[str, Any]:
@@ -22,6 +22,8 @@ def killed(kind: str, folder: Path, seed: int, kills: int) -> dict[str, Any]:
     environment = dict(os.environ)
     if kind == "postgresql":
         environment[postgres.URI] = postgres.new_database()
+    if kind == "mysql":
+        environment[mariadb.URI] = mariadb.new_database()
     found = subprocess.run(
         [
             sys.executable,

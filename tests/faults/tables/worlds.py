@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from tests.faults.tables import postgres
+from tests.faults.tables import mariadb, postgres
 
 Around = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 Point = Callable[[str], None]
@@ -28,6 +28,10 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def source(self, hits: list[Any], kind: Any) -> hr.sources.Source:
+        """Return a source of these records, which are of this type."""
+        return hr.sources.Iterable(hits, kind, event_time="at")
 
     @abstractmethod
     def sink(self, mode: str) -> hr.sinks.Sink:
@@ -91,14 +95,15 @@ class SqlWorld(World):
     """Tables of a database.
 
     Args:
-        folder: where a database of SQLite is; its name is part of that of a schema in PostgreSQL.
-        uri: the database in PostgreSQL; empty for SQLite.
+        folder: where a database of SQLite is; its name is part of that of a schema in a server.
+        uri: the database in a server; empty for SQLite.
     """
 
     def __init__(self, folder: Path, uri: str = "") -> None:
         super().__init__(folder)
         self._url = uri or f"sqlite:///{folder}.db"
-        (database,) = re.findall(r"search_path%3D(\w+)", uri) or [""]
+        found = re.search(r"search_path%3D(\w+)", uri) or re.search(r"@/(\w+)", uri)
+        database = found[1] if found else ""
         self._schema = f"{database}_{folder.name}" if uri else None
 
     def _engine(self) -> Any:
@@ -109,6 +114,35 @@ class SqlWorld(World):
             with engine.begin() as connection:
                 connection.execute(sa.schema.CreateSchema(self._schema, if_not_exists=True))
         return engine
+
+    def source(self, hits: list[Any], kind: Any) -> hr.sources.Source:
+        """Return a source of a table that has these records."""
+        import sqlalchemy as sa
+
+        engine = self._engine()
+        columns = [
+            sa.Column(name, sa.BigInteger, nullable=False, autoincrement=False)
+            for name in ("key", "at")
+        ]
+        table = sa.Table("hits", sa.MetaData(), *columns, schema=self._schema)
+        table.append_constraint(sa.PrimaryKeyConstraint(table.c.at))
+        with engine.begin() as connection:
+            table.create(connection, checkfirst=True)
+            if connection.execute(sa.select(table).limit(1)).first() is None:
+                rows = [{"key": hit.key, "at": hit.at} for hit in hits]
+                connection.execute(sa.insert(table), rows)
+        engine.dispose()
+        delay = "0s" if engine.dialect.name == "mysql" else None
+        return hr.sources.Table(
+            self._url,
+            "hits",
+            schema=self._schema,
+            type=kind,
+            growing="at",
+            event_time="at",
+            every="0s",
+            delay=delay,
+        )
 
     def sink(self, mode: str) -> hr.sinks.Sink:
         keys = ["key"] if mode == "upsert" else []
@@ -138,7 +172,12 @@ class SqlWorld(World):
         kind: Any = default.DefaultDialect
         for name in ("do_execute", "do_executemany", "do_commit"):
             setattr(kind, name, around(name, getattr(kind, name)))
-        if self._schema:
+        if self._url.startswith("mysql"):
+            from sqlalchemy.dialects.mysql import mysqldb
+
+            of_mysql: Any = mysqldb.MySQLDialect_mysqldb
+            of_mysql.do_executemany = around("do_executemany", of_mysql.do_executemany)
+        if self._url.startswith("postgresql"):
             import psycopg
 
             copy: Any = psycopg.Copy
@@ -152,7 +191,8 @@ class SqlWorld(World):
             return
         engine = self._engine()
         with engine.begin() as connection:
-            connection.execute(sa.schema.DropSchema(self._schema, cascade=True))
+            is_mysql = engine.dialect.name == "mysql"
+            connection.execute(sa.schema.DropSchema(self._schema, cascade=not is_mysql))
         engine.dispose()
 
 
@@ -201,6 +241,8 @@ def world_of(kind: str, folder: Path) -> World:
     """Return the tables of a kind."""
     if kind == "postgresql":
         return SqlWorld(folder, os.environ[postgres.URI])
+    if kind == "mysql":
+        return SqlWorld(folder, os.environ[mariadb.URI])
     worlds: dict[str, type[World]] = {
         "delta": DeltaWorld,
         "iceberg": IcebergWorld,
