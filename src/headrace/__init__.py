@@ -12,7 +12,7 @@ ARCHITECTURE.md explains how the library works inside.
 
 from typing import TYPE_CHECKING
 
-from headrace import ops, policies, sinks, sources, testing
+from headrace import messages, ops, policies, sinks, sources, testing
 from headrace.checkpoints.opening import open_state
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
@@ -105,6 +105,7 @@ __all__ = [
     "fluid",
     "hash_key",
     "keep",
+    "messages",
     "open_state",
     "ops",
     "policies",

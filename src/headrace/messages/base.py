@@ -15,11 +15,14 @@ Wanted = dict[str, pa.DataType]
 
 
 class Unreadable(Exception):
-    """A message that cannot be read.
+    """A message that cannot be read, or a row that cannot be written.
 
-    Attributes:
-        row: which of the messages it is.
+    Args:
+        row: which of the messages or rows it is, counted from 0.
         why: what is wrong with it.
+
+    >>> Unreadable(3, "it is empty").row
+    3
     """
 
     def __init__(self, row: int, why: str) -> None:
@@ -32,6 +35,20 @@ class MessageFormat(ABC):
     """How a record is written in the bytes of a message.
 
     A format is plain data until it is used: it can be pickled, and opens nothing before.
+
+    Example::
+
+        class Numbers(hr.messages.MessageFormat):
+            name = "numbers"
+
+            def columns(self):
+                return pa.schema([pa.field("value", pa.int64())])
+
+            def decode(self, messages, wanted):
+                return pa.table({"value": [int.from_bytes(m, signed=True) for m in messages.to_pylist()]})
+
+            def encode(self, rows):
+                return pa.array([n.to_bytes(8, signed=True) for n in rows.column(0).to_pylist()])
 
     Attributes:
         name: what it is called in messages.
