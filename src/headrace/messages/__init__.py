@@ -3,5 +3,6 @@
 from headrace.messages.base import MessageFormat, Unreadable
 from headrace.messages.lines import Csv, Json
 from headrace.messages.plain import Raw, Text
+from headrace.messages.registry import Registry
 
-__all__ = ["Csv", "Json", "MessageFormat", "Raw", "Text", "Unreadable"]
+__all__ = ["Csv", "Json", "MessageFormat", "Raw", "Registry", "Text", "Unreadable"]
