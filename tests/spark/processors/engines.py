@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 import headrace as hr
+from tests.spark.conftest import session
 from tests.spark.processors.random_processors import INPUT, OUTPUT, Case, processor_of, write_batch
 
 #: What came of each batch that yielded anything: its rows, sorted.
@@ -17,6 +23,21 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
 }
+
+
+def in_utc(**settings: str) -> Iterator[Any]:
+    """Yield a session whose workers, and this process, have UTC as their time zone."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    made = session("local[2]", **settings)
+    yield made
+    made.stop()
+    if before is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = before
+    time.tzset()
 
 
 def read(spark: Any, case: Case, folder: Path) -> Any:
@@ -57,17 +78,22 @@ class Noted:
         return [self.batches[number] for number in sorted(self.batches)]
 
 
-def on_spark(
-    spark: Any, case: Case, folder: Path, checkpoint: Path, noted: Noted, files: int
+def run_on_spark(
+    frame: Any, checkpoint: Path, noted: Noted, *, output_mode: str = "update", calls: int = 0
 ) -> None:
-    """Let Spark's engine read what is in a folder."""
-    grouped = read(spark, case, folder)
-    transform = grouped.transformWithStateInPandas if case.pandas else grouped.transformWithState
-    frame = transform(processor_of(case), OUTPUT, "Update", case.mode)
-    writer = frame.writeStream.outputMode("update").foreachBatch(noted)
+    """Run a query of Spark's own until its input has been read.
+
+    Args:
+        frame: what is written.
+        checkpoint: the query's.
+        noted: where each batch goes.
+        output_mode: the query's.
+        calls: after how many batches it is stopped, if it would never end; 0 if it ends.
+    """
+    writer = frame.writeStream.outputMode(output_mode).foreachBatch(noted)
     writer = writer.option("checkpointLocation", str(checkpoint))
-    if case.mode == "processingTime":  # (with availableNow it never ends: it runs empty batches)
-        noted.expect(files + 3)
+    if calls:  # (with availableNow it never ends: it runs empty batches)
+        noted.expect(calls)
         query = writer.start()
         noted.seen.wait(60)
         query.stop()
@@ -75,32 +101,44 @@ def on_spark(
         writer.trigger(availableNow=True).start().awaitTermination()
 
 
-def on_headrace(
-    spark: Any, case: Case, folder: Path, state: Path, noted: Noted, runner: Any = "inline"
+def run_on_headrace(
+    pipeline: Any,
+    stream: Any,
+    schema: Any,
+    state: Path,
+    noted: Noted,
+    runner: Any = "inline",
+    workers: int = 2,
 ) -> None:
-    """Let Headrace read what is in a folder."""
-    pipeline = hr.Pipeline("fuzz")
-    door = hr.spark.transform_with_state_in_pandas if case.pandas else hr.spark.transform_with_state
-    made = door(
-        read(spark, case, folder),
-        processor_of(case),
-        OUTPUT,
-        "Update",
-        case.mode,
-        pipeline=pipeline,
-        checkpoint=str(state / "input"),
-    )
-    from headrace.spark.writing import frame_of
+    """Run a pipeline until its input has been read, and note the rows of a stream.
 
-    pipeline.sink(
-        "out", made.stream, hr.sinks.Calls(lambda n, rows: noted(frame_of(made, rows), n))
-    )
-    with hr.run(pipeline, storage=str(state / "state"), runner=runner, workers=2) as job:
+    Args:
+        pipeline: the pipeline.
+        stream: the stream.
+        schema: what its rows are in Spark.
+        state: a folder for its state.
+        noted: where each step goes.
+        runner, workers: what runs it.
+    """
+
+    def note(number: int, rows: Any) -> None:
+        own = rows.select(range(rows.num_columns - len(schema.names), rows.num_columns))
+        found = SparkSession.active().createDataFrame(own.rename_columns(schema.names), schema)
+        noted(found, number)
+
+    pipeline.sink("out", stream, hr.sinks.Calls(note))
+    with hr.run(pipeline, storage=str(state / "state"), runner=runner, workers=workers) as job:
         job.catch_up()
 
 
-def both(spark: Any, case: Case, folder: Path, runner: Any = "inline") -> tuple[Batches, Batches]:
-    """Run a case on both engines, with its restart. Return what Spark and Headrace yield."""
+#: Reads what is in a folder, with a folder for state. Notes what each of this many files yields.
+Engine = Callable[[Path, Path, Noted, int], None]
+
+
+def batches_of(
+    case: Case, folder: Path, on_spark: Engine, on_headrace: Engine, write: Any = write_batch
+) -> tuple[Batches, Batches]:
+    """Give both engines the files of a case, with its restart. Return what each yields."""
     files = folder / "in"
     files.mkdir(parents=True)
     theirs, ours = Noted(), Noted()
@@ -108,7 +146,34 @@ def both(spark: Any, case: Case, folder: Path, runner: Any = "inline") -> tuple[
         if first == last:
             continue
         for number in range(first, last):
-            write_batch(case, number, files)
-        on_spark(spark, case, files, folder / "spark", theirs, last - first)
-        on_headrace(spark, case, files, folder / "headrace", ours, runner)
+            write(case, number, files)
+        on_spark(files, folder / "spark", theirs, last - first)
+        on_headrace(files, folder / "headrace", ours, last - first)
     return theirs.in_order(), ours.in_order()
+
+
+def both(spark: Any, case: Case, folder: Path, runner: Any = "inline") -> tuple[Batches, Batches]:
+    """Run a case on both engines. Return what Spark and Headrace yield."""
+
+    def on_spark(files: Path, state: Path, noted: Noted, count: int) -> None:
+        grouped = read(spark, case, files)
+        own = grouped.transformWithStateInPandas if case.pandas else grouped.transformWithState
+        frame = own(processor_of(case), OUTPUT, "Update", case.mode)
+        run_on_spark(frame, state, noted, calls=count + 3 if case.mode == "processingTime" else 0)
+
+    def on_headrace(files: Path, state: Path, noted: Noted, count: int) -> None:
+        pipeline = hr.Pipeline("fuzz")
+        doors = hr.spark
+        door = doors.transform_with_state_in_pandas if case.pandas else doors.transform_with_state
+        made = door(
+            read(spark, case, files),
+            processor_of(case),
+            OUTPUT,
+            "Update",
+            case.mode,
+            pipeline=pipeline,
+            checkpoint=str(state / "input"),
+        )
+        run_on_headrace(pipeline, made.stream, made.schema, state, noted, runner)
+
+    return batches_of(case, folder, on_spark, on_headrace)

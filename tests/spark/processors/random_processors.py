@@ -34,6 +34,7 @@ class Case(NamedTuple):
         batches: how many files there are, one a batch.
         restart: after how many batches both engines are stopped and started again.
         watermark: whether the input has one.
+        nulls: whether keys may be null. (Spark's pandas form mixes such keys up: there none is.)
     """
 
     seed: int
@@ -43,6 +44,7 @@ class Case(NamedTuple):
     batches: int
     restart: int
     watermark: bool
+    nulls: bool = True
 
 
 def case_of(seed: int) -> Case:
@@ -65,7 +67,7 @@ def write_batch(case: Case, number: int, folder: Path) -> None:
     """Write the file of one batch. Files are read in the order in which they were changed."""
     rng = random.Random(f"{case.seed}/{number}")
     rows = []
-    nulls = 0.0 if case.pandas else 0.1  # (Spark's pandas form mixes up keys that are null)
+    nulls = 0.1 if case.nulls and not case.pandas else 0.0
     for _ in range(rng.randint(1, 12)):
         seconds = number * 20 + rng.choice([0, 1, 5, 10, 30, -25, -40])
         at = START + timedelta(seconds=seconds, milliseconds=rng.choice([0, 0, 7]))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark.conftest import session
-from tests.spark.processors.engines import SETTINGS, both
+from tests.spark.processors.engines import SETTINGS, both, in_utc
 from tests.spark.processors.random_processors import case_of
 
 pytestmark = pytest.mark.spark
@@ -23,17 +20,7 @@ MORE = [seed for seed in range(1_000, 1_300) if seed not in USUAL]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = "UTC"
-    time.tzset()
-    made = session("local[2]", **SETTINGS)
-    yield made
-    made.stop()
-    if before is None:
-        del os.environ["TZ"]
-    else:
-        os.environ["TZ"] = before
-    time.tzset()
+    yield from in_utc(**SETTINGS)
 
 
 @pytest.mark.parametrize("seed", USUAL)
