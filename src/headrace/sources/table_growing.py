@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -171,20 +172,19 @@ class Growing:
         tables: list[pa.Table] = []
         last: Row | None = None
         read = size = 0
-        pieces = streamed(connection, selection)
-        for rows in pieces:
-            self._growth.check_apart([*([] if last is None else [last]), *rows])
-            taken = rows[: limit.rows - read]
-            if not taken or size >= limit.bytes:
-                break
-            last = taken[-1]
-            values = self._growth.values_of(taken)
-            tables.append(
-                table_of(values, self._columns, row_place(self._rows.place, before + read))
-            )
-            read += len(taken)
-            size += tables[-1].nbytes
-        pieces.close()
+        with contextlib.closing(streamed(connection, selection)) as pieces:
+            for rows in pieces:
+                self._growth.check_apart([*([] if last is None else [last]), *rows])
+                taken = rows[: limit.rows - read]
+                if not taken or size >= limit.bytes:
+                    break
+                last = taken[-1]
+                values = self._growth.values_of(taken)
+                tables.append(
+                    table_of(values, self._columns, row_place(self._rows.place, before + read))
+                )
+                read += len(taken)
+                size += tables[-1].nbytes
         if last is None:
             return None
         return joined(tables, self._columns), self._growth.keys_of(last)

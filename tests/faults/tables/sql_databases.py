@@ -19,7 +19,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+        self.engine = sa.create_engine(url)
         self.kind = self.engine.dialect.name
         self.is_postgresql = self.kind == "postgresql"
 

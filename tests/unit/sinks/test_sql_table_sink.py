@@ -6,6 +6,7 @@ import itertools
 import sqlite3
 import threading
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -44,8 +45,10 @@ def new_database(kind: str, folder: Path) -> Database:
 
 
 @pytest.fixture(params=sql_databases.KINDS)
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    return new_database(request.param, tmp_path)
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    found = new_database(request.param, tmp_path)
+    yield found
+    found.engine.dispose()
 
 
 def test_a_step_is_a_transaction_and_delivering_it_again_changes_nothing(db: Database) -> None:

@@ -14,6 +14,7 @@ import cloudpickle
 import msgspec
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,8 +85,10 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.fixture(params=sql_databases.KINDS)
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    return sql_databases.new_database(request.param, tmp_path)
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    found = sql_databases.new_database(request.param, tmp_path)
+    yield found
+    found.engine.dispose()
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +193,7 @@ def test_a_growing_table_gives_each_row_once_in_order(db: Database, tmp_path: Pa
     ]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     rounds=st.lists(
         st.tuples(st.sets(st.integers(1, 9), max_size=5), st.integers(1, 4), st.booleans()),
@@ -302,6 +305,33 @@ def test_rows_wait_for_a_transaction_that_may_write_below_them(
     assert [row["text"] for row in reader.all()] == ["first", "second"]
 
 
+def test_a_user_without_rights_sees_the_transactions_of_others(
+    postgresql: Database, tmp_path: Path
+) -> None:
+    db, name = postgresql, next(NAMES)
+    (schema,) = db.execute("SELECT current_schema()")[0]
+    db.execute(f"CREATE TABLE {name} (id bigserial PRIMARY KEY)")
+    role = f"{schema}_{name}"
+    db.execute(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA {schema} TO {role}")
+    db.execute(f"GRANT SELECT ON {name} TO {role}")
+    options = {"options": f"-c search_path={schema} -c role={role}"}
+
+    def engine() -> sa.Engine:
+        found = sa.create_engine(db.url, connect_args=options)
+        with found.connect() as connection:
+            assert connection.exec_driver_sql("SELECT current_user").scalar_one() == role
+        return found
+
+    reader = Reader(Table(engine, name, growing="id", every="0s"), tmp_path)
+    with db.engine.connect() as late:
+        late.exec_driver_sql(f"INSERT INTO {name} DEFAULT VALUES")
+        db.execute(f"INSERT INTO {name} DEFAULT VALUES")
+        assert reader.step() == []
+        late.commit()
+    assert ids(reader.all()) == [1, 2]
+    db.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
 def test_rows_wait_for_a_transaction_that_has_its_time_and_has_not_written_yet(
     postgresql: Database, tmp_path: Path
 ) -> None:
@@ -354,7 +384,7 @@ def read_beside(db: Database, name: str, schedule: Schedule, folder: Path) -> li
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(schedule=SCHEDULES)
 def test_no_row_is_lost_in_whatever_order_transactions_commit(
     schedule: Schedule, postgresql: Database, tmp_path_factory: pytest.TempPathFactory
