@@ -63,6 +63,10 @@ class UserCode(Declares):
         on_records, on_timers: the names of the handlers.
         state_kinds: the kinds of state that the class may declare.
         may_hold: whether its timers may have holds.
+        drops_state: whether state that the code no longer declares counts as removed, as
+            :class:`headrace.Removed` says of a single one.
+        changed_state, changed_timers: what to do if the state, or the timers, cannot be read as they
+            are declared now. Empty for what holds for declarations of Headrace.
         default_late: what happens to late records if ``Pipeline.compute`` does not say.
         judges_late: whether the code decides itself which records are late. It reports these with
             :meth:`~headrace.computation.columnar.BatchContext.drop_late`, or none is late for it.
@@ -76,6 +80,9 @@ class UserCode(Declares):
     on_timers: ClassVar[str]
     state_kinds: ClassVar[tuple[str, ...]]
     may_hold: ClassVar[bool] = False
+    drops_state: ClassVar[bool] = False
+    changed_state: ClassVar[str] = ""
+    changed_timers: ClassVar[str] = ""
     default_late: ClassVar[Late] = "drop"
     judges_late: ClassVar[bool] = False
     deterministic: bool = False

@@ -107,6 +107,7 @@ class Declaration:
         name: the name of the attribute.
         version: version of the schema of the stored values.
         upgrades: how to read rows of older versions.
+        written: its type as the code writes it, if that is no Python type; for messages.
         renamed_from: the attribute's name in the storage, if it is another one; see
             :func:`stored_name`.
     """
@@ -116,6 +117,7 @@ class Declaration:
     renamed_from: str = ""
     version: int = 1
     upgrades: Mapping[int, Upgrade] = MappingProxyType({})
+    written: str = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

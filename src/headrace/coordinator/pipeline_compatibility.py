@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from headrace.coordinator.inputs import source_problems
 from headrace.coordinator.state_compatibility import (
+    dropped_states,
     merged_shapes,
     problems_of,
     removed_states,
@@ -180,6 +181,23 @@ def check_schema(
             + "\n    ".join(problems),
             remedy="; ".join(dict.fromkeys(remedies)),
         )
+
+
+def dropped(stored: StoredSchema, wanted: DeclaredSchema) -> Iterator[str]:
+    """Yield what a start says of each state that its code has dropped without a word.
+
+    Args:
+        stored: the stored schema.
+        wanted: the declared schema of the graph that starts.
+    """
+    for name, before in stored.get("computations", {}).items():
+        if now := wanted["computations"].get(name):
+            for cell, described in dropped_states(before, now).items():
+                yield (
+                    f"computation {name!r} no longer declares state {cell!r} ({described}): what is "
+                    "stored is kept, and not read; it is found again if init() declares it again. "
+                    f"handle.deleteIfExists({cell!r}) in init() says that it is meant"
+                )
 
 
 def _groups_problems(stored: StoredSchema, wanted: DeclaredSchema) -> list[str]:

@@ -6,7 +6,8 @@ So all that must be known here is of which versions rows may exist: ``older`` in
 version.
 
 State that the code no longer declares is refused, too, unless the code says that it was removed
-(:class:`headrace.Removed`) or renamed (``renamed_from=``). A state keeps its first name in storage,
+(:class:`headrace.Removed`) or renamed (``renamed_from=``), or its interface drops state in this way,
+as Spark's does. A state keeps its first name in storage,
 so renaming it changes nothing there.
 
 As slices are written, older rows are upgraded. Once every slice was written by code that declared
@@ -50,6 +51,7 @@ GO_FORWARD = (
     "run the code that wrote it, or newer code; or go on from a copy of a step before that code came "
     "(headrace checkpoint copy)"
 )
+_ANOTHER_NAME = "declare it under another name; what is stored is kept"
 _WAIT = "let it end first with the code that wrote it, or give the computation another name"
 
 
@@ -129,7 +131,19 @@ def removed_states(before: Facts, now: Facts) -> list[str]:
     Once the storage knows of them, the code need not say so again.
     """
     removed = {*before.get("removed", ()), *now.get("removed", ())}
+    if now.get("drops"):
+        removed |= {cell for cell, text in before["cells"].items() if _kind(text) not in PENDING}
     return sorted(removed & set(before["cells"]) - set(now["cells"]))
+
+
+def dropped_states(before: Facts, now: Facts) -> dict[str, str]:
+    """Return the states that the code no longer declares, without saying so; name → type in words.
+
+    Their interface has it that they are removed. The storage has not known of it so far.
+    """
+    known = {*before.get("removed", ()), *now.get("removed", ())}
+    dropped = [cell for cell in removed_states(before, now) if cell not in known]
+    return {cell: _described(cell, before) for cell in dropped}
 
 
 def _named(cell: str, now: Facts) -> str:
@@ -146,7 +160,7 @@ def _gone(name: str, cell: str, before: Facts, now: Facts) -> Problem:
     if kind in PENDING:
         what = f"computation {name!r}: {kind} {cell!r} is gone, and may be pending"
     drop = (
-        _WAIT
+        _remedies(now).get("timers", _WAIT)
         if kind in PENDING
         else (
             f"if it is no longer used, say {cell} = hr.Removed(): what is stored is kept "
@@ -172,9 +186,19 @@ def _gone(name: str, cell: str, before: Facts, now: Facts) -> Problem:
 
 
 def _in_short(cell: str, before: Facts) -> str:
+    return f"{cell!r} ({_described(cell, before)})"
+
+
+def _described(cell: str, before: Facts) -> str:
     shape = _plain(before.get("shapes", {}).get(cell))
-    described = before["cells"][cell] if shape is None else _State.in_words(shape)
-    return f"{cell!r} ({described})"
+    described: str = before["cells"][cell] if shape is None else _State.in_words(shape)
+    return described
+
+
+def _remedies(now: Facts) -> Mapping[str, str]:
+    """Return what to do about changed state and timers, if the code's interface has its own words."""
+    found: Mapping[str, str] = now.get("remedies", {})
+    return found
 
 
 def _likely_names(cell: str, before: Facts, now: Facts) -> list[str]:
@@ -214,6 +238,8 @@ class _State:
         self.is_ = _plain(now.get("shapes", {}).get(cell))
         self._older: Facts = before.get("shapes", {}).get(cell, {}).get("older", {})
         self._upgrades: Facts = now.get("upgrades", {}).get(cell, {})
+        of = "timers" if _kind(self._text) == "timer" else "state"
+        self._own_remedy = _remedies(now).get(of, "")
 
     @property
     def version(self) -> int:
@@ -228,7 +254,7 @@ class _State:
     def problems(self) -> Iterator[Problem]:
         """Yield why the code cannot read it."""
         if _kind(self._text) != _kind(self._text_now):
-            yield self._problem("", "declare it under another name; what is stored is kept")
+            yield self._problem("", _ANOTHER_NAME)
         elif self.is_ is None:
             if self._text != self._text_now:
                 yield self._problem("")
@@ -326,6 +352,8 @@ class _State:
     def _problem(self, why: str, remedy: str = REMEDY) -> Problem:
         was = self._text if self.was is None else self.in_words(self.was)
         is_ = self._text_now if self.was is None or self.is_ is None else self.in_words(self.is_)
+        if self._own_remedy:  # (its schemas say all, and in the code's own words)
+            return Problem(f"{self._place} was {was}, is {is_}", self._own_remedy)
         return Problem(f"{self._place} was {was}, is {is_}{why}", remedy)
 
     def _details(self, found: list[str]) -> str:
@@ -340,8 +368,10 @@ class _State:
             columns = {**shape.get("sub", {}), **shape["columns"]}
             reported = ", ".join(f"{name}: {of['type']}" for name, of in columns.items())
             return f"{shape['kind']} ({reported}){version}"
-        keys = f" {in_words(shape['keys'])} →" if "keys" in shape else ""
         ttl = f" with ttl in {shape['ttl']}" if "ttl" in shape else ""
+        if "written" in shape:
+            return f"{shape['kind']} ({shape['written']}){ttl}{version}"
+        keys = f" {in_words(shape['keys'])} →" if "keys" in shape else ""
         return f"{shape['kind']}{keys} {_type_in_words(shape)}{ttl}{version}"
 
 

@@ -61,6 +61,7 @@ from headrace.coordinator.messages import (
     WriteOutputs,
 )
 from headrace.coordinator.migrations.steering import Bounds, MigrationController
+from headrace.coordinator.pipeline_compatibility import dropped
 from headrace.coordinator.pipeline_facts import pipeline_facts_of
 from headrace.coordinator.reopening import check_names, input_goes_on
 from headrace.coordinator.settings import Settings
@@ -647,6 +648,7 @@ class Driver:
         now = time.perf_counter()
         if adopted is None:
             if instruction.manifest.claim:
+                self._say_what_is_dropped(instruction.head)
                 self._reopen = frozenset()
                 self.requests.started(head)
                 self.loop_progress.claimed(head.epoch)
@@ -671,6 +673,11 @@ class Driver:
                 listener(summary)
         after_us = round((now - self._attempts.ended) * 1e6)
         return ManifestCommitted(head, instruction.manifest, after_us)
+
+    def _say_what_is_dropped(self, before: Head | None) -> None:
+        if before is not None:
+            for line in dropped(before.stored_schema, self.full_pipeline.declared_schema()):
+                log.warning("%s", line)
 
     def _timed(self, instruction: Commit, lap: Lap) -> Manifest:
         """Return the manifest with the time and the places of its step.

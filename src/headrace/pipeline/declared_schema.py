@@ -16,7 +16,7 @@ from headrace.schema import describe
 
 
 class DeclaredComputation(TypedDict):
-    """A computation, as code declares it. The last three are compared, and not stored.
+    """A computation, as code declares it. From ``upgrades`` on, they are compared, and not stored.
 
     Attributes:
         key: the types of its key's fields.
@@ -28,6 +28,8 @@ class DeclaredComputation(TypedDict):
         upgrades: the schemas with which it reads older versions of its state, by name and version.
         attributes: the attributes that have other names than their stored states.
         removed: names of states that it no longer declares, on purpose.
+        drops: whether all states that it no longer declares count as removed.
+        remedies: what to do about changed ``state`` and ``timers``, if its code has words of its own.
     """
 
     key: list[str]
@@ -39,6 +41,8 @@ class DeclaredComputation(TypedDict):
     upgrades: NotRequired[dict[str, dict[str, Any]]]
     attributes: NotRequired[dict[str, str]]
     removed: NotRequired[Collection[str]]
+    drops: NotRequired[bool]
+    remedies: NotRequired[dict[str, str]]
 
 
 class DeclaredSchema(TypedDict):
@@ -99,6 +103,11 @@ def _computation(node: Node) -> DeclaredComputation:
         facts["attributes"] = node.declarations.attributes
     if node.declarations.removed:
         facts["removed"] = node.declarations.removed
+    code = node.computation
+    if code.drops_state:
+        facts["drops"] = True
+    if code.changed_state:
+        facts["remedies"] = {"state": code.changed_state, "timers": code.changed_timers}
     return facts
 
 

@@ -36,7 +36,8 @@ def state_shapes(node: Node) -> dict[str, dict[str, Any]]:
         if item.kind == "map":
             shape["keys"] = StateCodec(item.key_type, None, place=node.name).shape()["type"]
         ttl = item.ttl_shape() if isinstance(item, Lasting) else {}
-        found[name] = {"kind": item.kind, **shape, **ttl, **_version(item.version)}
+        written = {"written": item.written} if item.written else {}
+        found[name] = {"kind": item.kind, **shape, **ttl, **_version(item.version), **written}
     for name, stream in node.posts.items():
         found[node.stored_name(name)] = {"kind": "posted", **_columns(stream)}
     if node.ordered:

@@ -73,6 +73,13 @@ def struct_of_schema(schema: StructType | str, place: str) -> StructType:
     return _parsed(schema, place)
 
 
+def ddl_of(schema: StructType) -> str:
+    """Return a schema as DDL."""
+    kinds = [field.dataType.simpleString() for field in schema.fields]
+    named = [kind if "<" in kind else kind.upper() for kind in kinds]  # (< holds names of fields)
+    return ", ".join(f"{n} {kind}" for n, kind in zip(schema.names, named, strict=True))
+
+
 @lru_cache(maxsize=256)
 def _parsed(ddl: str, place: str) -> StructType:
     import sqlglot

@@ -28,7 +28,7 @@ from headrace.computation.declarations import (
 )
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import WALL_TIME
-from headrace.spark.ddl import struct_of_schema
+from headrace.spark.ddl import ddl_of, struct_of_schema
 from headrace.spark.states import Converters, small_fields, stored_state
 from headrace.spark.values import StructConverter
 
@@ -75,6 +75,7 @@ class DeclaringHandle(StatefulProcessorHandle):
     def __init__(self, time_mode: str) -> None:
         self._mode = time_mode
         self.found: dict[str, Declaration] = {}
+        self._written: dict[str, list[str]] = {}
         self.removed: list[str] = []
         self.converters: Converters = {}
 
@@ -130,6 +131,7 @@ class DeclaringHandle(StatefulProcessorHandle):
         place = f"state {name!r}"
         struct = struct_of_schema(schema, place)
         made = self.converters[name, what] = StructConverter(struct, place), small_fields(struct)
+        self._written.setdefault(name, []).append(ddl_of(struct))
         return made[0].kind
 
     def _ttl(self, name: str, ttl_ms: int | None) -> str | None:
@@ -160,6 +162,7 @@ class DeclaringHandle(StatefulProcessorHandle):
                 f"[STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED] state {name!r} is declared twice",
                 remedy="give each state variable a name of its own",
             )
+        declared.written = " → ".join(self._written[name])
         self.found[stored] = declared
 
 

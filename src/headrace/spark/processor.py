@@ -40,6 +40,15 @@ Form = Literal["row", "pandas"]
 TIME_MODES = ("none", "processingtime", "eventtime")
 _OUTPUT_MODES = ("append", "update", "complete")
 _TIMERS = "$timers"
+_CHANGED_STATE = (
+    "fields can be added to a state variable, and nothing else about its schema can change: give it "
+    "another name in init() (it begins empty there, and what is stored is kept), or begin with a new "
+    "checkpoint, and pass what is to stay as initialState"
+)
+_CHANGED_TIMERS = (
+    "pass timeMode as it was, since timers may be pending; or begin with a new checkpoint, and pass "
+    "what is to stay as initialState"
+)
 
 
 class _Rows(Output[Any]):
@@ -98,6 +107,10 @@ class ProcessorComputation(GroupedComputation):
         self.timers = "" if self._mode == "none" else _TIMERS
         self.default_late = "drop" if self._mode == "eventtime" else "process"  # type: ignore[misc]
         self._converters: Converters = {}
+
+    drops_state = True
+    changed_state = _CHANGED_STATE
+    changed_timers = _CHANGED_TIMERS
 
     # -- what the pipeline asks ---------------------------------------------------------------
 
