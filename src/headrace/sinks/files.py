@@ -6,6 +6,7 @@ import io
 import os
 import re
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from headrace.jsonlines import json_lines
 from headrace.pipeline.sink import Deliverer, Sink
 from headrace.schema.nested import empty_of
 from headrace.sinks.owner import OutputOwner
+from headrace.sinks.table_columns import ChosenColumns
 from headrace.storage.base import Store
 from headrace.storage.local import LocalStore
 from headrace.storage.remote import is_remote, open_remote
@@ -58,6 +60,12 @@ class Files(Sink):
         format: ``jsonl``, ``csv`` or ``parquet``.
         compression: ``gzip`` or ``zstd``. Text is compressed as a whole, and its name ends with
             ``.gz`` or ``.zst``; Parquet is compressed inside.
+        columns: the columns to write; by default ``key`` (or ``key0``, ``key1``, …),
+            ``timestamp``, and those of the value. With a dict, the keys are the columns of the
+            stream, and the values their names in the files.
+        suffix: what the names of the files end with, instead of the format: letters and digits,
+            such as ``json``.
+        header: whether the first line of each CSV file has the names of the columns.
 
     Guarantees: exactly once. A file appears under its final name with its whole content: it is
     created conditionally in an object store, and renamed without overwriting in HDFS. A step that
@@ -80,7 +88,8 @@ class Files(Sink):
         p.sink("totals", visits, hr.sinks.Files("out/totals", format="csv", compression="gzip"))
 
     Raises:
-        PipelineError: for an unknown format, compression or kind of location.
+        PipelineError: for an unknown format, compression or kind of location, and for names of
+            columns or suffixes that cannot be.
     """
 
     idempotent = True
@@ -91,6 +100,9 @@ class Files(Sink):
         *,
         format: Format = "jsonl",
         compression: Compression | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        suffix: str | None = None,
+        header: bool = True,
     ) -> None:
         if format not in ("jsonl", "csv", "parquet"):
             raise PipelineError(
@@ -100,23 +112,35 @@ class Files(Sink):
             raise PipelineError(
                 f"{compression!r} is not a compression of files", remedy="use gzip or zstd, or none"
             )
+        if suffix is not None and not re.fullmatch("[A-Za-z0-9]+", suffix):
+            raise PipelineError(
+                f"suffix={suffix!r} is no suffix of files", remedy="give letters and digits: json"
+            )
+        if not header and format != "csv":
+            raise PipelineError(
+                f"header=False is for csv, and the format is {format}", remedy="leave it out"
+            )
         self._store = _store_at(directory)
         self._format = format
         self._compression: Compression | None = compression
+        self._columns = ChosenColumns(columns)
+        self._header = header
         inside = format == "parquet" or compression is None
-        self._suffix = format if inside else f"{format}{_SUFFIXES[compression or 'gzip']}"
+        packed = "" if inside else _SUFFIXES[compression or "gzip"]
+        self._suffix = f"{suffix or format}{packed}"
         self._looks_again_at: float | None = 0.0  # when to search for leftovers; None for never
 
     def check(self, columns: pa.Schema) -> None:
         """Refuse columns that the format cannot hold."""
-        for field in columns:
+        chosen = self._columns.schema(columns)
+        for field in chosen:
             if not self._can_hold(field):
                 raise PipelineError(
                     f"column {field.name!r} is of type {field.type}, which {self._format} cannot hold",
                     remedy="use another format, or emit a value that it can hold",
                 )
         if self._format == "parquet":
-            _check_apart(columns.names)
+            _check_apart(chosen.names)
 
     def _can_hold(self, field: pa.Field) -> bool:
         if self._format == "csv" and any(of(field.type) for of in _NOT_IN_CSV):
@@ -148,7 +172,7 @@ class Files(Sink):
 
     def deliver(self, step: int, rows: pa.Table) -> None:
         name = f"step-{step:012d}.{self._suffix}"
-        data = self._encode(rows)
+        data = self._encode(self._columns.of(rows))
         try:
             self._store.create(name, data)
         except UnsafeName as error:
@@ -205,7 +229,7 @@ class Files(Sink):
 
     def _is_same(self, there: bytes, data: bytes) -> bool:
         """Return whether two files hold the same; other versions may encode that differently."""
-        if there == data or self._suffix in ("jsonl", "csv"):
+        if there == data or (self._format != "parquet" and self._compression is None):
             return there == data
         try:
             if self._format != "parquet":
@@ -240,7 +264,8 @@ class Files(Sink):
         if self._format == "jsonl":
             return json_lines(rows)
         buffer = io.BytesIO()
-        pyarrow.csv.write_csv(_without_extensions(rows), buffer)
+        options = pyarrow.csv.WriteOptions(include_header=self._header)
+        pyarrow.csv.write_csv(_without_extensions(rows), buffer, options)
         return buffer.getvalue()
 
 

@@ -88,6 +88,53 @@ _LAKEHOUSE: dict[pa.DataType, pa.DataType] = {
 }
 
 
+class ChosenColumns:
+    """Which columns of its stream a sink writes, and under which names.
+
+    Args:
+        columns: the columns to write; by their names in the stream, the names outside. None for
+            all, under their own names.
+    """
+
+    def __init__(self, columns: Sequence[str] | Mapping[str, str] | None) -> None:
+        self._names = _chosen(columns)
+
+    def pairs(self, columns: pa.Schema) -> dict[str, str]:
+        """Return the columns of a stream by their names outside.
+
+        Raises:
+            PipelineError: if the stream has not all of them.
+        """
+        if self._names is None:
+            return {name: name for name in columns.names}
+        for column in self._names.values():
+            if column not in columns.names:
+                raise PipelineError(
+                    f"columns=: the stream has no column {column!r}",
+                    remedy=f"it has {', '.join(columns.names)}",
+                )
+        return self._names
+
+    def schema(self, columns: pa.Schema) -> pa.Schema:
+        """Return the chosen columns of a stream, with their types.
+
+        Raises:
+            PipelineError: if the stream has not all of them.
+        """
+        pairs = self.pairs(columns).items()
+        return pa.schema([columns.field(column).with_name(name) for name, column in pairs])
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return the chosen columns of some rows.
+
+        Raises:
+            PipelineError: if the rows have not all of them.
+        """
+        if self._names is None:
+            return rows
+        return rows.select(list(self._names.values())).rename_columns(list(self._names))
+
+
 class TableColumns:
     """What a sink writes of the columns of its stream, and as what.
 
@@ -109,7 +156,7 @@ class TableColumns:
         self.kind = kind
         self.keys = list(keys)
         self._leaf = leaf
-        self._names = _chosen(columns)
+        self._chosen = ChosenColumns(columns)
 
     def schema(self, columns: pa.Schema) -> pa.Schema:
         """Return the columns of the table for the columns of a stream.
@@ -118,7 +165,7 @@ class TableColumns:
             PipelineError: if the table cannot have them.
         """
         fields = []
-        for name, column in self._pairs(columns).items():
+        for name, column in self._chosen.pairs(columns).items():
             kind = held(columns.field(column).type, self._leaf)
             if kind is None:
                 raise PipelineError(
@@ -139,7 +186,7 @@ class TableColumns:
         Raises:
             PipelineError: if one is not.
         """
-        pairs = self._pairs(columns)
+        pairs = self._chosen.pairs(columns)
         for key in self.keys:
             if columns.field(pairs[key]).nullable:
                 raise PipelineError(
@@ -160,18 +207,6 @@ class TableColumns:
                 remedy="use columns of texts, integers, times, dates, decimals or bytes",
             )
 
-    def _pairs(self, columns: pa.Schema) -> dict[str, str]:
-        """Return the columns of a stream by their names in the table."""
-        if self._names is None:
-            return {name: name for name in columns.names}
-        for column in self._names.values():
-            if column not in columns.names:
-                raise PipelineError(
-                    f"columns=: the stream has no column {column!r}",
-                    remedy=f"it has {', '.join(columns.names)}",
-                )
-        return self._names
-
     def rows(self, rows: pa.Table) -> pa.Table:
         """Return the rows of a delivery with the columns of the table.
 
@@ -179,7 +214,7 @@ class TableColumns:
             PipelineError: if the table cannot have them.
             UserCodeError: for a key that is null.
         """
-        schema, pairs = self.schema(rows.schema), self._pairs(rows.schema)
+        schema, pairs = self.schema(rows.schema), self._chosen.pairs(rows.schema)
         columns = [
             column_as(
                 rows.column(pairs[field.name]),

@@ -266,3 +266,47 @@ def test_a_file_in_the_place_of_the_directory_is_an_error_that_says_so(tmp_path:
         Files(tmp_path / "out").deliver(7, ROWS)
     assert refused.value.place == str(tmp_path / "out")
     assert "take the file away" in refused.value.remedy
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_only_the_chosen_columns_are_written_under_their_names(tmp_path: Path, kind: Any) -> None:
+    sink = Files(tmp_path, format=kind, columns={"n": "count", "key": "who"})
+    sink.check(ROWS.schema)
+    sink.deliver(7, ROWS)
+    sink.deliver(7, ROWS)
+    path = tmp_path / f"step-000000000007.{kind}"
+    read: dict[str, Any] = {
+        "jsonl": lambda: pa.Table.from_pylist([json.loads(x) for x in path.open()]),
+        "csv": lambda: pyarrow.csv.read_csv(path),
+        "parquet": lambda: pyarrow.parquet.read_table(path),
+    }
+    assert read[kind]().to_pylist() == [{"count": 1, "who": "a"}, {"count": None, "who": "b"}]
+
+
+def test_columns_that_are_not_written_need_not_fit_the_format(tmp_path: Path) -> None:
+    schema = pa.schema([("key", pa.string()), ("many", pa.list_(pa.int64()))])
+    with pytest.raises(PipelineError, match="column 'many'"):
+        Files(tmp_path, format="csv").check(schema)
+    Files(tmp_path, format="csv", columns=["key"]).check(schema)
+    with pytest.raises(PipelineError, match="the stream has no column 'nothing'"):
+        Files(tmp_path, columns=["nothing"]).check(schema)
+
+
+def test_files_may_have_another_suffix_and_are_told_apart_by_it(tmp_path: Path) -> None:
+    sink = Files(tmp_path, suffix="json", compression="gzip")
+    sink.deliver(7, ROWS)
+    sink.deliver(7, ROWS)
+    assert os.listdir(tmp_path) == ["step-000000000007.json.gz"]
+    assert sink.occupies() != Files(tmp_path, compression="gzip").occupies()
+    with pytest.raises(SinkConflict, match="with other content"):
+        sink.deliver(7, ROWS.slice(1))
+    for wrong in ("", "a/b", "a.b", ".json", "js on"):
+        with pytest.raises(PipelineError, match="suffix"):
+            Files(tmp_path, suffix=wrong)
+
+
+def test_csv_may_lack_its_line_of_names(tmp_path: Path) -> None:
+    Files(tmp_path, format="csv", columns=["key", "n"], header=False).deliver(7, ROWS)
+    assert (tmp_path / "step-000000000007.csv").read_text() == '"a",1\n"b",\n'
+    with pytest.raises(PipelineError, match="header=False"):
+        Files(tmp_path, header=False)
