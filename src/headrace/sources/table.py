@@ -83,7 +83,8 @@ class Table(Source):
 
     Rows with the same first value: with several growing columns, rows with the newest value of the
     first one wait for a newer value, since more of them may come. With ``delay=``, they wait for
-    that long instead. It must be longer than the column's times are apart.
+    that long instead. It must be longer than the column's times are apart. Rows whose time is in the
+    future wait until then, and a warning says so.
 
     What a growing table does not show: deleted rows; rows that changed without a new value in the
     growing column; all but the last of several changes of a row between two looks. SQLite gives the

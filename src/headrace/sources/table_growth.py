@@ -9,10 +9,11 @@ when it was seen have ended, where the database can list them, and when the dela
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.errors import BadInput, PipelineError, SourceChanged
@@ -25,6 +26,10 @@ from headrace.sources.table_types import SqlColumn
 if MISSING is None:
     import sqlalchemy as sa
 
+log = logging.getLogger("headrace")
+
+#: No zone is further ahead of UTC.
+_LARGEST_OFFSET = timedelta(hours=14)
 #: A value of a growing column as plain data: its kind, and its text or number.
 Encoded = list[Any]
 
@@ -61,6 +66,8 @@ class Growth:
         self._newest_too = newest_too
         self._may_shrink = may_shrink
         self._may_be_null = self._names
+        self._now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self._is_warned = False
 
     @property
     def _first(self) -> sa.ColumnElement[Any]:
@@ -146,7 +153,25 @@ class Growth:
     # -- questions ----------------------------------------------------------------------------
 
     def newest(self, after: Sequence[Encoded] | None, until: Any = None) -> Any:
-        """Return the newest value of the first column behind a position; None if there is none."""
+        """Return the newest value of the first column behind a position; None if there is none.
+
+        Times in the future do not count: rows of today would come below them.
+        """
+        found = self._newest(after, until)
+        last = _latest_now(found, self._now())
+        if last is None or found <= last:
+            return found
+        if not self._is_warned:
+            self._is_warned = True
+            log.warning(
+                "%s: column %r goes up to %s, which is in the future: such rows wait until then",
+                self._rows.place,
+                self._names[0],
+                found,
+            )
+        return self._newest(after, last if until is None else min(last, until))
+
+    def _newest(self, after: Sequence[Encoded] | None, until: Any) -> Any:
         wanted = self._rows.select(sa.func.max(self._first)).where(*self._behind(after))
         if until is not None:
             wanted = wanted.where(self._first <= _bound(until))
@@ -407,6 +432,21 @@ def decoded(value: Encoded) -> Any:
     if kind in ("local", "point"):
         return datetime.fromisoformat(text)
     return uuid.UUID(text) if kind == "uuid" else text
+
+
+def _latest_now(value: Any, now: datetime) -> Any:
+    """Return the latest value that a time like this one may have now; None for other values.
+
+    A time that names no zone may be ahead of UTC by the largest offset that there is.
+    """
+    if isinstance(value, datetime):
+        return now if value.tzinfo else now.replace(tzinfo=None) + _LARGEST_OFFSET
+    found = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    local = now.replace(tzinfo=None) + (timedelta(0) if found[2] else _LARGEST_OFFSET)
+    separator = found[1][10:11] or " "
+    return local.isoformat(separator, "microseconds")[: len(found[1])] + found[2]
 
 
 def _bound(value: Any) -> sa.BindParameter[Any]:

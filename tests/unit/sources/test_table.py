@@ -514,6 +514,18 @@ def test_rows_with_the_newest_time_wait_for_a_newer_one(tmp_path: Path, db: Data
     assert ids(reader.all(Limit(1, 1 << 30))) == [1, 6]
 
 
+def test_a_row_of_the_future_waits_and_holds_no_other_back(
+    db: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes(db, [(1, 0), (2, 1)])
+    db.execute("INSERT INTO t VALUES (3, '2037-12-31 00:00:00')")
+    reader = Reader(growing(db, growing=["at", "id"], delay="0s"), tmp_path)
+    assert ids(reader.all()) == [1, 2]
+    assert "goes up to 2037-12-31 00:00:00, which is in the future" in caplog.text
+    change(db, [(4, 5)])
+    assert ids(reader.all()) == [4]
+
+
 def test_a_row_that_changes_comes_again_with_its_new_time(db: Database, tmp_path: Path) -> None:
     changes(db, [(1, 0), (2, 1)])
     reader = Reader(growing(db, growing=["at", "id"], delay="0s"), tmp_path)
