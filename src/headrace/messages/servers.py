@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import HeadraceError, NotFound, PipelineError, StorageDenied, StorageError
 
@@ -25,9 +25,17 @@ _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s/:@\[\]]+
 _SECRET = re.compile(r"password|passphrase|secret|token|\.pem$|^sasl\.oauthbearer\.config$")
 #: The shortest end of a secret that is looked for in messages: the client may show a part of it.
 _SHORTEST = 4
-#: Settings of all clients, unless the user gives others. What goes wrong comes as an error; the
-#: client would repeat it on the terminal.
-_USUAL: dict[str, Any] = {"log_level": 0, "client.id": "headrace"}
+_USUAL: dict[str, Any] = {"client.id": "headrace"}
+
+
+class _Silent:
+    """Takes the log of a client. What goes wrong comes as an error; the log would repeat it."""
+
+    def log(self, level: int, text: str, *parts: object) -> None:
+        """Take a line of it."""
+
+
+_QUIET: dict[str, Any] = {"log_level": 0, "logger": _Silent()}
 #: Settings of the Java client that many have at hand, and what librdkafka has in their place.
 _JAVA = {
     "sasl.jaas.config": "sasl.username and sasl.password",
@@ -39,6 +47,20 @@ _JAVA = {
     "value.deserializer": "format=",
 }
 _LIST_OF_SETTINGS = "https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md"
+
+
+class Topic(NamedTuple):
+    """A topic, as it is now.
+
+    Attributes:
+        id: what Kafka calls it, whatever its name; another one if it is made again. "" for unknown.
+        partitions: how many it has.
+        replicas: how many brokers have each of them, at least.
+    """
+
+    id: str
+    partitions: int
+    replicas: int
 
 
 class Servers:
@@ -129,11 +151,17 @@ class Servers:
                 )
         return {
             "bootstrap.servers": self.addresses,
-            **_USUAL,
+            **self._usual,
             **usual,
             **self._settings,
             **fixed,
         }
+
+    @property
+    def _usual(self) -> dict[str, Any]:
+        """Settings of all clients, unless the user gives others."""
+        asks_for_log = {"log_level", "debug", "log.queue"} & set(self._settings)
+        return _USUAL if asks_for_log else _USUAL | _QUIET
 
     def setting(self, name: str, usual: Any = None) -> Any:
         """Return a setting that the user gave, or another value if there is none."""
@@ -163,7 +191,7 @@ class Servers:
         """
         from_library = _library()
         if unconnected:
-            config = {**_USUAL, **self._settings}
+            config = {**self._usual, **self._settings}
         made: Producer = self._made(lambda: from_library.Producer(dict(config)))
         return made
 
@@ -208,16 +236,80 @@ class Servers:
         Raises:
             StorageError: if the servers do not answer, or do not allow it.
         """
+        found = self.topic(topic, admin)
+        return None if found is None else found.partitions
+
+    def topic(self, name: str, admin: AdminClient | None = None) -> Topic | None:
+        """Return what there is under a name; None if there is no topic of this name.
+
+        It asks in a way that does not make the topic.
+
+        Args:
+            name: the topic.
+            admin: the client that asks; by default a new one.
+
+        Raises:
+            StorageError: if the servers do not answer, or do not allow it.
+        """
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
         client = admin or self.admin()
-        asked = client.describe_topics(TopicCollection([topic]), request_timeout=PATIENCE_S)[topic]
+        asked = client.describe_topics(TopicCollection([name]), request_timeout=PATIENCE_S)[name]
         try:
-            return len(asked.result(PATIENCE_S + 5).partitions)
+            found = asked.result(PATIENCE_S + 5)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise self.failed(error, f"topic {topic!r} cannot be looked at") from None
+            raise self.failed(error, f"topic {name!r} cannot be looked at") from None
+        replicas = min((len(one.replicas) for one in found.partitions), default=0)
+        return Topic(str(found.topic_id or ""), len(found.partitions), replicas)
+
+    def create_topic(
+        self,
+        admin: AdminClient,
+        name: str,
+        partitions: int,
+        replicas: int,
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Make a topic, unless another process makes it meanwhile.
+
+        Args:
+            admin: the client that asks.
+            name: the topic.
+            partitions: how many partitions it gets.
+            replicas: how many brokers have each; -1 for what they use by default.
+            settings: the topic's.
+
+        Raises:
+            StorageError: if it cannot be made.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        wanted = NewTopic(name, partitions, replicas, config={**settings})
+        made = admin.create_topics([wanted], operation_timeout=PATIENCE_S)[name]
+        try:
+            made.result(PATIENCE_S + 5)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self.failed(error, f"topic {name!r} cannot be made") from None
+
+    def settings_of(self, admin: AdminClient, topic: str) -> dict[str, str | None]:
+        """Return the settings of a topic.
+
+        Raises:
+            StorageError: if they cannot be read.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        asked = admin.describe_configs([resource], request_timeout=PATIENCE_S)[resource]
+        try:
+            return {name: of.value for name, of in asked.result(PATIENCE_S + 5).items()}
+        except KafkaException as error:
+            raise self.failed(error, f"the settings of topic {topic!r} cannot be read") from None
 
     # -- errors -------------------------------------------------------------------------------
 
@@ -275,9 +367,17 @@ def kafka_error(error: Any) -> KafkaError | None:
     """Return the ``KafkaError`` that an exception of the client has, or that this is."""
     from confluent_kafka import KafkaError
 
-    if isinstance(error, BaseException):
+    if isinstance(error, BaseException) and not isinstance(error, KafkaError):
         error = error.args[0] if error.args else None
     return error if isinstance(error, KafkaError) else None
+
+
+def raised_by_client() -> tuple[type[Exception], ...]:
+    """Return what the client raises. What ends it for good is a ``KafkaError`` itself."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    itself: Any = KafkaError  # (the client's types do not say that it is an exception, too)
+    return KafkaException, itself
 
 
 def _library() -> Any:

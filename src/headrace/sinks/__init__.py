@@ -15,6 +15,7 @@ from headrace.sinks.files import Files
 if TYPE_CHECKING:
     from headrace.sinks.delta import Delta as Delta
     from headrace.sinks.iceberg import Iceberg as Iceberg
+    from headrace.sinks.kafka import Kafka as Kafka
     from headrace.sinks.spark import Spark as Spark
     from headrace.sinks.sql_table import Table as Table
 
@@ -26,6 +27,7 @@ __all__ = [
     "Delta",
     "Files",
     "Iceberg",
+    "Kafka",
     "Sink",
     "Spark",
     "Table",
@@ -45,6 +47,10 @@ def __getattr__(name: str) -> Any:
         from headrace.sinks.iceberg import Iceberg
 
         return Iceberg
+    if name == "Kafka":
+        from headrace.sinks.kafka import Kafka
+
+        return Kafka
     if name == "Table":
         from headrace.sinks.sql_table import Table
 
