@@ -43,6 +43,8 @@ from headrace.storage import open_store
 from headrace.storage.memory import MemoryStore
 
 SECOND = 1_000_000
+#: Where examples find Kafka.
+KAFKA = "localhost:9092"
 
 
 class Hit(msgspec.Struct):
@@ -285,12 +287,23 @@ def needs_spark(code: str) -> bool:
     return bool({"spark", "DataSource"} & _names(code))
 
 
+def needs_kafka(code: str) -> bool:
+    """Return whether an example needs a broker."""
+    return KAFKA in code
+
+
 def _names(code: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
 
 
-def run_example(thing: Any, name: str, *, spark: Any = None) -> None:
+def run_example(thing: Any, name: str, *, spark: Any = None, kafka: Any = None) -> None:
     """Run what a docstring shows, in the present directory.
+
+    Args:
+        thing: what has the docstring.
+        name: its name.
+        spark: a session, for an example that needs one.
+        kafka: a Kafka, for an example that needs one.
 
     Raises:
         AssertionError: if an answer differs, or a computation has processed nothing.
@@ -298,6 +311,9 @@ def run_example(thing: Any, name: str, *, spark: Any = None) -> None:
     code = programs_of(thing)
     if spark is not None:  # its processes have a working directory of their own
         code = re.sub(r'"((?:logs|state)/[^"]*)"', lambda path: f'"{Path.cwd() / path[1]}"', code)
+    if kafka is not None:
+        _make_topics(kafka)
+        code = code.replace(KAFKA, kafka.bootstrap)
     module: ModuleType | None = inspect.getmodule(thing)
     namespace = {**NAMES, **(vars(module) if module else {}), "hr": hr, "spark": spark}
     _make_files(code)
@@ -313,6 +329,18 @@ def run_example(thing: Any, name: str, *, spark: Any = None) -> None:
     made = {key: item for key, item in namespace.items() if before.get(key) is not item}
     _complete(namespace, made)
     _run(namespace)
+
+
+def _make_topics(kafka: Any) -> None:
+    """Make a topic of hits, and an empty one for totals, unless another example has."""
+    from tests.support.kafka import write
+
+    there = kafka.admin().list_topics(timeout=60).topics
+    if "totals" not in there:
+        kafka.create_topic("totals", cleanup_policy="compact")
+        kafka.create_topic("hits")
+        hits = [(hit.page.encode(), msgspec.json.encode(hit)) for hit in RECORDS["hits"]]
+        write(kafka, "hits", hits)
 
 
 def _make_files(code: str) -> None:
@@ -356,6 +384,8 @@ def _pushed(inbox: str, records: list[Any]) -> Producer:
 def _source(name: str, code: str) -> hr.sources.Source:
     """Return a source of a stream's records, which has no end where a run is asked for a change."""
     records = RECORDS[name]
+    if "sinks.Kafka(" in code:  # Kafka has no messages of 1970-01-01T00:00:00Z
+        records = [msgspec.structs.replace(one, at=one.at + SECOND) for one in records]
     if "job.change(" not in code:
         return hr.sources.Iterable(records, type(records[0]), event_time="at")
     _pushed(f"inbox-{name}", records)

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError
-from tests.docs.example_world import dialogues_of, needs_spark, programs_of, run_example
+from tests.docs.example_world import (
+    dialogues_of,
+    needs_kafka,
+    needs_spark,
+    programs_of,
+    run_example,
+)
 from tests.docs.test_api_reference import documented, found
 from tests.spark.conftest import session
 
@@ -77,5 +83,14 @@ def test_the_example_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     thing = PUBLIC[name]
-    needed = needs_spark(programs_of(thing))
-    run_example(thing, name, spark=request.getfixturevalue("spark") if needed else None)
+    code = programs_of(thing)
+    needed = {"spark": needs_spark(code), "kafka": needs_kafka(code)}
+    run_example(
+        thing,
+        name,
+        **{
+            server: request.getfixturevalue(server)
+            for server, is_needed in needed.items()
+            if is_needed
+        },
+    )
