@@ -256,6 +256,11 @@ class Job(PlacesWorkers):
         return self._thread.ident is not None and not self._over.is_set()
 
     @property
+    def waiting(self) -> bool:
+        """Whether it runs, and waits for input or for the clock: no step is being made."""
+        return self.running and self._driver.waits
+
+    @property
     def pipeline(self) -> Pipeline:
         """The pipeline that runs now; ``job.pipeline.copy()`` is the start of a change."""
         return self._driver.pipeline

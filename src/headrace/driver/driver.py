@@ -401,6 +401,11 @@ class Driver:
         ensure(bool(self._instructions), "the coordinator asked for nothing")
         return self._instructions[0]
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is nothing to make a step of. Safe from any thread."""
+        return self.loop_progress.at[0] in (Poll, Wait)
+
     def turn(self) -> Stop | None:
         """Carry out one instruction. Return it if it says that the run is over.
 

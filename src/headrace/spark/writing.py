@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import sys
 import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import headrace.job
-from headrace.errors import HeadraceError, PipelineError
+from headrace.errors import AlreadyExists, HeadraceError, PipelineError
 from headrace.job import Job
-from headrace.pipeline import Pipeline
+from headrace.pipeline import Pipeline, Stream
 from headrace.pipeline.sink import Sink
 from headrace.sinks import Calls, Files
+from headrace.spark.progress import Progress
 from headrace.spark.transform import Transformed
+from headrace.storage import open_store
+
+log = logging.getLogger("headrace")
 
 _FILES = ("json", "csv", "parquet")
 _FORMATS = (*_FILES, "console", "memory", "noop")
 _NAMELESS = "transformed"
+#: The options that mean something, in lower case, by format.
+_ALWAYS = {"checkpointlocation"}
+_OPTIONS = {
+    "json": {"path", "compression"},
+    "parquet": {"path", "compression"},
+    "csv": {"path", "compression", "header"},
+    "console": {"numrows", "truncate"},
+}
+#: What Spark calls compressions, and what files call them.
+_COMPRESSIONS: dict[str, Any] = {"gzip": "gzip", "zstd": "zstd", "none": None, "uncompressed": None}
 
 
 class StreamWriter:
     """Writes the output of a processor, as ``DataStreamWriter`` does a DataFrame.
 
     ``checkpointLocation`` is where the state is. Formats are ``json``, ``csv``, ``parquet``,
-    ``console``, ``memory`` and ``noop``; anything else goes through ``foreachBatch``.
+    ``console``, ``memory`` and ``noop``; anything else goes through ``foreachBatch``. Files have
+    the columns of the output, as Spark's have. Their options are ``compression`` (``gzip``,
+    ``zstd`` or ``none``) and, for ``csv``, ``header``; ``console`` has ``numRows`` and
+    ``truncate``. An option without a meaning here is named in a warning.
 
     Example::
 
@@ -42,6 +64,7 @@ class StreamWriter:
     def __init__(self, of: Transformed) -> None:
         self._of = of
         self._options: dict[str, Any] = {}
+        self._given_keys: dict[str, str] = {"path": "path"}
         self._format = ""
         self._name = ""
         self._trigger: dict[str, Any] = {}
@@ -60,12 +83,14 @@ class StreamWriter:
 
     def option(self, key: str, value: Any) -> StreamWriter:
         """Set an option."""
-        self._options[key] = value
+        self._options[key.lower()] = value
+        self._given_keys[key.lower()] = key
         return self
 
     def options(self, **options: Any) -> StreamWriter:
         """Set options."""
-        self._options.update(options)
+        for key, value in options.items():
+            self.option(key, value)
         return self
 
     def outputMode(self, outputMode: str) -> StreamWriter:
@@ -95,7 +120,9 @@ class StreamWriter:
     def foreachBatch(self, func: Callable[[Any, int], Any]) -> StreamWriter:
         """Call a function with a DataFrame of each step that has rows, and the step's number.
 
-        A step may come again after a crash, with the same number and rows.
+        Numbers ascend. Unlike Spark's, they do not begin at 0, and some are left out: those of
+        steps without rows, and one at each start. A step may come again after a crash, with the
+        same number and rows.
         """
         self._function = func
         return self
@@ -126,10 +153,10 @@ class StreamWriter:
         if outputMode is not None:
             self.outputMode(outputMode)
         self._name = queryName or self._name
-        self._options.update(options)
+        self.options(**options)
         if path is not None:
             self._options["path"] = path
-        location = self._options.get("checkpointLocation")
+        location = self._options.get("checkpointlocation")
         if not location:
             raise PipelineError(
                 "the query has no checkpoint",
@@ -140,27 +167,66 @@ class StreamWriter:
         stream = self._of.add_to(
             pipeline, _NAMELESS, checkpoint=f"{location}/input", trigger=trigger or None
         )
-        pipeline.sink("out", stream, self._sink())
-        job = headrace.job.run(pipeline, storage=f"{location}/state")
+        pipeline.sink("out", stream, self._sink(stream))
+        self._name_options_without_effect()
+        facts = {"id": _query_id(location), "runId": str(uuid.uuid4()), "name": self._name or None}
+        progress = Progress(facts, _NAMELESS, self._sink_in_words())
+        job = headrace.job.run(pipeline, storage=f"{location}/state", listeners=[progress.note])
         ends = not self._of.is_streaming or bool({"availableNow", "once"} & {*self._trigger})
-        return Query(job, self._name, ends=ends, drains=not self._of.is_streaming)
+        return Query(job, facts, progress, ends=ends, drains=not self._of.is_streaming)
+
+    def _sink_in_words(self) -> str:
+        return "foreachBatch" if self._function is not None else self._format or "console"
+
+    def _name_options_without_effect(self) -> None:
+        taken = _ALWAYS | _OPTIONS.get(self._sink_in_words(), set())
+        if strange := sorted(self._options.keys() - taken):
+            log.warning(
+                "%s of writeStream has no effect here: %s",
+                "an option" if len(strange) == 1 else "several options",
+                ", ".join(self._given_keys[key] for key in strange),
+            )
 
     def _pipeline_name(self) -> str:
         return self._name if self._name.isidentifier() else _NAMELESS
 
-    def _sink(self) -> Sink:
+    def _sink(self, stream: Stream) -> Sink:
         if self._function is not None:
             return Calls(self._of_frame(self._function))
         if self._format in _FILES:
-            if "path" not in self._options:
-                raise PipelineError("files need a path", remedy='say .start("out/")')
-            kind = "jsonl" if self._format == "json" else self._format
-            return Files(self._options["path"], format=kind)  # type: ignore[arg-type]
+            return self._files(stream)
         if self._format == "memory":
             return Calls(_Memory(self._of, self._name))
         if self._format == "noop":
             return Calls(lambda step, rows: None)
-        return Calls(self._of_frame(lambda frame, step: frame.show(truncate=False)))
+        return Calls(self._of_frame(self._print))
+
+    def _files(self, stream: Stream) -> Files:
+        if "path" not in self._options:
+            raise PipelineError("files need a path", remedy='say .start("out/")')
+        kind = "jsonl" if self._format == "json" else self._format
+        named = str(self._options.get("compression", "")).lower()
+        if named and named not in _COMPRESSIONS and (kind, named) != ("parquet", "snappy"):
+            raise PipelineError(
+                f"there is no compression={named!r} of {self._format} here",
+                remedy=f"use one of {', '.join(_COMPRESSIONS)}",
+            )
+        header = str(self._options.get("header", False)).lower() == "true"
+        return Files(
+            self._options["path"],
+            format=kind,  # type: ignore[arg-type]
+            compression=_COMPRESSIONS.get(named),
+            columns=dict(zip(stream.values.schema.names, self._of.schema.names, strict=True)),
+            suffix=self._format,
+            header=header or kind != "csv",
+        )
+
+    def _print(self, frame: Any, step: int) -> None:
+        truncate = self._options.get("truncate", False)
+        if isinstance(truncate, str):
+            truncate = int(truncate) if truncate.isdigit() else truncate.lower() == "true"
+        frame.show(int(self._options.get("numrows", 20)), truncate=truncate)
+        sys.stdout.flush()  # (one that is no terminal would hold it back)
 
     def _of_frame(self, function: Callable[[Any, int], Any]) -> Callable[[int, pa.Table], Any]:
         of = self._of
@@ -185,6 +251,14 @@ def _refused(name: str) -> PipelineError:
     )
 
 
+def _query_id(location: str) -> str:
+    """Return what identifies a query over restarts. It is kept with its checkpoint."""
+    store = open_store(f"{location}/query")
+    with contextlib.suppress(AlreadyExists):
+        store.create("id", str(uuid.uuid4()).encode())
+    return store.read("id").decode()
+
+
 class _Memory:
     """Keeps all rows in the driver, as a temporary view."""
 
@@ -206,7 +280,8 @@ class Query:
     Attributes:
         job: the job that runs it, for moves, status and all else that Headrace has.
         name: its name.
-        id: identifies the run.
+        id: identifies the query, also after a restart from its checkpoint.
+        runId: identifies this run of it.
 
     Example::
 
@@ -221,8 +296,13 @@ class Query:
         assert not query.isActive
     """
 
-    def __init__(self, job: Job, name: str, *, ends: bool, drains: bool) -> None:
-        self.job, self.name, self.id = job, name or None, str(uuid.uuid4())
+    def __init__(
+        self, job: Job, facts: dict[str, Any], progress: Progress, *, ends: bool, drains: bool
+    ) -> None:
+        self.job, self._progress = job, progress
+        self.name: str | None = facts["name"]
+        self.id: str = facts["id"]
+        self.runId: str = facts["runId"]
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._ends, self._drains = ends, drains
@@ -239,9 +319,22 @@ class Query:
             else:
                 self.job.wait()
         except BaseException as error:
-            self._error = error
+            self._error = self._as_spark_s(error)
         finally:
             self._done.set()
+
+    def _as_spark_s(self, error: BaseException) -> BaseException:
+        """Return an error as the one that ``StreamingQuery`` raises, with ours as its cause."""
+        if not isinstance(error, Exception):
+            return error
+        failed: Exception = StreamingQueryException(
+            f"[STREAM_FAILED] Query [id = {self.id}, runId = {self.runId}] terminated with "
+            f"exception: {error}",
+            errorClass="STREAM_FAILED",
+            messageParameters={"id": self.id, "runId": self.runId, "message": str(error)},
+        )
+        failed.__cause__ = error
+        return failed
 
     @property
     def isActive(self) -> bool:
@@ -252,10 +345,10 @@ class Query:
         """Wait until it has ended, at most ``timeout`` seconds; return whether it has.
 
         Raises:
-            HeadraceError: what it has failed for.
+            StreamingQueryException: what it has failed for. Its cause is an error of Headrace.
         """
         ended = self._done.wait(timeout)
-        if self._error is not None:
+        if self._done.is_set() and self._error is not None:
             raise self._error
         return None if timeout is None else ended
 
@@ -264,7 +357,8 @@ class Query:
 
         Unlike Spark's, the query does not go on after it: start it again for that.
         """
-        self.job.catch_up()
+        with contextlib.suppress(HeadraceError):  # awaitTermination() raises it, as Spark does
+            self.job.catch_up()
         self.awaitTermination()
 
     def exception(self) -> BaseException | None:
@@ -276,15 +370,35 @@ class Query:
         try:
             self.job.stop()
         except HeadraceError as error:
-            self._error = self._error or error
+            self._error = self._error or self._as_spark_s(error)
         self._done.wait()
+
+    def explain(self, extended: bool = False) -> None:
+        """Print what runs. ``extended`` changes nothing here."""
+        print(self.job.pipeline.describe())
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:
+        """A report for each of the newest steps of this run, at most 100.
+
+        What Headrace does not count in each step is None, such as ``numRowsTotal`` of the state;
+        ``headrace status`` shows what is known. ``sources`` is empty.
+        """
+        return self._progress.recent
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:
+        """The report of the newest step of this run; None before the first."""
+        recent = self._progress.recent
+        return recent[-1] if recent else None
 
     @property
     def status(self) -> dict[str, Any]:
-        """What it does now, in words and as facts."""
-        active = self.isActive
-        return {
-            "message": self.job.describe() if active else "Stopped",
-            "isDataAvailable": active,
-            "isTriggerActive": active,
-        }
+        """What it does now: ``message``, ``isDataAvailable`` and ``isTriggerActive``."""
+        works = self.isActive and not self.job.waiting
+        return {"message": self._message(), "isDataAvailable": works, "isTriggerActive": works}
+
+    def _message(self) -> str:
+        if not self.isActive:
+            return "Stopped" if self._error is None else f"Terminated with exception: {self._error}"
+        return "Waiting for data to arrive" if self.job.waiting else "Processing new data"
