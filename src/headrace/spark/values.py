@@ -48,6 +48,8 @@ from headrace.errors import PipelineError
 from headrace.schema.codecs import SETTLED
 from headrace.sources.names import derived_name
 
+#: Up to here a float holds each integer, so that a whole one is what it was made of.
+_WHOLE = 2**53
 _BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 
 
@@ -113,7 +115,9 @@ def _integer(bits: int, name: str) -> Converter:
     def keep(value: Any) -> int | None:
         if isinstance(value, float) and math.isnan(value):
             return None  # (pandas has missing integers as NaN)
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= _WHOLE
+        # (A whole float is what pandas makes of an integer in a column with missing ones.)
+        if isinstance(value, bool) or not (isinstance(value, numbers.Integral) or is_whole):
             raise _wrong(value, name, ", for which Spark keeps null without a word")
         if not least <= int(value) <= most:
             raise OverflowError(
@@ -329,6 +333,7 @@ class StructConverter(Converter):
     """
 
     def __init__(self, schema: StructType, place: str) -> None:
+        self._place = place
         self.names = list(schema.names)
         self.fields = [converter_of(f.dataType, f"{place}.{f.name}") for f in schema.fields]
         self.row = row_maker(self.names)
@@ -343,19 +348,36 @@ class StructConverter(Converter):
         """Return a struct, by the places of its fields, as it is kept.
 
         Raises:
-            TypeError, ValueError, OverflowError: if it cannot be kept.
+            TypeError, ValueError, OverflowError: if it cannot be kept, with the place of the field.
         """
         if isinstance(value, dict):
             value = [value.get(name) for name in self.names]
-        if tuple(map(type, value)) == self._exact:
-            return self._make(*value)
-        values = value if isinstance(value, tuple | list) else tuple(value)
+        try:
+            if tuple(map(type, value)) == self._exact:
+                return self._make(*value)
+            values = value if isinstance(value, tuple | list) else tuple(value)
+        except TypeError as error:
+            raise _placed(error, self._place) from None
         if len(values) != len(self.names):
-            raise ValueError(
+            wrong = ValueError(
                 f"{values!r} has {len(values)} fields, and the schema has {len(self.names)}: "
                 f"{', '.join(self.names)}"
             )
-        return self._make(*[f.kept(item) for f, item in zip(self.fields, values, strict=True)])
+            raise _placed(wrong, self._place)
+        try:
+            kept = [f.kept(item) for f, item in zip(self.fields, values, strict=True)]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise _placed(error, f"{self._place}.{self._first_misfit(values)}") from None
+        return self._make(*kept)
+
+    def _first_misfit(self, values: Sequence[Any]) -> str:
+        """Return the first field that cannot keep its value."""
+        for name, field, item in zip(self.names, self.fields, values, strict=True):
+            try:
+                field.kept(item)
+            except (TypeError, ValueError, OverflowError):
+                return str(name)
+        return "?"
 
     def values(self, kept: Any) -> tuple[Any, ...]:
         """Return the values of what is kept, as PySpark gives them."""
@@ -367,6 +389,15 @@ class StructConverter(Converter):
     def give_row(self, kept: Any) -> Row:
         """Return what is kept as a ``Row``."""
         return self.row(self.values(kept))
+
+
+def _placed(error: Exception, place: str) -> Exception:
+    """Return an error with the state and the field in its text, once."""
+    if getattr(error, "headrace_place", ""):
+        return error
+    placed: Exception = type(error)(f"{place}: {error}")
+    placed.headrace_place = place  # type: ignore[attr-defined]
+    return placed
 
 
 class _NONE:

@@ -132,7 +132,8 @@ def wall_cause(output_before: int, latest: int, clock_us: int) -> WallCause:
 #: What to do about a handler that raises.
 REMEDY = (
     "fix the code and start again: the step was not committed, nothing is lost; "
-    "or choose on_error='skip' or 'dead_letter'"
+    "or choose on_error='skip' or 'dead_letter', as Pipeline.compute and "
+    "hr.spark.stateful_processor take it"
 )
 
 
@@ -149,9 +150,19 @@ def dead_letter(item: Record | Fired, error: BaseException) -> DeadLetter:
     stream, content = (
         (item.stream, item.value) if isinstance(item, Record) else (item.name, item.tag)
     )
-    encoded = msgspec.json.encode(_finite(content), enc_hook=repr).decode()
+    encoded = msgspec.json.encode(_finite(content), enc_hook=_encodable).decode()
     why = f"{type(error).__name__}: {words_of(error)}"
     return DeadLetter(stream, _as_text(why), _as_text(own_traceback(error)), encoded)
+
+
+def _encodable(value: Any) -> Any:
+    """Return a value that JSON does not have, such as one of pandas, as one that it has."""
+    if type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    for plain in ("isoformat", "tolist"):
+        if (convert := getattr(value, plain, None)) is not None:
+            return convert()
+    return repr(value)
 
 
 #: Texts for numbers that JSON cannot express, as Spark and the sinks write them.
@@ -160,7 +171,7 @@ _NAMED = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 def _finite(content: Any) -> Any:
     """Return a value with texts in place of numbers that JSON cannot express."""
-    plain = msgspec.to_builtins(content, enc_hook=repr, str_keys=True)
+    plain = msgspec.to_builtins(content, enc_hook=_encodable, str_keys=True)
     match plain:
         case float() if not math.isfinite(plain):
             return _NAMED.get(plain, "NaN")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
@@ -346,13 +347,18 @@ def test_state_cannot_be_used_in_init() -> None:
     [
         ("n INT", (2**40,), "beyond"),
         ("n INT", (1.5,), "not of Spark's type int"),
-        ("n INT", ("7",), "not of Spark's type int"),
+        ("n INT", ("7",), "state 'x'.n: '7' is not of Spark's type int"),
+        ("n TINYINT", (128.0,), "state 'x'.n: 128.0 is beyond Spark's type tinyint"),
+        ("n BIGINT", (2.0**53 + 2,), "state 'x'.n: .* not of Spark's type bigint"),
+        ("n INT", (float("inf"),), "not of Spark's type int"),
+        ("m INT, s STRUCT<a: INT, b: INT>", (1, (2, "7")), "state 'x'.s.b: '7' is not"),
+        ("l ARRAY<STRUCT<b: INT>>", ([("7",)],), "state 'x'.l.element.b: '7' is not"),
         ("n INT", (True,), "not of Spark's type int"),
         ("n DOUBLE", (2**53 + 1,), "would become"),
         ("n TIMESTAMP", ("2024-01-01",), "not of Spark's type timestamp"),
         ("n DECIMAL(3,1)", (1000,), "too many digits"),
-        ("n INT", (1, 2), "has 2 fields"),
-        ("n INT", 3, "not iterable"),
+        ("n INT", (1, 2), r"state 'x': \(1, 2\) has 2 fields"),
+        ("n INT", 3, "state 'x': 'int' object is not iterable"),
         ("n INT", None, "not iterable"),
     ],
 )
@@ -379,6 +385,9 @@ def test_what_spark_would_lose_without_a_word_is_refused(schema: str, value: Any
         ("n STRING", (True,), ("true",)),
         ("n FLOAT", (0.1,), (0.10000000149011612,)),
         ("n INT", (float("nan"),), (None,)),
+        ("n INT", (9.0,), (9,)),  # (what pandas makes of 9 in a column with nulls)
+        ("n TINYINT", (np.float32(-128),), (-128,)),
+        ("n BIGINT", (2.0**53,), (2**53,)),
         ("n DECIMAL(5,2)", (7,), "(Decimal('7.00'),)"),
         ("a STRUCT<b: INT, c: STRING>", ((1, "x"),), "(Row(b=1, c='x'),)"),
         ("m MAP<STRING, INT>", ({"b": 1, "a": None},), ({"b": 1, "a": None},)),
@@ -477,6 +486,43 @@ def test_rows_of_a_frame_become_dead_letters_too() -> None:
             '{"user":"ann","n":6,"at":0}',
         ]
         assert letters[0].error == "ValueError: no"
+
+
+def test_dead_letters_of_frames_hold_times_and_nulls_as_json_has_them() -> None:
+    class Failing(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            pass
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            raise ValueError("no")
+
+    class Timed(msgspec.Struct):
+        user: str
+        when: datetime | None
+        n: int | None
+        at: int = 0
+
+    p = hr.Pipeline("t")
+    source = hr.sources.Iterable(list, type=Timed, event_time="at")
+    hr.spark.stateful_processor(
+        p.inject("hits", source),
+        "user",
+        Failing(),
+        "what STRING",
+        "Update",
+        "None",
+        name="made",
+        in_pandas=True,
+        on_error="dead_letter",
+    )
+    with hr.testing.drive(p, clock=START) as t:
+        t.push_many("hits", [Timed("ann", START, 5), Timed("ann", None, None)])
+        t.step()
+        letters = [row.value.value for row in t.outputs("made.dead_letter")]
+    assert letters == [
+        '{"user":"ann","when":"2024-01-01T00:00:00","n":5.0,"at":0}',
+        '{"user":"ann","when":null,"n":"NaN","at":0}',
+    ]
 
 
 def test_reading_state_with_decimals_is_no_change() -> None:
