@@ -7,6 +7,7 @@ partition of an injector, or at a computation's own work, for which everything e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -115,10 +116,24 @@ class _Known:
         if not counted:
             text = "all its partitions, which are idle" if of.parts else "its first record"
             return self._stage(name, of.low, text, "see why its source brings nothing")
+        if of.coming > MIN_TIME:
+            return self._stage(name, of.low, *self._like_spark(counted.values()))
         exact = rules.get("measures") == "promise"
         lowest = min(counted, key=lambda p: (_reached(counted[p], exact), p))
         text, remedy = self._partition(lowest, counted[lowest], rules)
         return self._stage(name, of.low, text, remedy)
+
+    def _like_spark(self, parts: Iterable[Frontier]) -> tuple[str, str]:
+        """Return what a watermark waits for that goes by the newest record of all partitions."""
+        newest = max(parts, key=lambda part: part.highest)
+        quiet = show_duration(max(0, self._now_us - newest.active_us))
+        if newest.highest <= MIN_TIME:
+            return "its first record", "see why its source brings nothing"
+        return (
+            f"newer records: the newest is at {show_time(newest.highest)}, last heard of {quiet} ago, "
+            "and the watermark follows a step later",
+            "as Spark's, it moves with newer records alone",
+        )
 
     def _partition(self, name: str, part: Frontier, rules: dict[str, Any]) -> tuple[str, str]:
         called = f"partition {name!r}" if name else "its newest record"

@@ -37,6 +37,10 @@ class Wakes(hr.Computation):
         ctx.produce("out", 1)
 
 
+class Reads(hr.Computation):
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None: ...
+
+
 class Echo(hr.Computation):
     out = hr.Output(int)
 
@@ -126,3 +130,17 @@ def test_the_computation_whose_own_work_holds_is_told(tmp_path: Path) -> None:
 def test_a_computation_without_pending_work_says_so(tmp_path: Path) -> None:
     run(tmp_path)
     assert bins(tmp_path, "echo").stdout == "echo has no work pending in event time\n"
+
+
+def test_a_watermark_like_spark_s_waits_for_newer_records_and_for_no_idle_partition(
+    tmp_path: Path,
+) -> None:
+    p = hr.Pipeline("asked")
+    times = hr.sources.Iterable([5_000_000, 9_000_000], int, event_time=lambda n: n)
+    p.compute("reads", Reads(), keys={p.inject("in", times, watermark=hr.spark("2s")): "value"})
+    with hr.run(p, storage=tmp_path, runner="inline") as job:
+        job.catch_up()
+    said = ask(tmp_path, "in").output
+    assert "the newest is at 1970-01-01T00:00:09Z" in said
+    assert "it moves with newer records alone" in said
+    assert "idle_after" not in said
