@@ -45,5 +45,18 @@ class StepSummary(msgspec.Struct, frozen=True):
     skipped: int = 0
     counts: dict[str, Counts] = {}
 
+    def __repr__(self) -> str:
+        """Return it in one line, without what the pipeline knows after it."""
+        counted = ", ".join(f"{name}: {_in_short(of)}" for name, of in self.counts.items())
+        return (
+            f"StepSummary(step={self.step}, records={self.records}, seconds={self.seconds:.3f}, "
+            f"skipped={self.skipped}, counts={{{counted}}})"
+        )
+
+
+def _in_short(counts: Counts) -> str:
+    """Return the counts that are not 0."""
+    return " ".join(f"{what}={n}" for what, n in msgspec.structs.asdict(counts).items() if n) or "-"
+
 
 Listener = Callable[[StepSummary], None]

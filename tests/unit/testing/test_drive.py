@@ -309,6 +309,14 @@ def test_the_end_of_the_input_fires_every_event_timer() -> None:
             t.push("hits", hit("a", 1))
 
 
+def test_a_summary_prints_as_one_line() -> None:
+    with drive(drawn()) as t:
+        t.push("hits", hit("a", 0))
+        said = str(t.step())
+        assert "step=1, records=1," in said and "visits: records=1" in said
+        assert "\n" not in said and len(said) < 120
+
+
 def test_a_step_may_be_cut_short() -> None:
     with drive(drawn()) as t:
         t.push_many("hits", [hit("a", n) for n in range(5)])
