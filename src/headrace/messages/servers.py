@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 #: How long a request to the servers may take before it counts as failed, in seconds.
 PATIENCE_S = 60.0
+_PAUSE_S = 0.05
 
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s/:@\[\]]+)(?::\d{1,5})?")
 #: Settings whose values are secrets. (The certificate of a PEM is not one, but nobody reads it.)
@@ -272,7 +274,7 @@ class Servers:
         replicas: int,
         settings: Mapping[str, Any],
     ) -> None:
-        """Make a topic, unless another process makes it meanwhile.
+        """Make a topic, unless another process makes it meanwhile. Return once brokers know it.
 
         Args:
             admin: the client that asks.
@@ -294,13 +296,26 @@ class Servers:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self.failed(error, f"topic {name!r} cannot be made") from None
+        deadline = time.monotonic() + PATIENCE_S
+        while self.topic(name, admin) is None and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
 
     def settings_of(self, admin: AdminClient, topic: str) -> dict[str, str | None]:
-        """Return the settings of a topic.
+        """Return the settings of a topic that exists. Of a new one, some brokers may not know yet.
 
         Raises:
             StorageError: if they cannot be read.
         """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._settings_of(admin, topic)
+            except NotFound:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def _settings_of(self, admin: AdminClient, topic: str) -> dict[str, str | None]:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
 

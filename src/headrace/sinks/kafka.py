@@ -23,8 +23,9 @@ from headrace.errors import (
 from headrace.messages.base import MessageFormat
 from headrace.messages.servers import Servers, Topic, kafka_error, raised_by_client
 from headrace.pipeline.sink import Deliverer, Delivery, Sink
+from headrace.sinks.kafka_errors import REMEDIES, NotTaken, outlook_of
 from headrace.sinks.kafka_messages import Columns, Header, MessageColumns, Options, Portion
-from headrace.sinks.kafka_sender import TRANSACTION_TIMEOUT, NotTaken, Sender
+from headrace.sinks.kafka_sender import TRANSACTION_TIMEOUT, Sender
 from headrace.sinks.kafka_steps import PARTITION, Marker, StepsTopic, marker_of
 
 if TYPE_CHECKING:
@@ -331,11 +332,11 @@ class Kafka(Sink):
                 self._attempt(run, delivery, columns, rows)
                 return
             except raised as error:
-                lasts = _outlook(error) == "lasts"
+                lasts = outlook_of(error) == "lasts"
                 heard = self._sender.heard() if self._sender is not None else ""
                 self._let_go(abort=lasts)
-                fenced += _outlook(error) == "fenced"
-                if _outlook(error) == "fenced":
+                fenced += outlook_of(error) == "fenced"
+                if outlook_of(error) == "fenced":
                     self._check_not_replaced(run, delivery)
                 now = time.monotonic()
                 given_up = number >= _ATTEMPTS or now - first > _PATIENCE_S or fenced >= _FENCED
@@ -499,14 +500,14 @@ class Kafka(Sink):
         about = f": {error.about}" if isinstance(error, NotTaken) and error.about else ""
         topic = error.topic if isinstance(error, NotTaken) else self._options.topic or ""
         name = of.name() if of is not None else ""
-        if name in _REMEDIES:
-            what, remedy = _REMEDIES[name]
+        if name in REMEDIES:
+            what, remedy = REMEDIES[name]
             return UserCodeError(
                 f"ValueError: {what}{about} ({name})",
                 place=self._servers.place(topic),
                 remedy=remedy,
             )
-        if _outlook(error) == "fenced":
+        if outlook_of(error) == "fenced":
             return self._fenced_again(of, took_s)
         return self._servers.failed(
             of, f"the step was not written{about}", topic=topic, heard=heard
@@ -530,62 +531,6 @@ class Kafka(Sink):
             remedy="nothing was written. Let each sink have its own transactional_id, and let one "
             "driver run at a time",
         )
-
-
-#: Errors of single messages, and what to do about them.
-_REMEDIES = {
-    "MSG_SIZE_TOO_LARGE": (
-        "a message is too large",
-        "emit less, or allow more: message.max.bytes in settings=, and max.message.bytes of the "
-        "topic. If only together they are too large, lower batch.size in settings=",
-    ),
-    "RECORD_LIST_TOO_LARGE": (
-        "messages are too large together",
-        "lower batch.size in settings=, or raise segment.bytes of the topic",
-    ),
-    "INVALID_TIMESTAMP": (
-        "the topic refuses the event time of a message",
-        "raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic, or let "
-        "messages have the time at which they are sent: timestamp=None",
-    ),
-    "INVALID_RECORD": (
-        "the topic refuses a message",
-        "a compacted topic takes only messages with a key, and each topic only times that are not too "
-        "far away (message.timestamp.after.max.ms): name a key, or say timestamp=None",
-    ),
-}
-_FENCING = (
-    "_FENCED",
-    "PRODUCER_FENCED",
-    "INVALID_PRODUCER_EPOCH",
-    "TRANSACTION_COORDINATOR_FENCED",
-)
-_LASTING = (
-    *_REMEDIES,
-    "_UNKNOWN_TOPIC",
-    "UNKNOWN_TOPIC_OR_PART",
-    "TOPIC_EXCEPTION",
-    "POLICY_VIOLATION",
-    "INVALID_TRANSACTION_TIMEOUT",
-    "UNSUPPORTED_VERSION",
-    "UNSUPPORTED_COMPRESSION_TYPE",
-    "UNSUPPORTED_FOR_MESSAGE_FORMAT",
-    "_AUTHENTICATION",
-    "SASL_AUTHENTICATION_FAILED",
-    "_INVALID_ARG",
-    "_UNSUPPORTED_FEATURE",
-)
-
-
-def _outlook(error: Any) -> Literal["passes", "lasts", "fenced"]:
-    """Return what may become of an error at the next attempt."""
-    of = error.error if isinstance(error, NotTaken) else kafka_error(error)
-    name = of.name() if of is not None else ""
-    if name in _FENCING:
-        return "fenced"
-    if name in _LASTING or name.endswith("AUTHORIZATION_FAILED"):
-        return "lasts"
-    return "passes"
 
 
 # -- options ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from headrace.messages.servers import PATIENCE_S, Heard, Servers, kafka_error
+from headrace.sinks.kafka_errors import NotTaken
 from headrace.sinks.kafka_messages import Header, Portion
 
 if TYPE_CHECKING:
@@ -31,24 +32,6 @@ _FULL_S = 0.1
 _ABORT_S = 5.0
 #: How much of the key is shown of a message that was refused.
 _SHOWN = 100
-
-
-class NotTaken(Exception):
-    """Kafka has not taken a message.
-
-    Attributes:
-        error: why.
-        topic: its topic.
-        about: which one it is, for people; "" for unknown.
-        row: its place in the portion; None if that is not known.
-    """
-
-    def __init__(self, error: KafkaError, topic: str, about: str, row: int | None = None) -> None:
-        super().__init__(error)
-        self.error = error
-        self.topic = topic
-        self.about = about
-        self.row = row
 
 
 class _Reports:

@@ -8,13 +8,15 @@ days. The topic is compacted and keeps its records for ever. All markers are in 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.errors import NOT_DECODED, SinkConflict, StorageError
-from headrace.messages.servers import PATIENCE_S, Heard, Servers, kafka_error
+from headrace.messages.servers import PATIENCE_S, Heard, Servers, raised_by_client
 from headrace.pipeline.sink import Deliverer, Delivery
+from headrace.sinks.kafka_errors import outlook_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -35,6 +37,7 @@ _NEAR_THE_END = 2_000
 #: How long transactions of other producers are waited for that hide the end of the topic.
 _OPEN_S = 120.0
 _POLL_S = 1.0
+_PAUSE_S = 0.1
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -120,12 +123,7 @@ class StepsTopic:
             StorageError: if it cannot be read.
             SinkConflict: if it is none.
         """
-        try:
-            found = self._last_value(key, admin)
-        except Exception as error:
-            if kafka_error(error) is None:
-                raise
-            raise self._servers.failed(error, "it cannot be read", topic=self.name) from None
+        found = self._with_patience(lambda: self._last_value(key, admin))
         if found is None:
             return None
         try:
@@ -137,6 +135,22 @@ class StepsTopic:
                 remedy="a newer version of Headrace or another program wrote it. Name another "
                 "topic: steps_topic=",
             ) from None
+
+    def _with_patience(self, read: Callable[[], bytes | None]) -> bytes | None:
+        """Read, again and again while that fails in a way that passes.
+
+        Raises:
+            StorageError: if it does not pass.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return read()
+            except raised_by_client() as error:
+                if outlook_of(error) == "lasts" or time.monotonic() > deadline:
+                    failed = "the topic of the steps cannot be read"
+                    raise self._servers.failed(error, failed, topic=self.name) from None
+            time.sleep(_PAUSE_S)
 
     def _last_value(self, key: bytes, admin: AdminClient) -> bytes | None:
         """Return the last committed value of a key."""

@@ -84,8 +84,8 @@ class Calls:
         return called
 
 
-def live(world: World, storage: Path, calls: Calls) -> None:
-    """Run the pipeline to its end."""
+def live(world: World, storage: Path, calls: Calls, **options: Any) -> None:
+    """Run the pipeline to its end, with further options of ``hr.run``."""
     pipeline = hr.Pipeline("killed")
     hits = [Hit(n % KEYS, n) for n in range(RECORDS)]
     source = world.source(hits, Hit)
@@ -99,7 +99,12 @@ def live(world: World, storage: Path, calls: Calls) -> None:
     settings = hr.Settings(limit=hr.Limit(8, 1 << 20))
     patience = hr.HeartbeatSettings(period_s=0.05, patience_s=0.2)
     with hr.run(
-        pipeline, storage=storage, runner="inline", settings=settings, heartbeat=patience
+        pipeline,
+        storage=storage,
+        runner="inline",
+        settings=settings,
+        heartbeat=patience,
+        **options,
     ) as job:
         if source.bounded:
             job.drain()
