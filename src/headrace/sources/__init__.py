@@ -8,6 +8,7 @@ from headrace.pipeline.source import Limit, Offer, Part, Source, Split
 from headrace.sources.files import Files
 from headrace.sources.inbox import Inbox
 from headrace.sources.iterables import Iterable
+from headrace.sources.kafka import Kafka
 
 if TYPE_CHECKING:
     from headrace.sources.spark_reader import SparkReader as SparkReader
@@ -19,6 +20,7 @@ __all__ = [
     "Files",
     "Inbox",
     "Iterable",
+    "Kafka",
     "Limit",
     "Offer",
     "Part",

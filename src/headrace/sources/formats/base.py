@@ -71,11 +71,13 @@ class FileFormat(ABC):
         name: the name that users write.
         unit: what offsets count: ``"bytes"`` or ``"rows"``.
         is_text: whether the format is text, so that times are written as text.
+        is_json: whether values are encoded as in JSON: bytes, dates and so on are strings.
     """
 
     name: str
     unit: str = "bytes"
     is_text: bool = True
+    is_json: bool = False
 
     def expect(self, parts: Mapping[str, FormPart]) -> None:
         """Set which fields the columns are read for: column → field."""

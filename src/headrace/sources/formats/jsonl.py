@@ -54,6 +54,7 @@ class JsonLines(Text):
     """
 
     name = "jsonl"
+    is_json = True
 
     def __init__(self) -> None:
         self._parts: dict[str, FormPart] = {}

@@ -1,9 +1,9 @@
-"""From the columns of a file to the fields of records: names, types, and how times are written."""
+"""From the columns that a format reads to the fields of records: names, types, and times."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -13,20 +13,36 @@ from headrace.eventtime.spellings import TimeFormat
 from headrace.eventtime.zones import Ambiguous, zone_of
 from headrace.schema import ValueType, value_type_of, value_type_of_schema
 from headrace.schema.exact import family_of
+from headrace.schema.nested import FormPart
 from headrace.sources.columns import Columns, Place, TimeOptions
-from headrace.sources.formats.base import FileFormat, Wanted
-from headrace.sources.formats.jsonl import JsonLines
+from headrace.sources.formats.base import Wanted
 from headrace.sources.names import derived_name
 
 _TIMES = ("point in time", "time without a zone")
 _NUMBERS = ("int", "float", "decimal")
 
 
+class RecordFormat(Protocol):
+    """What has to be known of a format, be it of files or of messages."""
+
+    is_text: bool
+    is_json: bool
+
+    def expect(self, parts: Mapping[str, FormPart]) -> None:
+        """Set which fields the columns are read for: column → field."""
+
+    def keep_to(self, declared: Any, also: Iterable[str]) -> None:
+        """Set the class of the records, and further columns that they may have."""
+
+    def check_can_hold(self, wanted: Wanted) -> None:
+        """Check that the format can hold values of these types."""
+
+
 class FileRecords:
-    """Which columns are read of files, and how they become records.
+    """Which columns are read, and how they become records.
 
     Args:
-        format: the format of the files.
+        format: the format in which they are written.
         declared: the type of the values: a class, or a dict or schema of columns; None to infer it.
         event_time: the field or column that holds the event time.
         columns: field → column name in the files.
@@ -47,7 +63,7 @@ class FileRecords:
 
     def __init__(
         self,
-        format: FileFormat,
+        format: RecordFormat,
         declared: Any,
         event_time: str,
         *,
@@ -97,7 +113,7 @@ class FileRecords:
             names=self._names,
             foreign=True,
             text=format.is_text,
-            json=isinstance(format, JsonLines),
+            json=format.is_json,
         )
 
     def finish(self, table: pa.Table, place_of: Place) -> pa.Table:
@@ -207,7 +223,7 @@ class FileRecords:
     def _as_requested(
         self, kind: pa.DataType, column: str, formats: Mapping[str, TimeFormat]
     ) -> pa.DataType:
-        if not self._format.is_text or isinstance(self._format, JsonLines):
+        if not self._format.is_text or self._format.is_json:
             return kind if not pa.types.is_null(kind) else pa.string()
         return _as_csv(kind, as_text=column in formats)
 

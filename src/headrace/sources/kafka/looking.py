@@ -1,0 +1,135 @@
+"""Looks at topics while they are read: what is new in them, and what is gone."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from headrace.errors import NotFound, SourceChanged
+from headrace.sources.kafka.cluster import Asked, Cluster, Topic
+from headrace.sources.kafka.position import PartitionOf
+
+#: How often topics are looked for, in seconds. Their records are, whenever more are wanted.
+_OFTEN_S = 1.0
+#: How long the answers of a look are waited for before the pipeline goes on without them.
+_MOMENT_S = 0.25
+
+
+class Look(NamedTuple):
+    """What was seen.
+
+    Attributes:
+        topics: the topics.
+        first: for each partition the offset of its oldest record.
+        end: for each partition the offset behind its last record that is committed.
+    """
+
+    topics: dict[str, Topic]
+    first: dict[PartitionOf, int]
+    end: dict[PartitionOf, int]
+
+
+class _Offsets(NamedTuple):
+    first: Asked[PartitionOf, int]
+    end: Asked[PartitionOf, int]
+
+
+class Looking:
+    """Looks at topics.
+
+    Args:
+        cluster: where they are.
+        topics: their names, or a pattern of names.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Sequence[str] | re.Pattern[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster, self._given, self._clock = cluster, topics, clock
+        self._topics: dict[str, Topic] = {}
+        self._looked = -_OFTEN_S
+        self._asked_topics: Asked[str, Topic | None] | None = None
+        self._asked: _Offsets | None = None
+
+    def look(self, within_s: float = _MOMENT_S) -> Look | None:
+        """Return what there is; None if the answers have not come yet.
+
+        Raises:
+            NotFound: if a topic that has a name here does not exist.
+            StorageError: if the servers do not answer.
+        """
+        deadline = self._clock() + within_s
+        if not self._look_for_topics(deadline):
+            return None
+        if self._asked is None:
+            parts = self._partitions()
+            self._asked = _Offsets(self._cluster.ask_first(parts), self._cluster.ask_end(parts))
+        for asked in self._asked:
+            if not asked.come(max(0.0, deadline - self._clock())):
+                return None
+        done, self._asked = self._asked, None
+        return Look(self._topics, done.first.answers(), done.end.answers())
+
+    def _partitions(self) -> list[PartitionOf]:
+        return [
+            PartitionOf(name, number)
+            for name, topic in self._topics.items()
+            for number in range(topic.partitions)
+        ]
+
+    def _look_for_topics(self, deadline: float) -> bool:
+        """Look for topics if that is due; return whether they are known."""
+        if self._asked_topics is None:
+            if self._clock() < self._looked + _OFTEN_S or self._asked is not None:
+                return True
+            self._asked_topics = self._cluster.ask_topics(self._names())
+        if not self._asked_topics.come(max(0.0, deadline - self._clock())):
+            return False
+        done, self._asked_topics = self._asked_topics, None
+        self._looked = self._clock()
+        self._topics = self._found(done.answers())
+        return True
+
+    def _names(self) -> Collection[str]:
+        if isinstance(self._given, re.Pattern):
+            return sorted({*self._cluster.names(self._given), *self._topics})
+        return self._given
+
+    def _found(self, answers: dict[str, Topic | None]) -> dict[str, Topic]:
+        """Return the topics, after checking that none is gone or another.
+
+        Raises:
+            NotFound: for one that was never there.
+            SourceChanged: for one that was.
+        """
+        found: dict[str, Topic] = {}
+        for name, topic in sorted(answers.items()):
+            before = self._topics.get(name)
+            if topic is None:
+                if before is not None:
+                    raise deleted(self._cluster, name)
+                raise NotFound(
+                    f"topic {name!r} does not exist",
+                    place=self._cluster.servers.place(),
+                    remedy="make it, or correct its name",
+                )
+            if before is not None and before.id != topic.id:
+                raise deleted(self._cluster, name)
+            found[name] = topic
+        return found
+
+
+def deleted(cluster: Cluster, topic: str) -> SourceChanged:
+    """Return the error for a topic that was deleted, and perhaps made again."""
+    return SourceChanged(
+        f"topic {topic!r} is not the one that was read: it was deleted since",
+        place=cluster.servers.place(topic),
+        remedy="what it had and was not read is gone. To read a topic of this name from its start, "
+        "begin anew with a new storage, or give the injector another name",
+    )
