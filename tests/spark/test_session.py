@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import weakref
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,20 @@ class Conf:
         return self._settings.get(key, default)
 
 
-def test_each_setting_that_is_missed_is_named_with_its_cost() -> None:
+def test_one_warning_says_that_settings_are_missed_and_each_is_named_with_its_cost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "headrace.spark")
     assert check_settings(Conf({key: value for key, value, _ in SESSION_SETTINGS})) == []
     missed = check_settings(Conf({"spark.shuffle.compress": "true"}))
     assert len(missed) == len(SESSION_SETTINGS)
     assert (
         "spark.shuffle.compress is true, better false: parcels are compressed for nothing" in missed
     )
+    warning, *each = caplog.records
+    assert (warning.levelname, {one.levelname for one in each}) == ("WARNING", {"INFO"})
+    assert f"lacks {len(missed)} settings" in warning.getMessage()
+    assert [one.getMessage() for one in each] == missed
 
 
 def test_spark_connect_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

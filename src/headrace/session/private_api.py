@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -65,3 +67,30 @@ def print_in(gateway: Any, line: str) -> None:
     Without it: the last prints of handlers may come late, or only in the file.
     """
     gateway.jvm.java.lang.System.err.println(line)
+
+
+@contextlib.contextmanager
+def without_messages(gateway: Any, pattern: str) -> Iterator[None]:
+    """Let the log of a JVM leave out the messages that a pattern matches, for a while.
+
+    Reason: a query that is stopped on purpose inside of its ``foreachBatch`` logs an error of 120
+    lines, and PySpark cannot leave out a single message.
+
+    Without it: such a message is in the log.
+    """
+    configuration = added = None
+    with contextlib.suppress(Exception):  # (the JVM may have another log, or may have ended)
+        log4j = gateway.jvm.org.apache.logging.log4j
+        configuration = log4j.core.LoggerContext.getContext(False).getConfiguration()
+        result = log4j.core.Filter.Result
+        added = log4j.core.filter.RegexFilter.createFilter(
+            pattern, None, False, result.DENY, result.NEUTRAL
+        )
+        added.start()
+        configuration.addFilter(added)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            if configuration is not None and added is not None:
+                configuration.removeFilter(added)

@@ -55,13 +55,23 @@ def defaults(conf: Any, environment: Mapping[str, str] = os.environ) -> dict[str
 
 
 def check_settings(context: Any) -> list[str]:
-    """Log a warning for each setting of a session that will cost time. Return the warnings."""
+    """Log a warning if settings of a session will cost time, and each of them as information.
+
+    Returns:
+        What each of them costs.
+    """
     conf = context.getConf()
     missed = [
         f"{key} is {conf.get(key, 'not set')}, better {value}: {cost}"
         for key, value, cost in SESSION_SETTINGS
         if conf.get(key, "") != value
     ]
+    if missed:
+        log.warning(
+            "this Spark session lacks %s that make steps faster: start it with "
+            "headrace.spark_session(), or see each at level INFO of the logger headrace.spark",
+            "a setting" if len(missed) == 1 else f"{len(missed)} settings",
+        )
     for line in missed:
-        log.warning("%s", line)
+        log.info("%s", line)
     return missed

@@ -29,6 +29,7 @@ from headrace.keyspace.digests import digest_of
 from headrace.pipeline.source import Limit, Offer, Position, Source, Split
 from headrace.schema import ValueType, value_type_of_schema
 from headrace.session import spark_session
+from headrace.session.private_api import gateway_of_process, without_messages
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
@@ -420,7 +421,9 @@ class SparkStream(Source):
     def close(self) -> None:
         self._closing = True
         if self._query is not None:
-            self._query.stop()
+            ends = rf".*runId = {self._query.runId}\] terminated with error.*"
+            with without_messages(gateway_of_process(), ends):  # (it would show our _Stopped)
+                self._query.stop()
             self._query = None
 
 
@@ -439,8 +442,10 @@ class _LoggedBatches(SparkStream):
 def _last_done(spark: SparkSession, checkpoint: str) -> int:
     """Return the number of the last batch that a query has taken for done; -1 if there is none."""
     files = spark.read.format("binaryFile").option("pathGlobFilter", "[0-9]*")
+    # Twice: for a single folder that is not there yet, Spark logs a stack trace of Java.
+    commits = [f"{checkpoint.rstrip('/')}/commits"] * 2
     try:
-        found = files.load(f"{checkpoint.rstrip('/')}/commits").select("path").collect()
+        found = files.load(commits).select("path").collect()
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return -1

@@ -223,3 +223,31 @@ def test_what_is_printed_is_there_at_once(tmp_path: Path) -> None:
         found = next((line for line in process.stdout if "2024-05-01" in line), "")
         process.kill()
     assert "|a" in found
+
+
+def test_a_new_query_and_one_that_fails_leave_no_stack_traces_of_java(tmp_path: Path) -> None:
+    put(tmp_path / "in", "1.json", ("a", 1))
+    put(tmp_path / "in", "2.json", ("a", -1))
+    put(tmp_path / "in", "3.json", ("a", 1))
+    program = (
+        "from pathlib import Path\n"
+        "from pyspark.sql import SparkSession\n"
+        "from tests.spark.processors.test_writing import ours, started\n"
+        "SparkSession.builder.master('local[1]').getOrCreate()\n"
+        "started(ours(SparkSession.active(), Path('in')), Path('checkpoint')).awaitTermination()\n"
+    )
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stderr
+    assert "ValueError: a value is negative" in said
+    assert "FileNotFoundException" not in said, said
+    assert "_Stopped" not in said, said
+    settings = [line for line in said.splitlines() if "this Spark session" in line]
+    assert len(settings) == 1 and "headrace.spark" in settings[0], said
+    assert "better true" not in said
