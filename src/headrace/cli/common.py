@@ -224,8 +224,16 @@ def head_of(storage: str) -> Head:
 
 
 def no_pipeline(storage: str) -> NothingThere:
-    """Return the error for a storage on which nothing has run."""
-    return NothingThere(f"no pipeline has run on {storage}")
+    """Return the error for a storage on which nothing has run.
+
+    It may be the ``checkpointLocation`` of a query, whose state is in a folder of it.
+    """
+    text = f"no pipeline has run on {storage}"
+    below = f"{storage.rstrip('/')}/state"
+    with contextlib.suppress(NothingThere, HeadraceError):
+        if store_of(below).list(MANIFEST_FOLDER):
+            text += f"; the state of its query is in {below}"
+    return NothingThere(text)
 
 
 def checkpoints_of(storage: str) -> Checkpoints:

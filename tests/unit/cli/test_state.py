@@ -233,3 +233,12 @@ def test_an_opened_state_can_be_pinned_for_as_long_as_it_is_read(storage: Path) 
     assert LocalStore(storage).list("pins/") == []
     with pytest.raises(NotFound):
         hr.open_state(storage / "none")
+
+
+def test_the_folder_of_a_query_s_checkpoint_is_told_where_its_state_is(tmp_path: Path) -> None:
+    driven(LocalStore(tmp_path / "checkpoint" / "state")).close()
+    (tmp_path / "empty").mkdir()
+    for command in (["state", "get", "cells", "u7"], ["status"]):
+        found = ask(tmp_path / "checkpoint", *command, code=NOTHING_THERE)
+        assert f"the state of its query is in {tmp_path / 'checkpoint'}/state" in found.output
+        assert "its query" not in ask(tmp_path / "empty", *command, code=NOTHING_THERE).output
