@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -17,6 +16,9 @@ pytestmark = pytest.mark.spark
 
 PAGE = (ROOT / "docs/how-to/bring-your-statefulprocessor.md").read_text()
 PROCESSOR, BEFORE, PART, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(BEATS,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+(TABLE,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+(SHOWN,) = re.findall(r"```\n\$ headrace state get .*?\n(.*?)```", PAGE, re.DOTALL)
 (DIFF,) = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -27,17 +29,11 @@ def of_diff(sign: str) -> str:
 
 
 def printed(folder: Path, program: str) -> str:
-    """Run a program beside ``silence.py`` on three batches of beats; return what it prints."""
+    """Run a program beside ``silence.py`` on the beats of the page; return what it prints."""
     beats = folder / "beats"
     beats.mkdir(parents=True)
     (folder / "silence.py").write_text(PROCESSOR)
-    for number, (device, at) in enumerate(
-        [("dev-1", "12:00:00"), ("dev-2", "12:01:00"), ("dev-2", "12:01:05")]
-    ):
-        file = beats / f"{number}.json"
-        file.write_text(json.dumps({"device": device, "at": f"2024-05-01T{at}Z"}) + "\n")
-        os.utime(file, (1_700_000_000 + number,) * 2)
-    program = program.replace(".json(", '.option("maxFilesPerTrigger", 1).json(')
+    (beats / "1.json").write_text(BEATS)
     few = '.config("spark.sql.shuffle.partitions", "2").getOrCreate()'
     program = program.replace(".getOrCreate()", few)
     program = program.replace(".start()", ".trigger(availableNow=True).start()")
@@ -69,6 +65,7 @@ def test_before_and_after_differ_as_the_page_shows_and_print_the_same_rows(tmp_p
         for text in (before, after)
     ]
     assert rows[0] == rows[1] == [("dev-1", "1", "2024-05-01 12:00:00")], (before, after)
+    assert TABLE in after
     state = [
         sys.executable,
         "-m",
@@ -88,7 +85,9 @@ def test_before_and_after_differ_as_the_page_shows_and_print_the_same_rows(tmp_p
         text=True,
         check=True,
     ).stdout
-    assert "last" in shown and "beats" in shown and "2" in shown
+    assert [line.split() for line in shown.splitlines()] == [
+        line.split() for line in SHOWN.splitlines()
+    ]
 
 
 def test_the_test_of_the_page_passes() -> None:
