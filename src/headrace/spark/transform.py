@@ -213,8 +213,13 @@ def grouped_by(grouped: GroupedData) -> tuple[DataFrame, list[str]]:
     """Return the DataFrame that is grouped, and the names of the columns by which it is.
 
     Raises:
-        PipelineError: if it is grouped by nothing, or by an expression.
+        PipelineError: if it is not grouped, or grouped by nothing, or by an expression.
     """
+    if not isinstance(grouped, GroupedData):
+        raise PipelineError(
+            f"a {type(grouped).__name__} was given, and not what groupBy() returns",
+            remedy='group it by the columns of the key: df.groupBy("user")',
+        )
     frame: DataFrame = grouped._df
     names = grouped.count().columns[:-1]
     if not names:

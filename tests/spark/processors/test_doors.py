@@ -174,6 +174,8 @@ def test_what_makes_no_sense_is_refused_by_name(spark: Any, tmp_path: Path) -> N
     door = hr.spark.transform_with_state
     with pytest.raises(PipelineError, match="none of its columns"):
         door(stream.groupBy(col("v") + 1), summing(False), OUTPUT, "Update", "None")
+    with pytest.raises(PipelineError, match=r"a DataFrame was given, and not what groupBy\(\)"):
+        door(stream, summing(False), OUTPUT, "Update", "None")
     with pytest.raises(PipelineError, match="grouped by nothing"):
         door(stream.groupBy(), summing(False), OUTPUT, "Update", "None")
     with pytest.raises(PipelineError, match="no StatefulProcessor"):
