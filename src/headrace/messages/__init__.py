@@ -1,8 +1,9 @@
 """How records are written in the bytes of messages, as those of Kafka."""
 
+from headrace.messages.avro import Avro
 from headrace.messages.base import MessageFormat, Unreadable
 from headrace.messages.lines import Csv, Json
 from headrace.messages.plain import Raw, Text
 from headrace.messages.registry import Registry
 
-__all__ = ["Csv", "Json", "MessageFormat", "Raw", "Registry", "Text", "Unreadable"]
+__all__ = ["Avro", "Csv", "Json", "MessageFormat", "Raw", "Registry", "Text", "Unreadable"]
