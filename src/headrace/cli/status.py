@@ -142,6 +142,7 @@ def status_of(name: str, head: Head, heartbeats: list[HeartbeatRecord]) -> dict[
                 if injector in head.highest
                 else None,
                 "skipped": head.skipped.get(injector, 0),
+                "waiting": head.waiting.get(injector),
             }
             for injector, position in head.positions.items()
         },
@@ -209,7 +210,11 @@ def _status_text(facts: dict[str, Any]) -> str:
         seen = facts["injectors"][injector]["highest_event_time"]
         skipped = facts["injectors"][injector]["skipped"]
         bad = f", {skipped:,} skipped" if skipped else ""
-        lines.append(f"  injector {injector}: {state}, highest event time {seen or '-'}{bad}")
+        waiting = facts["injectors"][injector]["waiting"]
+        behind = "" if waiting is None else f", {waiting:,} waiting"
+        lines.append(
+            f"  injector {injector}: {state}, highest event time {seen or '-'}{bad}{behind}"
+        )
         files = facts["injectors"][injector].get("files_that_must_stay")
         if files:
             more = ", …" if len(files) > _SHOWN_FILES else ""

@@ -433,9 +433,18 @@ def _divisions(
             adopted.read_digests.get(name, 0),
             name in planned.finals,
             adopted.skipped.get(name, 0),
+            _waiting(planned, name),
         )
         for name, (start, end) in {**ended, **planned.divisions}.items()
     }
+
+
+def _waiting(planned: PlannedStep, injector: str) -> int:
+    """Return how many records wait behind those that a step takes; -1 if that is not known."""
+    offer = planned.intent.offers.get(injector)
+    if offer is None or offer.waiting is None:
+        return -1
+    return offer.waiting
 
 
 def _check_watermarks(adopted: Adopted, after: Mapping[str, Frontiers], head: Head) -> None:

@@ -84,6 +84,14 @@ def _inputs_after(head: Head, manifest: Manifest) -> dict[str, Any]:
             **head.skipped,
             **{name: head.skipped.get(name, 0) + count for name, count in skipped.items()},
         },
+        "waiting": {
+            **head.waiting,
+            **{
+                name: division.waiting
+                for name, division in divisions.items()
+                if division.waiting >= 0
+            },
+        },
         "backfill": backfill if backfill is not None and backfill.names else None,
     }
 

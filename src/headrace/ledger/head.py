@@ -73,6 +73,8 @@ class Head(msgspec.Struct, frozen=True):
         boundary: manifests below this step may have been deleted.
         counts: what each computation has done so far.
         skipped: how many records the source of each injector could not read so far, if any.
+        waiting: how many records waited behind those that were read last, by injector, where the
+            source knows that.
         bases: the steps of the retained bases, ascending.
         done: how many steps have computed something.
         done_before: how many had done so before each retained base.
@@ -160,6 +162,7 @@ class Head(msgspec.Struct, frozen=True):
     retained_clocks: list[tuple[StepNumber, int]] = []
     caught_up: bool = False
     skipped: dict[str, Whole] = {}
+    waiting: dict[str, Whole] = {}
 
     @property
     def stops_here(self) -> bool:

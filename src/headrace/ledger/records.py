@@ -31,6 +31,7 @@ class Division(msgspec.Struct, frozen=True):
         digest: digest of these records.
         final: whether the input of the injector ends here.
         skipped: how many records could not be read.
+        waiting: how many records waited behind these, as far as the source knows; -1 if it does not.
     """
 
     start: Any
@@ -39,6 +40,7 @@ class Division(msgspec.Struct, frozen=True):
     digest: int
     final: bool
     skipped: Whole = 0
+    waiting: WholeOrNot = -1
 
 
 class Slice(msgspec.Struct, frozen=True):

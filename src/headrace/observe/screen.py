@@ -68,6 +68,9 @@ def _totals(view: View) -> list[Text]:
         f"injector {name}: {count:,} records could not be read and were skipped"
         for name, count in sorted(view.unread.items())
     ]
+    lines += [
+        f"injector {name}: {count:,} records wait" for name, count in sorted(view.waiting.items())
+    ]
     lines = [one_line(line) for line in lines]
     return [Text(line, style="bold" if number == 0 else "") for number, line in enumerate(lines)]
 

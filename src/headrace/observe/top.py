@@ -96,6 +96,8 @@ class View(msgspec.Struct, frozen=True):
         computations: the computations by name.
         unread: by injector, the number of records that its source could not read, in the steps
             seen. Injectors without any are left out.
+        waiting: by injector, how many records waited behind those that were read last, where the
+            source knows that.
         waits_for: the sinks for which the input waits since the newest step, because the outbox is
             full.
     """
@@ -119,6 +121,7 @@ class View(msgspec.Struct, frozen=True):
     computations: dict[str, ComputationView]
     waits_for: list[str] = []
     unread: dict[str, int] = {}
+    waiting: dict[str, int] = {}
 
 
 def view_of(window: Sequence[Manifest], now_us: int) -> View:
@@ -156,6 +159,12 @@ def view_of(window: Sequence[Manifest], now_us: int) -> View:
             {name: of.skipped for name, of in manifest.divisions.items() if of.skipped}
             for manifest in steps
         ),
+        waiting={
+            name: of.waiting
+            for manifest in steps
+            for name, of in manifest.divisions.items()
+            if of.waiting >= 0
+        },
     )
 
 

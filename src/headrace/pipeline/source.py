@@ -87,6 +87,8 @@ class Offer(msgspec.Struct, frozen=True):
         pending: for an offer without records, whether the source is still finding out what is
             available. A run that catches up then asks again, and a watermark that lags
             (:func:`headrace.spark`) waits for what comes.
+        waiting: how many records wait behind it, or an estimate; None if the source cannot say.
+            ``headrace status`` and ``top`` show it.
 
     Example::
 
@@ -102,6 +104,7 @@ class Offer(msgspec.Struct, frozen=True):
     empty: bool = False
     parts: dict[str, Part] = {}
     pending: bool = False
+    waiting: Whole | None = None
 
 
 class Split(msgspec.Struct, frozen=True):

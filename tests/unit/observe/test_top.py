@@ -162,3 +162,11 @@ def test_soft_state_and_exchange_are_counted() -> None:
     assert view.soft_state == {"hit": 5, "cold": 1}
     assert view.exchange == {"driver": 2, "shuffle": 1}
     assert view.deliver_ms == 3.0
+
+
+def test_the_view_says_how_many_records_wait_behind_those_read_last() -> None:
+    steps = [step(1), step(2)]
+    steps[0].divisions["in"] = Division(0, 5, 5, 0, False, waiting=7)
+    assert view_of(steps, 0).waiting == {"in": 7}
+    steps[1].divisions["in"] = Division(5, 10, 5, 0, False, waiting=2)
+    assert view_of(steps, 0).waiting == {"in": 2}

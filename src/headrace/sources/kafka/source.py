@@ -207,7 +207,9 @@ class Kafka(Source):
         of = dict(at.partitions())
         end = at.moved({part: of[part] + count for part, count in taken.items()})
         size = sum(self._sizes.of(part.topic) * count for part, count in taken.items())
-        return Offer(encoded(end), sum(taken.values()), int(size), parts=parts)
+        rows = sum(taken.values())
+        behind = sum(seen.end.values()) - sum(offset for _, offset in end.partitions())
+        return Offer(encoded(end), rows, int(size), parts=parts, waiting=max(0, behind))
 
     def _look_now(self) -> Look:
         """Look at the topics, and wait for the answers."""

@@ -1,0 +1,74 @@
+"""A driver that counts by key from one topic to another, until it has read what there is, or is killed.
+
+usage: through.py BROKERS INTO OUT FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+import headrace as hr
+from headrace.driver.driver import Driver
+from headrace.runners.inline import InlineRunner
+from headrace.storage import LocalStore
+
+
+class Item(msgspec.Struct):
+    """A record: its key, and where it was."""
+
+    key: int
+    partition: int
+    offset: int
+
+
+class Counted(msgspec.Struct):
+    """A record, and how many of its key there were."""
+
+    seen: int
+    partition: int
+    offset: int
+
+
+class Count(hr.Computation):
+    """Counts by key. Each record goes on with the count."""
+
+    seen = hr.ValueState(int, default=0)
+    out = hr.Output(Counted)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.seen.value += 1
+        item = record.value
+        ctx.produce("out", Counted(self.seen.value, item.partition, item.offset))
+
+
+def pipeline(brokers: str, into: str, out: str) -> hr.Pipeline:
+    """Return the pipeline from topic to topic."""
+    made = hr.Pipeline("through")
+    where = {"partition": "kafka.partition", "offset": "kafka.offset"}
+    items = made.inject("items", hr.sources.Kafka(into, servers=brokers, type=Item, columns=where))
+    counts = made.compute("count", Count(), keys={items: "key"})
+    made.sink("counts", counts, hr.sinks.Kafka(out, brokers, steps_topic=f"{out}-steps"))
+    return made
+
+
+def main(brokers: str, into: str, out: str, folder: str) -> None:
+    driver = Driver(
+        pipeline(brokers, into, out),
+        LocalStore(Path(folder)),
+        InlineRunner(),
+        workers=2,
+        bins=8,
+        settings=hr.Settings(limit=hr.Limit(100, 1 << 20)),
+    )
+    driver.request_stop(catch_up=True)
+    try:
+        driver.run()
+    finally:
+        driver.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
