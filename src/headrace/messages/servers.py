@@ -256,9 +256,9 @@ class Servers:
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
         client = admin or self.admin()
-        asked = client.describe_topics(TopicCollection([name]), request_timeout=PATIENCE_S)[name]
+        request = client.describe_topics(TopicCollection([name]), request_timeout=PATIENCE_S)[name]
         try:
-            found = asked.result(PATIENCE_S + 5)
+            found = request.result(PATIENCE_S + 5)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
@@ -320,9 +320,9 @@ class Servers:
         from confluent_kafka.admin import ConfigResource, ResourceType
 
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        asked = admin.describe_configs([resource], request_timeout=PATIENCE_S)[resource]
+        request = admin.describe_configs([resource], request_timeout=PATIENCE_S)[resource]
         try:
-            return {name: of.value for name, of in asked.result(PATIENCE_S + 5).items()}
+            return {name: of.value for name, of in request.result(PATIENCE_S + 5).items()}
         except KafkaException as error:
             raise self.failed(error, f"the settings of topic {topic!r} cannot be read") from None
 

@@ -25,7 +25,7 @@ from headrace.messages.servers import Servers, Topic, kafka_error, raised_by_cli
 from headrace.pipeline.sink import Deliverer, Delivery, Sink
 from headrace.sinks.kafka_errors import REMEDIES, NotTaken, outlook_of
 from headrace.sinks.kafka_messages import Columns, Header, MessageColumns, Options, Portion
-from headrace.sinks.kafka_sender import TRANSACTION_TIMEOUT, Sender
+from headrace.sinks.kafka_sender import TRANSACTION_MS, TRANSACTION_TIMEOUT, Sender
 from headrace.sinks.kafka_steps import PARTITION, Marker, StepsTopic, marker_of
 
 if TYPE_CHECKING:
@@ -97,10 +97,10 @@ class Kafka(Sink):
 
     Secrets in ``settings`` are shown nowhere.
 
-    Cost: about 10 ms a step of 100 rows with brokers nearby, and 100,000 rows a second, which the
-    calls for single messages take; without audit headers about 200,000. A step must be written within
-    ``transaction.timeout.ms`` (a minute), and no reader of committed rows sees past an open
-    transaction. Keep both in mind if steps are large.
+    Cost: 7 ms a step of 100 rows at best, with a broker on the same machine. A row takes about 12 µs of
+    processor time, mostly for JSON and in the client; 7 µs without audit headers. A step must be
+    written within ``transaction.timeout.ms`` (a minute), and no reader of committed messages sees past
+    an open transaction. Keep both in mind if steps are large.
 
     Example::
 
@@ -214,7 +214,7 @@ class Kafka(Sink):
                 place=self._place,
                 remedy="make one for each",
             )
-        self._let_go()
+        self._drop_sender()
         self._topics.clear()
         self._taken_from = self._ahead = None
         if self._options.topic is not None:
@@ -225,7 +225,7 @@ class Kafka(Sink):
         try:
             self._open(deliverer, begins=True)
         except BaseException as error:
-            self._let_go()
+            self._drop_sender()
             if kafka_error(error) is None:
                 raise
             raise self._cannot_begin(error) from None
@@ -307,7 +307,7 @@ class Kafka(Sink):
         self._check_ahead(delivery)
         rows = delivery.rows
         columns = self._columns
-        if columns is None or columns.columns != rows.schema:
+        if columns is None or not columns.fit(rows.schema):
             columns = self._columns = MessageColumns(self._options, rows.schema)
         for topic in columns.topics(rows):
             self._topic(topic)
@@ -334,7 +334,7 @@ class Kafka(Sink):
             except raised as error:
                 lasts = outlook_of(error) == "lasts"
                 heard = self._sender.heard() if self._sender is not None else ""
-                self._let_go(abort=lasts)
+                self._drop_sender(abort=lasts)
                 fenced += outlook_of(error) == "fenced"
                 if outlook_of(error) == "fenced":
                     self._check_not_replaced(run, delivery)
@@ -344,7 +344,7 @@ class Kafka(Sink):
                     raise self._failed(error, now - began, heard) from None
                 time.sleep(_PAUSE_S)
             except BaseException:
-                self._let_go(abort=True)
+                self._drop_sender(abort=True)
                 raise
 
     def _attempt(
@@ -454,11 +454,11 @@ class Kafka(Sink):
         ]
 
     def close(self) -> None:
-        self._let_go()
+        self._drop_sender()
         self.__dict__.pop("_admin", None)
         self._run = None
 
-    def _let_go(self, *, abort: bool = False) -> None:
+    def _drop_sender(self, *, abort: bool = False) -> None:
         """End the producer."""
         sender, self._sender, self._marker = self._sender, None, None
         if sender is None:
@@ -489,10 +489,8 @@ class Kafka(Sink):
 
     def _cannot_begin(self, error: Any) -> HeadraceError:
         found = self._servers.failed(error, "no transaction can begin", topic=self._named)
-        remedy = (
-            f"{found.remedy}. Transactions also need __transaction_state: on fewer than three brokers, "
-            "set transaction.state.log.replication.factor and transaction.state.log.min.isr"
-        )
+        of = kafka_error(error)
+        remedy = _BEGIN_REMEDIES.get(of.name() if of is not None else "", found.remedy)
         return type(found)(found.what, place=self._place, remedy=remedy)
 
     def _failed(self, error: Any, took_s: float, heard: str) -> HeadraceError:
@@ -514,7 +512,7 @@ class Kafka(Sink):
         )
 
     def _fenced_again(self, error: Any, took_s: float) -> HeadraceError:
-        limit_s = int(self._servers.setting(TRANSACTION_TIMEOUT, 60_000)) / 1e3
+        limit_s = int(self._servers.setting(TRANSACTION_TIMEOUT, TRANSACTION_MS)) / 1e3
         if took_s >= limit_s:
             found = self._servers.failed(
                 error, f"the step was not written within {limit_s:g} s", topic=self._named
@@ -531,6 +529,19 @@ class Kafka(Sink):
             remedy="nothing was written. Let each sink have its own transactional_id, and let one "
             "driver run at a time",
         )
+
+
+_NO_COORDINATOR = (
+    "look whether the servers run, and can be reached from this machine. On fewer than three brokers, "
+    "also set transaction.state.log.replication.factor and transaction.state.log.min.isr"
+)
+#: What to do if no transaction can begin.
+_BEGIN_REMEDIES = {
+    "_TIMED_OUT": _NO_COORDINATOR,
+    "COORDINATOR_NOT_AVAILABLE": _NO_COORDINATOR,
+    "INVALID_TRANSACTION_TIMEOUT": f"lower {TRANSACTION_TIMEOUT} in settings=, or raise the brokers' "
+    "transaction.max.timeout.ms",
+}
 
 
 # -- options ----------------------------------------------------------------------------------

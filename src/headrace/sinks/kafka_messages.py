@@ -112,7 +112,7 @@ class MessageColumns:
         self.key: list[str] = own_key if options.own_key else list(options.key)
         self._value = _value_columns(options, columns)
         # A row deletes its key if all of these are null.
-        self._said = [c for c in self._value.values() if c not in self.key and c != self._time]
+        self._content = [c for c in self._value.values() if c not in self.key and c != self._time]
         self._key_format = options.key_formats[len(self.key) > 1]
         self._header_of = _header_maker(options.headers, columns)
         self._formats: dict[str, dict[str, MessageFormat]] = {}
@@ -156,6 +156,11 @@ class MessageColumns:
         return parts
 
     # -- rows ---------------------------------------------------------------------------------
+
+    def fit(self, columns: pa.Schema) -> bool:
+        """Return whether rows have these columns. (Which may be null is declared, and not theirs.)"""
+        known = self.columns
+        return (columns.names, columns.types) == (known.names, known.types)
 
     def topics(self, rows: pa.Table) -> list[str]:
         """Return the topics to which rows go.
@@ -268,10 +273,10 @@ class MessageColumns:
             return None
         if options.deletes is not None:
             return pc.fill_null(rows.column(options.deletes).combine_chunks(), False)
-        if not self._said or any(not rows.column(name).null_count for name in self._said):
+        if not self._content or any(not rows.column(name).null_count for name in self._content):
             return None
-        gone = rows.column(self._said[0]).is_null()
-        for name in self._said[1:]:
+        gone = rows.column(self._content[0]).is_null()
+        for name in self._content[1:]:
             gone = pc.and_(gone, rows.column(name).is_null())
         return gone.combine_chunks() if isinstance(gone, pa.ChunkedArray) else gone
 

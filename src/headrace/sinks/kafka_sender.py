@@ -23,9 +23,9 @@ _USUAL: dict[str, Any] = {
     "partitioner": "murmur2_random",
     "queue.buffering.max.kbytes": 128 << 10,
 }
-#: How long a step may take, by Kafka's own default.
+#: The setting that says how long a step may take, and Kafka's own default of it.
 TRANSACTION_TIMEOUT = "transaction.timeout.ms"
-_TRANSACTION_MS = 60_000
+TRANSACTION_MS = 60_000
 #: How long to wait for room in the queue before looking for errors.
 _FULL_S = 0.1
 #: How long an abort may take. If it does not happen, the next producer aborts the transaction.
@@ -83,9 +83,7 @@ class Sender:
         self._heard = Heard()
         self._transactional = transactional_id is not None
         usual, fixed = dict(_USUAL), self._fixed(transactional_id)
-        usual[TRANSACTION_TIMEOUT if self._transactional else "message.timeout.ms"] = (
-            _TRANSACTION_MS
-        )
+        usual[TRANSACTION_TIMEOUT if self._transactional else "message.timeout.ms"] = TRANSACTION_MS
         self._producer = servers.producer(servers.producer_config(fixed, usual))
 
     def _fixed(self, transactional_id: str | None) -> dict[str, Any]:

@@ -181,12 +181,12 @@ class StepsTopic:
         of = TopicPartition(self.name, PARTITION)
         found = []
         for where in (OffsetSpec.earliest(), OffsetSpec.latest()):
-            asked = admin.list_offsets(
+            request = admin.list_offsets(
                 {of: where},
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=PATIENCE_S,
             )
-            found.append(int(asked[of].result(PATIENCE_S + 5).offset))
+            found.append(int(request[of].result(PATIENCE_S + 5).offset))
         return found[0], found[1]
 
     def _read(

@@ -94,6 +94,9 @@ class World:
     def messages(self, topic: str | None = None) -> list[Any]:
         return committed(self.kafka, topic or self.topic)
 
+    def uncommitted(self) -> list[Any]:
+        return self._support.read(self.kafka, self.topic, committed=False)
+
     def rows(self) -> list[tuple[str, int]]:
         """Return keys and values of what a reader of committed messages sees."""
         found = [json.loads(message.value()) for message in self.messages()]
@@ -645,6 +648,7 @@ def test_a_row_that_cannot_be_written_is_named_and_the_step_is_not_seen(world: W
     with pytest.raises(UserCodeError, match=rf"key='k{count - 1}'.*unlucky"):
         sink.receive(delivery(0, bad))
     assert world.messages() == []
+    assert world.uncommitted(), "some rows had been sent"
     sink.receive(delivery(0, rows.slice(0, 2)))
     assert len(world.messages()) == 2, "no open transaction hides the next step"
 
@@ -677,8 +681,9 @@ def test_brokers_that_are_away_are_an_error_that_says_why(
 
 
 def test_a_time_for_transactions_that_the_brokers_do_not_allow_is_refused(world: World) -> None:
-    with pytest.raises(StorageError, match="no transaction can begin"):
+    with pytest.raises(StorageError, match="no transaction can begin") as found:
         world.sink(settings={"transaction.timeout.ms": 10**9})
+    assert "transaction.max.timeout.ms" in found.value.remedy
 
 
 # -- without transactions ----------------------------------------------------------------------
