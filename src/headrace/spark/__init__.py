@@ -1,7 +1,8 @@
-"""PySpark's own doors: a ``StatefulProcessor`` runs unchanged, on Headrace.
+"""PySpark's own doors: its stateful code runs unchanged, on Headrace.
 
 ``hr.spark.transform_with_state(grouped, processor, …)`` takes the place of
-``grouped.transformWithState(processor, …)``. ``hr.spark("10s")`` is the watermark strategy of
+``grouped.transformWithState(processor, …)``, and ``apply_in_pandas_with_state`` that of
+``applyInPandasWithState``. ``hr.spark("10s")`` is the watermark strategy of
 Spark's ``withWatermark``; see :func:`headrace.eventtime.watermark.spark`.
 """
 
@@ -23,9 +24,17 @@ if TYPE_CHECKING:
 
     from headrace.pipeline import Node, Pipeline, Stream
     from headrace.pipeline.nodes import OnError
+    from headrace.spark.group_state import Function
+    from headrace.spark.rows_computation import Form
     from headrace.spark.transform import Transformed
 
-__all__ = ["stateful_processor", "transform_with_state", "transform_with_state_in_pandas"]
+__all__ = [
+    "apply_in_pandas_with_state",
+    "stateful_function",
+    "stateful_processor",
+    "transform_with_state",
+    "transform_with_state_in_pandas",
+]
 
 
 def transform_with_state(
@@ -41,6 +50,7 @@ def transform_with_state(
     name: str = "transformed",
     checkpoint: str | None = None,
     watermark: Strategy | None = None,
+    partition: str | Sequence[str] | None = None,
 ) -> Transformed:
     """Let a ``StatefulProcessor`` read a grouped DataFrame, as ``transformWithState`` does.
 
@@ -58,6 +68,9 @@ def transform_with_state(
         checkpoint: with ``pipeline``, where Spark keeps how far it has read the DataFrame.
         watermark: another watermark strategy, such as ``hr.bounded_delay("10s")``, in which timers
             fire a step earlier. By default ``hr.spark(delay)``, so that results are Spark's.
+        partition: the column, or columns, that name a row's partition, such as
+            ``("topic", "partition")`` for Kafka. Needs ``watermark``: it then waits for each
+            partition. Spark's goes by the newest row of all.
 
     Returns:
         An object with ``stream``, for a pipeline, and ``writeStream``, as a DataFrame has it.
@@ -76,21 +89,19 @@ def transform_with_state(
     Raises:
         PipelineError: for arguments that cannot be, and schemas that state cannot have.
     """
-    from headrace.spark.transform import transform
+    from headrace.spark.transform import processor_code, transform
 
     return transform(
         grouped,
-        statefulProcessor,
-        outputStructType,
-        outputMode,
-        timeMode,
+        processor_code(
+            statefulProcessor, outputStructType, outputMode, timeMode, eventTimeColumnName, "row"
+        ),
         initialState,
-        eventTimeColumnName,
-        "row",
         pipeline=pipeline,
         name=name,
         checkpoint=checkpoint,
         watermark=watermark,
+        partition=partition,
     )
 
 
@@ -107,6 +118,7 @@ def transform_with_state_in_pandas(
     name: str = "transformed",
     checkpoint: str | None = None,
     watermark: Strategy | None = None,
+    partition: str | Sequence[str] | None = None,
 ) -> Transformed:
     """Let a ``StatefulProcessor`` read DataFrames of pandas, as ``transformWithStateInPandas`` does.
 
@@ -124,21 +136,19 @@ def transform_with_state_in_pandas(
     Raises:
         PipelineError: for arguments that cannot be, and schemas that state cannot have.
     """
-    from headrace.spark.transform import transform
+    from headrace.spark.transform import processor_code, transform
 
     return transform(
         grouped,
-        statefulProcessor,
-        outputStructType,
-        outputMode,
-        timeMode,
+        processor_code(
+            statefulProcessor, outputStructType, outputMode, timeMode, eventTimeColumnName, "pandas"
+        ),
         initialState,
-        eventTimeColumnName,
-        "pandas",
         pipeline=pipeline,
         name=name,
         checkpoint=checkpoint,
         watermark=watermark,
+        partition=partition,
     )
 
 
@@ -183,25 +193,137 @@ def stateful_processor(
     Raises:
         PipelineError: for arguments that cannot be, and schemas that state cannot have.
     """
-    from headrace.spark.transform import on_stream
+    from headrace.spark.transform import on_stream, processor_code
 
-    return on_stream(
-        stream,
-        keys,
-        statefulProcessor,
-        outputStructType,
-        outputMode,
-        timeMode,
-        eventTimeColumnName,
-        "pandas" if in_pandas else "row",
-        name,
-        on_error,
+    form: Form = "pandas" if in_pandas else "row"
+    code = processor_code(
+        statefulProcessor, outputStructType, outputMode, timeMode, eventTimeColumnName, form
     )
+    return on_stream(stream, keys, name, on_error, code)
+
+
+def apply_in_pandas_with_state(
+    grouped: GroupedData,
+    func: Function,
+    outputStructType: StructType | str,
+    stateStructType: StructType | str,
+    outputMode: str,
+    timeoutConf: str,
+    *,
+    pipeline: Pipeline | None = None,
+    name: str = "applied",
+    checkpoint: str | None = None,
+    watermark: Strategy | None = None,
+    partition: str | Sequence[str] | None = None,
+) -> Transformed:
+    """Let a function read a grouped streaming DataFrame, as ``applyInPandasWithState`` does.
+
+    Args:
+        grouped: what ``df.groupBy(…)`` returned. Columns with ``withWatermark`` have a watermark.
+        func: your function of key, DataFrames of pandas and ``GroupState``, unchanged.
+        outputStructType: the schema of the DataFrames that it yields, as a struct or DDL.
+        stateStructType: the schema of a key's state.
+        outputMode: ``Append`` or ``Update``.
+        timeoutConf: ``NoTimeout``, ``ProcessingTimeTimeout`` or ``EventTimeTimeout``, from
+            ``pyspark.sql.streaming.state.GroupStateTimeout``.
+        pipeline, name, checkpoint, watermark, partition: as in :func:`transform_with_state`.
+
+    Guarantees: as of :func:`transform_with_state`. ``GroupState`` is PySpark's own, and raises its
+        errors.
+
+    Example::
+
+        import pandas as pd
+
+        def count(key, frames, state):
+            before = state.getOption or (0,)
+            state.update((before[0] + sum(map(len, frames)),))
+            yield pd.DataFrame({"word": [key[0]], "count": [state.get[0]]})
+
+        words = spark.readStream.schema("word STRING, at TIMESTAMP").json("words/")
+        counted = hr.spark.apply_in_pandas_with_state(
+            words.groupBy("word"), count, "word STRING, count BIGINT", "count BIGINT", "Update", "NoTimeout"
+        )
+        assert counted.schema.names == ["word", "count"]
+
+    Raises:
+        PipelineError: for arguments that cannot be, and schemas that state cannot have.
+    """
+    from headrace.spark.transform import function_code, transform
+
+    code = function_code(func, outputStructType, stateStructType, outputMode, timeoutConf)
+    return transform(
+        grouped,
+        code,
+        None,
+        pipeline=pipeline,
+        name=name,
+        checkpoint=checkpoint,
+        watermark=watermark,
+        partition=partition,
+    )
+
+
+def stateful_function(
+    stream: Stream | Node,
+    keys: str | Sequence[str],
+    func: Function,
+    outputStructType: StructType | str,
+    stateStructType: StructType | str,
+    outputMode: str,
+    timeoutConf: str,
+    *,
+    name: str,
+    on_error: OnError = "stop",
+) -> Node:
+    """Let a function of ``applyInPandasWithState`` read a stream of a pipeline, without Spark's JVM.
+
+    Args:
+        stream: the stream. Its records become rows, with the columns that they have.
+        keys: the column that is the key, or several.
+        func, outputStructType, stateStructType, outputMode, timeoutConf: as in
+            :func:`apply_in_pandas_with_state`.
+        name: the name of the computation.
+        on_error: as in :func:`stateful_processor`.
+
+    Returns:
+        The computation. Its only output has the rows that the function yields.
+
+    Example::
+
+        import pandas as pd
+
+        def count(key, frames, state):
+            before = state.getOption or (0,)
+            state.update((before[0] + sum(map(len, frames)),))
+            yield pd.DataFrame({"word": [key[0]], "count": [state.get[0]]})
+
+        counted = hr.spark.stateful_function(
+            hits,
+            "page",
+            count,
+            "word STRING, count BIGINT",
+            "count BIGINT",
+            "Update",
+            "NoTimeout",
+            name="counted",
+        )
+        p.sink("counts", counted, hr.sinks.Console())
+
+    Raises:
+        PipelineError: for arguments that cannot be, and schemas that state cannot have.
+    """
+    from headrace.spark.transform import function_code, on_stream
+
+    code = function_code(func, outputStructType, stateStructType, outputMode, timeoutConf)
+    return on_stream(stream, keys, name, on_error, code)
 
 
 class Door(types.ModuleType):
     """This module as ``hr.spark``. It can be called, too: ``hr.spark("10s")``."""
 
+    apply_in_pandas_with_state = staticmethod(apply_in_pandas_with_state)
+    stateful_function = staticmethod(stateful_function)
     stateful_processor = staticmethod(stateful_processor)
     transform_with_state = staticmethod(transform_with_state)
     transform_with_state_in_pandas = staticmethod(transform_with_state_in_pandas)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -22,21 +21,22 @@ from pyspark.sql.types import StructType, TimestampType
 
 from headrace.computation.computation import InputStream
 from headrace.computation.declarations import Declaration, Output, Removed, Timer
-from headrace.computation.grouped import GroupedComputation, GroupedStep, KeyTimers, StepTimes
+from headrace.computation.grouped import GroupedStep, KeyTimers, StepTimes
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME
-from headrace.eventtime.timestamps import MAX_TIME
-from headrace.schema import ValueType, value_type_of_schema
-from headrace.sources.names import derived_fields
-from headrace.spark.ddl import struct_of_schema
 from headrace.spark.declaring import declared_by
 from headrace.spark.keys import GroupingKey
-from headrace.spark.rows import Frames, Outgoing, rows_of, spark_columns
+from headrace.spark.rows import Frames, rows_of
+from headrace.spark.rows_computation import (
+    Form,
+    RowsComputation,
+    RowsOutput,
+    checked_mode,
+    watermark_ms,
+)
 from headrace.spark.states import BoundHandle, Converters, KeyState
 from headrace.spark.values import row_maker
 
-#: The form in which a processor gets and yields rows.
-Form = Literal["row", "pandas"]
 TIME_MODES = ("none", "processingtime", "eventtime")
 _OUTPUT_MODES = ("append", "update", "complete")
 _TIMERS = "$timers"
@@ -51,18 +51,7 @@ _CHANGED_TIMERS = (
 )
 
 
-class _Rows(Output[Any]):
-    """The output of a processor, whose columns are those of a Spark schema."""
-
-    def __init__(self, values: ValueType) -> None:
-        super().__init__(values.python_type)
-        self._values = values
-
-    def value_type(self) -> ValueType:
-        return self._values
-
-
-class ProcessorComputation(GroupedComputation):
+class ProcessorComputation(RowsComputation):
     """A computation whose code is a ``StatefulProcessor`` of PySpark.
 
     Args:
@@ -76,7 +65,6 @@ class ProcessorComputation(GroupedComputation):
         event_time_column: the column of the output that holds its event time, if one does.
         zone: the session's time zone.
         is_batch: whether the input is a table: then there is no watermark.
-        has_watermark: whether the input has one.
     """
 
     def __init__(
@@ -93,16 +81,12 @@ class ProcessorComputation(GroupedComputation):
         zone: str = "UTC",
         is_batch: bool = False,
     ) -> None:
-        self._mode = checked_mode(time_mode, "timeMode", TIME_MODES)
+        self._mode = checked_mode(
+            time_mode, "timeMode", TIME_MODES, condition="STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE"
+        )
         checked_mode(output_mode, "outputMode", _OUTPUT_MODES)
-        self._processor = processor
-        self._form, self._key, self._zone, self._is_batch = form, key, zone, is_batch
-        self._schemas = list(inputs)
-        self._arrows = [to_arrow_schema(schema, timezone="UTC") for schema in inputs]
-        self._columns = [list(derived_fields(a, "the input")[0].names) for a in self._arrows]
-        self._output = self.output_schema = struct_of_schema(output, "the output")
-        self._out_arrow = to_arrow_schema(self._output, timezone="UTC")
-        self._values = value_type_of_schema(derived_fields(self._out_arrow, "the output")[0])
+        super().__init__(output, form, key, inputs, zone=zone)
+        self._processor, self._is_batch = processor, is_batch
         self._timestamp = self._time_column(event_time_column)
         self.timers = "" if self._mode == "none" else _TIMERS
         self.default_late = "drop" if self._mode == "eventtime" else "process"  # type: ignore[misc]
@@ -118,14 +102,14 @@ class ProcessorComputation(GroupedComputation):
         declared = declared_by(copy.deepcopy(self._processor), self._mode)
         states, self._converters = declared.found, declared.converters
         self.output = next(n for n in ("rows", "rows_", "rows__") if n not in states)
-        found: dict[str, Declaration | Output[Any]] = {**states, self.output: _Rows(self._values)}
+        found: dict[str, Declaration | Output[Any]] = {
+            **states,
+            self.output: RowsOutput(self.output_values),
+        }
         found.update({name: Removed() for name in declared.removed if name not in states})
         if self.timers:
             found[self.timers] = Timer(EVENT_TIME if self._mode == "eventtime" else WALL_TIME)
         return found
-
-    def late_before(self, number: int, before: int) -> int:
-        return before if number == 0 else 0
 
     # -- what a worker asks -------------------------------------------------------------------
 
@@ -141,24 +125,14 @@ class ProcessorComputation(GroupedComputation):
     def _times(self, times: StepTimes) -> TimerValues:
         if self._mode == "none":
             return TimerValues(-1, -1)
-        watermark = -1 if self._is_batch else max(0, min(times.watermark_us, MAX_TIME) // 1_000)
+        watermark = -1 if self._is_batch else watermark_ms(times)
         return TimerValues(times.clock_us // 1_000, watermark)
-
-    def columns(self, produced: Sequence[Any]) -> list[pa.Array]:
-        out = Outgoing(self._output, self._out_arrow, self._values, self._zone)
-        return out.of_rows(produced) if self._form == "row" else out.of_tuples(produced)
 
     def event_times(self, columns: Sequence[pa.Array]) -> pa.Array | None:
         if self._timestamp is None:
             return None
         column = columns[self._timestamp]
         return column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-
-    def plain(self, records: Any) -> list[Any]:
-        if self._form == "row":
-            return [row.asDict(True) for row in records]
-        found: list[Any] = records.to_dict("records")
-        return found
 
     def _time_column(self, name: str) -> int | None:
         """Return the place of the output's event time.
@@ -168,14 +142,14 @@ class ProcessorComputation(GroupedComputation):
         """
         if not name:
             return None
-        if name not in self._output.names or not isinstance(
-            self._output[name].dataType, TimestampType
+        if name not in self.output_schema.names or not isinstance(
+            self.output_schema[name].dataType, TimestampType
         ):
             raise PipelineError(
                 f"eventTimeColumnName={name!r} is no column of timestamps of the output",
-                remedy=f"the output has: {self._output.simpleString()}",
+                remedy=f"the output has: {self.output_schema.simpleString()}",
             )
-        return list(self._output.names).index(name)
+        return list(self.output_schema.names).index(name)
 
 
 class _Step:
@@ -189,21 +163,19 @@ class _Step:
         times: TimerValues,
     ) -> None:
         self._code, self._processor, self._at, self._times = code, processor, at, times
-        self._key_of = code._key.original
-        self._out = Outgoing(code._output, code._out_arrow, code._values, code._zone)
-        self._timer_key = row_maker(code._key.names)
+        self._key_of = code.key.original
+        self._out = code.outgoing()
+        self._timer_key = row_maker(code.key.names)
 
     def take_in(self, number: int, batch: pa.RecordBatch, starts: Any) -> Iterable[Any]:
-        code = self._code
-        schema = code._schemas[number]
-        columns = spark_columns(batch, code._columns[number], code._arrows[number], code._zone)
-        if code._form == "pandas":
+        schema, columns = self._code.schemas[number], self._code.input_columns(number, batch)
+        if self._code.form == "pandas":
             return Frames(columns, schema, starts)
         rows, ends = rows_of(columns, schema), [*starts[1:].tolist(), batch.num_rows]
         return (rows[first:end] for first, end in zip(starts.tolist(), ends, strict=True))
 
     def on_group(self, key: Any, groups: Sequence[Any]) -> list[Any]:
-        self._at.key = original = self._key_of(key, aware=self._code._zone)
+        self._at.key = original = self._key_of(key, aware=self._code.zone)
         try:
             if len(groups) > 1 and groups[1] is not None:
                 self._begin_with(original, groups[1])
@@ -234,31 +206,15 @@ class _Step:
     def _begin_with(self, key: Any, initial: Any) -> None:
         """Give a key its initial state: row by row, or as one DataFrame."""
         handle = self._processor.handleInitialState
-        for one in initial if self._code._form == "row" else [initial]:
+        for one in initial if self._code.form == "row" else [initial]:
             handle(key, one, self._times)
 
     def _given(self, rows: Any) -> Any:
         """Return a key's rows as an iterator: of rows, or of one DataFrame."""
-        return iter(rows) if self._code._form == "row" else iter([rows])
+        return iter(rows) if self._code.form == "row" else iter([rows])
 
     def _yielded(self, results: Iterable[Any]) -> list[Any]:
         """Return what a handler yields, as rows."""
-        if self._code._form == "row":
+        if self._code.form == "row":
             return list(results)
         return [row for frame in results for row in self._out.lists_of_frame(frame)]
-
-
-def checked_mode(given: Any, name: str, modes: Sequence[str]) -> str:
-    """Return a mode in lower case.
-
-    Raises:
-        PipelineError: if there is no such mode.
-    """
-    mode = given.lower() if isinstance(given, str) else ""
-    if mode not in modes:
-        condition = "[STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE] " if name == "timeMode" else ""
-        raise PipelineError(
-            f"{condition}{name}={given!r} is none of Spark's",
-            remedy=f"use one of {', '.join(modes)}",
-        )
-    return mode

@@ -109,24 +109,31 @@ class Frames:
         columns: the columns of all rows.
         schema: what they are in Spark.
         starts: the first row of each key.
+        as_arrays: whether integers keep their width and nested values are arrays of NumPy, as
+            ``applyInPandasWithState`` has them. ``transformWithStateInPandas`` has Python's values.
     """
 
-    def __init__(self, columns: Sequence[pa.Array], schema: StructType, starts: Any) -> None:
+    def __init__(
+        self,
+        columns: Sequence[pa.Array],
+        schema: StructType,
+        starts: Any,
+        *,
+        as_arrays: bool = False,
+    ) -> None:
         import pandas as pd
 
         self._nullable = [
-            (name, column.is_null())
+            (name, column.is_null(), _without_nulls(column, as_arrays=as_arrays))
             for name, column in zip(schema.names, columns, strict=True)
-            if column.null_count and (pa.types.is_integer(column.type))
+            if column.null_count and _has_no_null_in_pandas(column.type, as_arrays=as_arrays)
         ]
-        self._ints = {
-            name: column.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)
-            for name, column in zip(schema.names, columns, strict=True)
-            if column.null_count and pa.types.is_integer(column.type)
-        }
         made = {}
         for number, (column, field) in enumerate(zip(columns, schema.fields, strict=True)):
-            made[number] = _series(column, field.dataType)
+            if as_arrays:
+                made[number] = series_of_arrays(column)
+            else:
+                made[number] = _series(column, field.dataType)
         self._starts = starts
         self._ends = np.append(starts[1:], len(columns[0]) if columns else 0)
         frame = pd.DataFrame(made)
@@ -138,9 +145,9 @@ class Frames:
     def __iter__(self) -> Iterator[Any]:
         spans = zip(self._starts.tolist(), self._ends.tolist(), strict=True)
         for (_, frame), (first, end) in zip(self._frames, spans, strict=True):
-            for name, nulls in self._nullable:
+            for name, nulls, values in self._nullable:
                 if not nulls.slice(first, end - first).true_count:
-                    frame[name] = self._ints[name][first:end]
+                    frame[name] = values[first:end]
             yield frame  # (no other key has these rows)
 
 
@@ -158,6 +165,28 @@ def _series(column: pa.Array, kind: DataType) -> Any:
         return column.cast(pa.int64()).to_pandas()
     if pa.types.is_date32(column.type) or pa.types.is_decimal(column.type):
         return pd.Series(column.to_pylist(), dtype=object)
+    return column.to_pandas()
+
+
+def _has_no_null_in_pandas(kind: pa.DataType, *, as_arrays: bool) -> bool:
+    """Return whether a column of a type becomes one of another type in pandas if it has nulls."""
+    return pa.types.is_integer(kind) or (as_arrays and pa.types.is_boolean(kind))
+
+
+def _without_nulls(column: pa.Array, *, as_arrays: bool) -> Any:
+    """Return the values of a column for keys that have no nulls."""
+    filled = column.fill_null(pa.scalar(0).cast(column.type))
+    return (filled if as_arrays else filled.cast(pa.int64())).to_numpy(zero_copy_only=False)
+
+
+def series_of_arrays(column: pa.Array) -> Any:
+    """Return a column as one of pandas, as functions of ``applyInPandasWithState`` get it."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        found = _nanoseconds(column)
+        return found.dt.tz_localize(None) if kind.tz else found
+    if pa.types.is_nested(kind):
+        return column.to_pandas(integer_object_nulls=True, maps_as_pydicts="strict")
     return column.to_pandas()
 
 

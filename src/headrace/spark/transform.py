@@ -1,9 +1,9 @@
-"""``transformWithState`` on Headrace: a ``StatefulProcessor`` reads a grouped DataFrame."""
+"""``transformWithState`` and its like on Headrace: stateful code of PySpark reads a grouped DataFrame."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql.functions import current_timestamp
@@ -17,8 +17,10 @@ from headrace.pipeline import Node, Pipeline, Stream
 from headrace.pipeline.nodes import OnError
 from headrace.sources.spark_stream import SparkStream
 from headrace.sources.spark_table import SparkTable
+from headrace.spark.group_state import Function, FunctionComputation
 from headrace.spark.keys import GroupingKey
-from headrace.spark.processor import Form, ProcessorComputation
+from headrace.spark.processor import ProcessorComputation
+from headrace.spark.rows_computation import Form, RowsComputation
 
 if TYPE_CHECKING:
     from headrace.spark.writing import StreamWriter
@@ -28,6 +30,28 @@ _DELAY = "spark.watermarkDelayMs"
 _ARRIVED = "headrace_arrived"
 #: A delay that no watermark outlasts: it stays at 1970, as Spark's does without a watermark.
 _NEVER = LikeSpark(10**17)
+
+
+class Grouped(NamedTuple):
+    """A grouped DataFrame, as stateful code sees it.
+
+    Attributes:
+        key: its grouping columns.
+        schemas: its schema, and that of initial state if there is any.
+        zone: the session's time zone.
+        is_batch: whether it is a table.
+        has_watermark: whether a column has a watermark.
+    """
+
+    key: GroupingKey
+    schemas: list[StructType]
+    zone: str
+    is_batch: bool
+    has_watermark: bool
+
+
+#: Makes the computation of what is known of its input.
+CodeOf = Callable[[Grouped], RowsComputation]
 
 
 class Transformed:
@@ -52,35 +76,28 @@ class Transformed:
     def __init__(
         self,
         grouped: GroupedData,
-        processor: StatefulProcessor,
-        output: StructType | str,
-        output_mode: str,
-        time_mode: str,
         initial: GroupedData | None,
-        event_time_column: str,
-        form: Form,
         watermark: Strategy | None,
+        partition: str | Sequence[str] | None,
+        code_of: CodeOf,
     ) -> None:
         self._frame, self._names = grouped_by(grouped)
         self._initial = None if initial is None else grouped_by(initial)
-        zone = self._frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-        self._watermark = watermark
+        self._watermark, self._partition = watermark, partition
+        self._check_partition()
         inputs = [self._frame.schema]
         if self._initial is not None:
             inputs.append(self._initial[0].schema)
             self._check_initial(self._initial)
         self._key = GroupingKey(self._names, self._frame.schema)
-        self._code = ProcessorComputation(
-            processor,
-            output,
-            time_mode,
-            output_mode,
-            form,
-            self._key,
-            inputs,
-            event_time_column=event_time_column,
-            zone=zone,
-            is_batch=not self._frame.isStreaming,
+        self._code = code_of(
+            Grouped(
+                self._key,
+                inputs,
+                self._frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC",
+                not self._frame.isStreaming,
+                watermark_of(self._frame)[0] is not None,
+            )
         )
         self.schema: StructType = self._code.output_schema
         self._node: Node | None = None
@@ -141,7 +158,7 @@ class Transformed:
         if name.startswith("_") or not hasattr(DataFrame, name):
             raise AttributeError(name)
         raise PipelineError(
-            f"the output of transform_with_state() has no {name}: it is no DataFrame, but a stream of "
+            f"the output of stateful code has no {name}: it is no DataFrame, but a stream of "
             "a pipeline",
             remedy="use writeStream.foreachBatch(f), where f gets a DataFrame of each step; or pass "
             "pipeline= and go on from .stream; or read it with spark.readStream.format('headrace')",
@@ -184,9 +201,36 @@ class Transformed:
                 "a streaming DataFrame needs a checkpoint",
                 remedy="pass checkpoint=, a directory where Spark keeps how far it has read",
             )
-        source = SparkStream(frame, event_time=column, checkpoint=checkpoint, trigger=trigger)
+        source = SparkStream(
+            frame,
+            event_time=column,
+            checkpoint=checkpoint,
+            partition=self._partition,
+            trigger=trigger,
+        )
         source.add(self._key)
         return source
+
+    def _check_partition(self) -> None:
+        """Check that partitions, if there are any, make a difference.
+
+        Raises:
+            PipelineError: if they do not, since the watermark is Spark's, or there is none.
+        """
+        if self._partition is None:
+            return
+        if not self._frame.isStreaming:
+            raise PipelineError(
+                "partition= was given for a DataFrame that is no stream: it has no watermark",
+                remedy="leave partition= out",
+            )
+        if self._watermark is None or isinstance(self._watermark, LikeSpark):
+            raise PipelineError(
+                "partition= was given with Spark's watermark, which goes by the newest record of all "
+                "partitions",
+                remedy='pass a watermark that knows partitions, such as watermark=hr.bounded_delay("10s"), '
+                "or leave partition= out",
+            )
 
     def _check_initial(self, initial: tuple[DataFrame, list[str]]) -> None:
         """Check that initial state has the key of the input.
@@ -250,38 +294,93 @@ def watermark_of(frame: DataFrame) -> tuple[str | None, int | None]:
     return found[0] if found else (None, None)
 
 
-def transform(
-    grouped: GroupedData,
+def processor_code(
     processor: StatefulProcessor,
     output: StructType | str,
     output_mode: str,
     time_mode: str,
-    initial: GroupedData | None,
     event_time_column: str,
     form: Form,
-    *,
-    pipeline: Pipeline | None,
-    name: str,
-    checkpoint: str | None,
-    watermark: Strategy | None,
-) -> Transformed:
-    """Return what a processor yields for a grouped DataFrame."""
+) -> CodeOf:
+    """Return what makes a computation of a processor.
+
+    Raises:
+        PipelineError: if it is no processor.
+    """
     if not isinstance(processor, StatefulProcessor):
         raise PipelineError(
             f"{processor!r} is no StatefulProcessor",
             remedy="subclass pyspark.sql.streaming.StatefulProcessor, and pass an object",
         )
-    made = Transformed(
-        grouped,
-        processor,
-        output,
-        output_mode,
-        time_mode,
-        initial,
-        event_time_column,
-        form,
-        watermark,
-    )
+
+    def code_of(of: Grouped) -> RowsComputation:
+        return ProcessorComputation(
+            processor,
+            output,
+            time_mode,
+            output_mode,
+            form,
+            of.key,
+            of.schemas,
+            event_time_column=event_time_column,
+            zone=of.zone,
+            is_batch=of.is_batch,
+        )
+
+    return code_of
+
+
+def function_code(
+    function: Function,
+    output: StructType | str,
+    state: StructType | str,
+    output_mode: str,
+    timeout: str,
+) -> CodeOf:
+    """Return what makes a computation of a function of ``applyInPandasWithState``.
+
+    Raises:
+        PipelineError: if it is no function.
+    """
+    if not callable(function):
+        raise PipelineError(
+            f"{function!r} is no function", remedy="pass a function of key, DataFrames and state"
+        )
+
+    def code_of(of: Grouped) -> RowsComputation:
+        if of.is_batch:
+            raise PipelineError(
+                "applyInPandasWithState needs a streaming DataFrame, in Spark as well",
+                remedy="make it with spark.readStream; for a table use applyInPandas",
+            )
+        return FunctionComputation(
+            function,
+            output,
+            state,
+            output_mode,
+            timeout,
+            of.key,
+            of.schemas[0],
+            zone=of.zone,
+            has_watermark=of.has_watermark,
+        )
+
+    return code_of
+
+
+def transform(
+    grouped: GroupedData,
+    code_of: CodeOf,
+    initial: GroupedData | None,
+    *,
+    pipeline: Pipeline | None,
+    name: str,
+    checkpoint: str | None,
+    watermark: Strategy | None,
+    partition: str | Sequence[str] | None,
+) -> Transformed:
+    """Return what stateful code yields for a grouped DataFrame."""
+    made = Transformed(grouped, initial, watermark, partition, code_of)
     if pipeline is not None:
         made.add_to(pipeline, name, checkpoint=checkpoint)
     return made
@@ -290,30 +389,16 @@ def transform(
 def on_stream(
     stream: Stream | Node,
     keys: str | Sequence[str],
-    processor: StatefulProcessor,
-    output: StructType | str,
-    output_mode: str,
-    time_mode: str,
-    event_time_column: str,
-    form: Form,
     name: str,
     on_error: OnError,
+    code_of: CodeOf,
 ) -> Node:
-    """Add a processor that reads a stream of a pipeline."""
+    """Add stateful code of PySpark that reads a stream of a pipeline."""
     of = stream.only_output() if isinstance(stream, Node) else stream
     schema = from_arrow_schema(of.values.schema)
     names = [keys] if isinstance(keys, str) else list(keys)
     key = GroupingKey(names, schema, as_it_is=True)
-    code = ProcessorComputation(
-        processor,
-        output,
-        time_mode,
-        output_mode,
-        form,
-        key,
-        [schema],
-        event_time_column=event_time_column,
-    )
+    code = code_of(Grouped(key, [schema], "UTC", is_batch=False, has_watermark=True))
     pipeline: Any = of.pipeline
     node: Node = pipeline.compute(name, code, keys={of: tuple(names)}, on_error=on_error)
     return node
