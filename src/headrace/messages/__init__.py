@@ -4,6 +4,17 @@ from headrace.messages.avro import Avro
 from headrace.messages.base import MessageFormat, Unreadable
 from headrace.messages.lines import Csv, Json
 from headrace.messages.plain import Raw, Text
+from headrace.messages.protobuf import Protobuf
 from headrace.messages.registry import Registry
 
-__all__ = ["Avro", "Csv", "Json", "MessageFormat", "Raw", "Registry", "Text", "Unreadable"]
+__all__ = [
+    "Avro",
+    "Csv",
+    "Json",
+    "MessageFormat",
+    "Protobuf",
+    "Raw",
+    "Registry",
+    "Text",
+    "Unreadable",
+]

@@ -101,7 +101,7 @@ class Registry:
         # (what a cached property holds is in pickles, and in no fingerprint)
         self._secrets = {name: of for name, of in given.items() if _is_secret(name)}
         self._client: Any = None
-        self._known: dict[int, Registered] = {}
+        self._known: dict[tuple[int, str | None], Registered] = {}
 
     @functools.cached_property
     def _secrets(self) -> dict[str, Any]:
@@ -138,21 +138,26 @@ class Registry:
         """
         return f"{topic}-{part}" if self._subject is None else self._subject(topic, part)
 
-    def by_id(self, number: int) -> Registered:
+    def by_id(self, number: int, form: str | None = None) -> Registered:
         """Return the schema of a number. It never changes, so it is asked for once.
+
+        Args:
+            number: the number.
+            form: the form of the text: ``"serialized"`` for what Protobuf's libraries read, where the
+                registry can give that.
 
         Raises:
             NotFound: if there is none.
             StorageError: if the registry does not answer.
         """
-        if number not in self._known:
+        if (number, form) not in self._known:
             found = self._asked(
                 f"schema {number} cannot be fetched",
-                lambda client: client.get_schema(number),
+                lambda client: client.get_schema(number, fmt=form),
                 missing=f"there is no schema {number}",
             )
-            self._known[number] = self._registered(number, found)
-        return self._known[number]
+            self._known[number, form] = self._registered(number, found)
+        return self._known[number, form]
 
     def newest(self, subject: str) -> Registered:
         """Return the newest schema of a subject.

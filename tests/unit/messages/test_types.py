@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import PipelineError
-from headrace.messages import Avro, MessageFormat
+from headrace.messages import Avro, MessageFormat, Protobuf, Unreadable
 from headrace.schema import value_type_of
 from headrace.schema.table import TABLE, Row
 from headrace.sources.formats.records import FileRecords
 from tests.support.values import Typed, records, same
+from tests.unit.messages.protobuf_values import F, class_of, new_file
 
 TIME = pa.field("kafka.timestamp", pa.timestamp("us", "UTC"))
 
@@ -112,3 +113,66 @@ def test_avro_refuses_a_type_that_it_cannot_hold_by_the_column(kind: pa.DataType
 def test_avro_refuses_a_name_that_it_does_not_allow() -> None:
     with pytest.raises(PipelineError, match=r"column 'n\.a-b' has a name"):
         Avro().open("t", "value", pa.schema([("n", pa.struct([("a-b", pa.int64())]))]))
+
+
+# -- Protobuf ---------------------------------------------------------------------------------
+
+#: The table's types that Protobuf has no type for.
+NOT_IN_PROTOBUF = ("date", "time", "Decimal")
+
+
+def protobuf_of(row: Row) -> MessageFormat:
+    """Return a format whose message has the field that is nearest to a type of the table."""
+    file = new_file()
+    message = file.message_type.add(name="Row")
+    made = message.field.add(name="it", number=1, label=1, type=F.TYPE_STRING)
+    plain = {
+        "int": F.TYPE_INT64,
+        "float": F.TYPE_DOUBLE,
+        "bool": F.TYPE_BOOL,
+        "bytes": F.TYPE_BYTES,
+    }
+    if row.name in plain:
+        made.type = plain[row.name]
+    elif row.name in ("datetime", "timedelta"):
+        made.type = F.TYPE_MESSAGE
+        made.type_name = {
+            "datetime": ".google.protobuf.Timestamp",
+            "timedelta": ".google.protobuf.Duration",
+        }[row.name]
+    elif row.name == "int | None":
+        made.type, made.proto3_optional, made.oneof_index = F.TYPE_INT64, True, 0
+        message.oneof_decl.add(name="_it")
+    elif row.name == "list[int]":
+        made.type, made.label = F.TYPE_INT64, 3
+    elif row.name.startswith("dict"):
+        made.type, made.label, made.type_name = F.TYPE_MESSAGE, 3, "ItEntry"
+        entry = message.nested_type.add(name="ItEntry")
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, label=1, type=F.TYPE_STRING)
+        entry.field.add(name="value", number=2, label=1, type=F.TYPE_INT64)
+    elif row.name in ("tuple[int, str]", "Struct, dataclass"):
+        made.type, made.type_name = F.TYPE_MESSAGE, "In"
+        inner = message.nested_type.add(name="In")
+        names = ("_1", "_2") if row.name.startswith("tuple") else ("fromLeft", "note")
+        inner.field.add(name=names[0], number=1, label=1, type=F.TYPE_INT64)
+        second = inner.field.add(name=names[1], number=2, label=1, type=F.TYPE_STRING)
+        second.proto3_optional, second.oneof_index = True, 0
+        inner.oneof_decl.add(name=f"_{names[1]}")
+    return Protobuf(class_of(file, "Row"))
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_protobuf_holds_the_table_of_types_or_refuses_the_column(row: Row) -> None:
+    kind, format = {"it": row.kind}, protobuf_of(row)
+    value = value_type_of(kind).python_type(row.example)
+    if row.name in NOT_IN_PROTOBUF:
+        with pytest.raises(PipelineError, match="column 'it' is of type"):
+            through(format, format, kind, value)
+    elif row.name.startswith("dict"):
+        with pytest.raises(Unreadable, match="it is null, and may not be"):
+            through(format, format, kind, value)
+        whole = value_type_of(kind).python_type({"x": 1})
+        assert [of.it for of in through(format, format, kind, whole)] == [{"x": 1}]
+    else:
+        assert [of.it for of in through(format, format, kind, value)] == [row.example]

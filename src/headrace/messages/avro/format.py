@@ -32,14 +32,12 @@ from headrace.messages.avro.schemas import (
 from headrace.messages.avro.values import as_stored, stands_for
 from headrace.messages.base import MessageFormat, Unreadable, Wanted
 from headrace.messages.first import first_refused
+from headrace.messages.fitting import may_fit
 from headrace.messages.lines import BESIDE
 from headrace.messages.packages import check_installed
 from headrace.messages.registry import Registered, Registry
 from headrace.schema import NotExact, exact_cast
-from headrace.schema.exact import Misfit, family_of, stored
-
-#: Families of numbers, which may be those of one another.
-_NUMBERS = ("int", "float", "decimal")
+from headrace.schema.exact import Misfit
 
 
 class Avro(MessageFormat):
@@ -315,7 +313,7 @@ def _check_columns(record: Record, columns: pa.Schema) -> None:
             )
         _check_has_column(fields[column.name])
         kind = column_type(fields[column.name].node)
-        if not can_hold(column.type) or not _may_fit(column.type, kind):
+        if not can_hold(column.type) or not may_fit(column.type, kind):
             raise PipelineError(
                 f"column {column.name!r} is of type {column.type}, and of type {kind} in the schema",
                 remedy="emit a value of that type, or change schema=",
@@ -326,22 +324,6 @@ def _check_columns(record: Record, columns: pa.Schema) -> None:
                 f"the schema has a field {field.name!r} without a default, which is not written",
                 remedy="emit it, or give it a default",
             )
-
-
-def _may_fit(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether values of a type can be values of another one."""
-    given = stored(given.value_type if pa.types.is_dictionary(given) else given)
-    one, other = family_of(given), family_of(kind)
-    if one != other:
-        return one in _NUMBERS and other in _NUMBERS
-    if one == "list":
-        return _may_fit(given.value_type, kind.value_type)
-    if one == "map":
-        return _may_fit(given.item_type, kind.item_type)
-    if one == "struct":
-        there = {field.name: field.type for field in given}
-        return all(of.name not in there or _may_fit(there[of.name], of.type) for of in kind)
-    return True
 
 
 def _may_decode(field: Field) -> bool:
