@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
 from headrace.schema import ValueType
 from headrace.schema.reserved import PARTITION_COLUMN
 from headrace.sources.columns import TimeOptions
+from headrace.sources.kafka import checkpoints
 from headrace.sources.kafka.cluster import Cluster
 from headrace.sources.kafka.decoding import TIMESTAMP, MessageRecords
 from headrace.sources.kafka.dividing import Sizes, most_rows, shares
@@ -158,6 +160,37 @@ class Kafka(Source):
     def __repr__(self) -> str:
         shown = self._topics.pattern if isinstance(self._topics, re.Pattern) else self._topics
         return f"Kafka({shown!r}, servers={self._servers.addresses!r})"
+
+    @staticmethod
+    def offsets_of(
+        checkpoint: str | os.PathLike[str] | Store,
+        topics: str | Sequence[str] | re.Pattern[str] | None = None,
+    ) -> checkpoints.Offsets:
+        """Return where a query of Structured Streaming would go on, for ``start=``.
+
+        So a pipeline takes over from a query: it reads what the query has not read in batches that
+        it has committed. Stop the query first.
+
+        Args:
+            checkpoint: the query's ``checkpointLocation``: a directory, or a location of
+                :func:`headrace.storage.open_store`, such as ``s3://BUCKET/PREFIX``.
+            topics: the topics to return, or a pattern of names; by default all that the query reads.
+
+        Returns:
+            topic → partition → the offset of the next record.
+
+        Raises:
+            NotFound: if no batch is committed there.
+            Damaged: if the offsets cannot be read.
+            PipelineError: for topics that the query does not read, or reads twice up to different
+                offsets; and for a checkpoint of an unknown version.
+
+        Example::
+
+            begin = hr.sources.Kafka.offsets_of("checkpoints/hits", "hits")
+            source = hr.sources.Kafka("hits", servers="localhost:9092", type=Hit, start=begin)
+        """
+        return checkpoints.offsets_of(checkpoint, topics)
 
     # -- declaration --------------------------------------------------------------------------
 
