@@ -2,6 +2,7 @@
 
 from headrace.messages.avro import Avro
 from headrace.messages.base import MessageFormat, Unreadable
+from headrace.messages.debezium import Debezium
 from headrace.messages.lines import Csv, Json
 from headrace.messages.plain import Raw, Text
 from headrace.messages.protobuf import Protobuf
@@ -10,6 +11,7 @@ from headrace.messages.registry import Registry
 __all__ = [
     "Avro",
     "Csv",
+    "Debezium",
     "Json",
     "MessageFormat",
     "Protobuf",

@@ -151,7 +151,7 @@ class Registry:
             StorageError: if the registry does not answer.
         """
         if (number, form) not in self._known:
-            found = self._asked(
+            found = self._requested(
                 f"schema {number} cannot be fetched",
                 lambda client: client.get_schema(number, fmt=form),
                 missing=f"there is no schema {number}",
@@ -166,7 +166,7 @@ class Registry:
             NotFound: if there is none.
             StorageError: if the registry does not answer.
         """
-        found = self._asked(
+        found = self._requested(
             f"the newest schema of {subject!r} cannot be fetched",
             lambda client: client.get_latest_version(subject),
             missing=f"there is no schema of {subject!r}",
@@ -190,12 +190,12 @@ class Registry:
 
         schema = Schema(text, kind)
         if self.auto_register:
-            number: int = self._asked(
+            number: int = self._requested(
                 f"the schema of {subject!r} cannot be registered",
                 lambda client: client.register_schema(subject, schema),
             )
             return number
-        found = self._asked(
+        found = self._requested(
             f"the schema of {subject!r} cannot be looked up",
             lambda client: client.lookup_schema(subject, schema),
             missing=f"the schema that would be written is not one of {subject!r}",
@@ -213,14 +213,14 @@ class Registry:
         for of in schema.references or ():
             fetch = operator.methodcaller("get_version", of.subject, of.version)
             what = f"schema {of.subject!r}, version {of.version}, cannot be fetched"
-            inner = self._asked(what, fetch).schema
+            inner = self._requested(what, fetch).schema
             self._add_references(inner, found)
             if inner.schema_str not in found:
                 found.append(inner.schema_str)
 
     # -- the client ---------------------------------------------------------------------------
 
-    def _asked(self, what: str, ask: Callable[[Any], Any], *, missing: str = "") -> Any:
+    def _requested(self, what: str, ask: Callable[[Any], Any], *, missing: str = "") -> Any:
         """Return what the client says.
 
         Args:

@@ -65,7 +65,7 @@ def test_without_auto_register_only_known_schemas_are_written(registry_url: str)
 def test_a_schema_that_does_not_go_with_the_one_before_it_is_refused(registry_url: str) -> None:
     registry, name = Registry(registry_url), subject()
     registry.register(name, "AVRO", LONG)
-    registry._asked("", lambda client: client.set_compatibility(name, "BACKWARD"))
+    registry._requested("", lambda client: client.set_compatibility(name, "BACKWARD"))
     with pytest.raises(PipelineError, match=f"the schema of '{name}' cannot be registered"):
         registry.register(name, "AVRO", TEXT)
 

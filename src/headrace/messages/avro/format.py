@@ -79,9 +79,9 @@ class Avro(MessageFormat):
     **Writing.** Nothing is converted with loss. Columns that may be null become unions with null, whose
     default is null. Durations, unsigned integers of 64 bits and maps whose keys are not texts are refused.
 
-    Cost: about 1 µs to read a record of five fields, 0.3 µs to write one. Records with fields of type
-    ``fixed``, and those whose schema differs from the one they are read as in more than fields that came
-    or went, take 20 µs.
+    Cost: about 0.2 µs to read a record of five fields, and 0.1 µs to write one. It is 3 µs to read and 10 µs
+    to write for a schema with ``fixed`` or with what has no column; and 3 µs to read what was written with
+    a schema from which more differs than that fields came or went.
 
     Example::
 

@@ -432,7 +432,7 @@ def conflict(writer: Node, reader: Node, path: str) -> str | None:
         case ((Plain() | Fixed()), (Plain() | Fixed())):
             theirs, ours = (writer.logical, writer.digits), (reader.logical, reader.digits)
             if all((writer.logical, reader.logical)) and theirs != ours:
-                return f"{path} is written as {_said(*theirs)}, and read as {_said(*ours)}"
+                return f"{path} is written as {_logical_text(*theirs)}, and read as {_logical_text(*ours)}"
         case (Array(one), Array(other)) | (Map(one), Map(other)):
             return conflict(one, other, f"{path}[]")
         case Record(_, theirs), Record(_, ours):
@@ -445,5 +445,5 @@ def conflict(writer: Node, reader: Node, path: str) -> str | None:
     return None
 
 
-def _said(logical: str, digits: tuple[int, int]) -> str:
+def _logical_text(logical: str, digits: tuple[int, int]) -> str:
     return f"{logical}{digits}" if logical == "decimal" else logical

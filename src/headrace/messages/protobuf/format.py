@@ -31,7 +31,7 @@ from headrace.schema import NotExact, exact_cast
 from headrace.schema.exact import Misfit
 
 #: Parsed in each process.
-_MADE_ANEW = ("_class", "_tree", "_coders", "_checked")
+_NOT_PICKLED = ("_class", "_tree", "_coders", "_checked")
 _KNOWN_FILES = "google/protobuf/"
 
 
@@ -70,11 +70,13 @@ class Protobuf(MessageFormat):
     **Writing.** Nothing is converted with loss: a null in a field that cannot be absent, two members of a
     oneof, and a text that is no name of the enum are refused.
 
-    Cost: about 5 µs to read or to write a message of ten fields.
+    Cost: about 1 µs to read or to write a message of five fields.
 
     Example::
 
-        hr.messages.Protobuf("google.protobuf.Timestamp", descriptors=descriptor_set)
+        from google.protobuf.timestamp_pb2 import Timestamp
+
+        hr.messages.Protobuf(Timestamp)
 
     Raises:
         PipelineError: for a message that is none, or is not in the descriptors.
@@ -108,7 +110,7 @@ class Protobuf(MessageFormat):
         return f"Protobuf({self._full_name!r}{with_registry})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: of for name, of in self.__dict__.items() if name not in _MADE_ANEW}
+        return {name: of for name, of in self.__dict__.items() if name not in _NOT_PICKLED}
 
     def _message(self) -> Any:
         """Return the class of the message; made once in a process."""
