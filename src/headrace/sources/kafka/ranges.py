@@ -110,14 +110,17 @@ class RangeReader:
     def _assign(self, ranges: Collection[Range]) -> None:
         from confluent_kafka import TopicPartition
 
+        # A paused partition stays paused when it is assigned anew.
+        self._resume(self._paused)
         self._ahead = {part: [] for part, _, _ in ranges}
         self._next = {part: first for part, first, _ in ranges}
-        self._ended, self._paused = {}, set()
+        self._ended = {}
         self._consumer.unassign()
         self._consumer.assign([TopicPartition(*part, first) for part, first, _ in ranges])
 
     def _forget(self) -> None:
         with contextlib.suppress(Exception):
+            self._resume(self._paused)
             self._consumer.unassign()
         self._ahead, self._next, self._ended, self._paused = {}, {}, {}, set()
 
