@@ -21,6 +21,7 @@ from headrace.errors import (
     StorageError,
 )
 from headrace.errors.printable import without_secrets
+from headrace.messages.packages import check_installed
 
 _AUTH = "basic.auth.user.info"
 #: What settings are called whose values are secrets.
@@ -186,9 +187,7 @@ class Registry:
             PipelineError: if the registry refuses it, such as for its rules of compatibility.
             StorageError: if the registry does not answer.
         """
-        from confluent_kafka.schema_registry import Schema
-
-        schema = Schema(text, kind)
+        schema = _library().Schema(text, kind)
         if self.auto_register:
             number: int = self._requested(
                 f"the schema of {subject!r} cannot be registered",
@@ -236,17 +235,11 @@ class Registry:
             raise self._failed(error, what, missing) from None
 
     def _connected(self) -> Any:
-        try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient
-        except ImportError as missing:
-            raise PipelineError(
-                f"messages.Registry needs a package that is not there: {missing}",
-                remedy='pip install "headrace[kafka]"',
-            ) from None
+        library = _library()
         settings = {**self._settings, **self._secrets}
         plain = {name: of() if callable(of) else of for name, of in settings.items()}
         try:
-            return SchemaRegistryClient({"url": self.url, **plain})
+            return library.SchemaRegistryClient({"url": self.url, **plain})
         except (ValueError, TypeError, OSError) as error:
             raise PipelineError(
                 f"the client of the registry refuses its settings: {self._safe(error)}",
@@ -292,6 +285,13 @@ class Registry:
             for part in value.split(":", 1) if isinstance(value, str) else ():
                 text = text.replace(part, "***") if part else text
         return text
+
+
+def _library() -> Any:
+    check_installed("Registry", "confluent_kafka.schema_registry")
+    import confluent_kafka.schema_registry
+
+    return confluent_kafka.schema_registry
 
 
 def _is_secret(name: str) -> bool:

@@ -176,6 +176,14 @@ def test_a_field_that_has_no_column_is_refused_only_if_it_is_wanted(kind: Any, w
     assert format.columns() == pa.schema([pa.field("a", pa.int64(), nullable=False)])
 
 
+def test_a_list_whose_items_take_no_bytes_is_not_even_skipped() -> None:
+    endless = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    for item in ("null", record(name="Empty"), record(("n", "null"), name="Nulls")):
+        schema = record(("a", "long"), ("it", {"type": "array", "items": item}), ("b", "long"))
+        with pytest.raises(Unreadable, match="a list whose items take no bytes"):
+            read(Avro(schema), [b"\x02" + endless + b"\x00\x02"], "a")
+
+
 @pytest.mark.parametrize("wanted", ["a", "b"])
 def test_fields_that_nobody_wants_are_skipped(wanted: str) -> None:
     schema = record(("a", "long"), ("u", ["int", "string"]), ("b", "string"))

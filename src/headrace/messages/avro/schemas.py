@@ -282,6 +282,11 @@ def why_not(node: Node) -> str | None:
     return None
 
 
+def is_endless(node: Node) -> bool:
+    """Return whether a few bytes can stand for any number of items, so that reading would not end."""
+    return any(isinstance(of, Array) and not _least_bytes(of.items) for of in nodes_in(node))
+
+
 def _least_bytes(node: Node) -> int:
     match node:
         case Plain("null"):
