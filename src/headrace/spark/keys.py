@@ -1,23 +1,27 @@
 """Grouping keys: which of Spark's values can be a key here, and how those that cannot are kept.
 
 A key here is an integer, a text, bytes, a boolean, a date or a timestamp, and never null. Spark
-groups by nulls, floats and decimals, too. So a grouping column that may be null, or has such a type,
-gets a column beside it that says the same in a type that can be a key: an ordinary value stays as
-it is, and a null becomes a value that no other has.
+groups by nulls, floats, decimals, arrays and structs, too. So a grouping column that may be null, or
+has such a type, gets a column beside it that says the same in a type that can be a key: an ordinary
+value stays as it is, and a null becomes a value that no other has.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import math
+import zoneinfo
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     ByteType,
@@ -28,6 +32,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructType,
@@ -37,6 +42,7 @@ from pyspark.sql.types import (
 
 from headrace.errors import BadInput, PipelineError
 from headrace.sources.names import derived_name
+from headrace.spark.values import converter_of
 
 #: What stands for null, by kind of key. For integers it is one that no narrower type has.
 _NO_INT = -(2**63)
@@ -83,12 +89,12 @@ class KeyPart:
             aware: the time zone of timestamps; None for local times without a zone.
         """
         found = self._decode(kept)
+        if isinstance(self._kind, ArrayType | StructType):
+            return found if aware is None else _as_in_rows(found, self._kind, aware)
         if not isinstance(found, dt.datetime) or isinstance(self._kind, TimestampNTZType):
             return found
         if aware is None:
             return found.astimezone().replace(tzinfo=None)
-        import zoneinfo
-
         return found.astimezone(zoneinfo.ZoneInfo(aware))
 
 
@@ -169,10 +175,12 @@ def _coding(name: str, kind: DataType) -> _Coding:
                 lambda c: _escaped(c.cast(pa.string())),
                 lambda text: None if text == _ESCAPE else Decimal(text),
             )
+        case ArrayType() | StructType():
+            return _nested(name, kind)
     raise PipelineError(
         f"column {name!r} is of type {kind.simpleString()}, by which nothing can be grouped here",
-        remedy="group by numbers, strings, binary, booleans, dates or timestamps: make such a column "
-        "first, with withColumn()",
+        remedy="group by numbers, strings, binary, booleans, dates, timestamps, or arrays and structs of "
+        "these: make such a column first, with withColumn()",
     )
 
 
@@ -253,3 +261,64 @@ def _floats(column: pa.Array) -> pa.Array:
     texts = ["nan" if np.isnan(value) else repr(value) for value in values.tolist()]
     found = pa.array(texts, pa.string())
     return pc.if_else(column.is_null(), _ESCAPE, found)
+
+
+def _nested(name: str, kind: DataType) -> _Coding:
+    """Return how arrays and structs are kept: as the bytes of what state keeps of them.
+
+    Raises:
+        PipelineError: if there is a map in them, by which Spark cannot group either.
+    """
+    _check_no_map(name, kind)
+    converter = converter_of(kind, f"column {name!r}")
+    encoder = msgspec.msgpack.Encoder(order="deterministic")
+    decoder: Any = msgspec.msgpack.Decoder(converter.kind | None)
+
+    def encode(column: pa.Array) -> pa.Array:
+        values = map(_with_one_zero, column.to_pylist())
+        return pa.array([encoder.encode(converter.kept(value)) for value in values], pa.binary())
+
+    return pa.binary(), encode, lambda kept: converter.given(decoder.decode(kept))
+
+
+def _check_no_map(name: str, kind: DataType) -> None:
+    match kind:
+        case ArrayType():
+            _check_no_map(name, kind.elementType)
+        case StructType():
+            for field in kind.fields:
+                _check_no_map(name, field.dataType)
+        case MapType():
+            raise PipelineError(
+                f"column {name!r} has a map in it, by which nothing can be grouped",
+                remedy="group by an array of its sorted entries: make such a column first",
+            )
+
+
+def _with_one_zero(value: Any) -> Any:
+    """Return a value in which -0.0 is 0.0 and each NaN is the same, as Spark groups them."""
+    match value:
+        case float():
+            return math.nan if math.isnan(value) else value + 0.0
+        case list():
+            return [_with_one_zero(item) for item in value]
+        case dict():
+            return {field: _with_one_zero(item) for field, item in value.items()}
+    return value
+
+
+def _as_in_rows(value: Any, kind: DataType, zone: str) -> Any:
+    """Return a part of a key as rows have it: with dicts for structs, and aware times."""
+    if value is None:
+        return None
+    match kind:
+        case ArrayType():
+            return [_as_in_rows(item, kind.elementType, zone) for item in value]
+        case StructType():
+            return {
+                field.name: _as_in_rows(item, field.dataType, zone)
+                for field, item in zip(kind.fields, value, strict=True)
+            }
+        case TimestampType():  # (without a zone it is in this process's)
+            return value.astimezone(zoneinfo.ZoneInfo(zone))
+    return value

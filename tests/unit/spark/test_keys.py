@@ -34,6 +34,18 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "timestamp_ntz": st.datetimes(EARLY, LATE),
     "double": st.floats(allow_nan=True) | st.sampled_from([0.0, -0.0]),
     "decimal(5,2)": st.decimals(-999, 999, places=2),
+    "array<double>": st.lists(st.none() | st.floats() | st.sampled_from([0.0, -0.0]), max_size=3),
+    "struct<a: int, b: array<string>, at: timestamp, d: decimal(5,2), y: binary>": (
+        st.fixed_dictionaries(
+            {
+                "a": st.none() | st.integers(0, 2),
+                "b": st.none() | st.lists(st.none() | st.text("ab", max_size=2), max_size=2),
+                "at": st.none() | st.datetimes(EARLY, LATE, timezones=st.just(dt.UTC)),
+                "d": st.none() | st.decimals(-9, 9, places=2),
+                "y": st.none() | st.binary(max_size=2),
+            }
+        )
+    ),
 }
 
 
@@ -59,6 +71,8 @@ def group(value: Any) -> Any:
     """Return what Spark groups a value by: all NaNs are one, and so are both zeros."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else value + 0.0
+    if isinstance(value, list):
+        return [group(item) for item in value]
     return value
 
 
@@ -98,9 +112,22 @@ def test_a_value_that_stands_for_null_is_refused() -> None:
         keys_of("bigint", [-(2**63)])
 
 
-def test_a_column_by_which_nothing_can_be_grouped_is_refused() -> None:
+@pytest.mark.parametrize("kind", ["MAP<STRING, INT>", "ARRAY<STRUCT<a: MAP<STRING, INT>>>"])
+def test_a_column_by_which_nothing_can_be_grouped_is_refused(kind: str) -> None:
     with pytest.raises(PipelineError, match="nothing can be grouped"):
-        GroupingKey(["k"], schema_of("ARRAY<INT>"))
+        GroupingKey(["k"], schema_of(kind))
+
+
+def test_a_struct_is_a_dict_with_rows_and_a_row_with_timers() -> None:
+    key, kept = keys_of(
+        "struct<a: int, of: array<struct<at: timestamp>>>",
+        [{"a": 1, "of": [{"at": dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC)}]}],
+    )
+    (with_rows,) = key.original(kept[0], aware="Europe/Berlin")
+    assert with_rows["of"][0]["at"].hour == 14
+    (with_timers,) = key.original(kept[0], aware=None)
+    assert with_timers.a == 1
+    assert with_timers.of[0].at.tzinfo is None
 
 
 def test_decimals_of_one_value_are_one_key() -> None:
