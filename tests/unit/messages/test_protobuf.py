@@ -142,6 +142,23 @@ def test_zeros_keep_their_sign() -> None:
     assert Protobuf(cls).encode(table).to_pylist() == data
 
 
+@pytest.mark.parametrize("kind", [F.TYPE_DOUBLE, F.TYPE_FLOAT])
+def test_zeros_in_maps_and_lists_keep_their_sign(kind: Any) -> None:
+    file = new_file()
+    message = file.message_type.add(name="D")
+    message.field.add(name="m", number=1, label=3, type=F.TYPE_MESSAGE, type_name="MEntry")
+    entry = message.nested_type.add(name="MEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=1, type=F.TYPE_INT32)
+    entry.field.add(name="value", number=2, label=1, type=kind)
+    message.field.add(name="l", number=2, label=3, type=kind)
+    value = class_of(file, "D")(m={0: -0.0, 1: 0.0}, l=[-0.0, 0.0])
+    data = [value.SerializeToString(deterministic=True)]
+    table = read(Protobuf(type(value)), data)
+    assert str(sorted(table.to_pylist()[0]["m"])) == "[(0, -0.0), (1, 0.0)]"
+    assert Protobuf(type(value)).encode(table).to_pylist() == data
+
+
 def test_the_first_message_that_cannot_be_read_is_named() -> None:
     for bad in (b"\xff", b"\x12\x01\xff", b"\x08"):
         with pytest.raises(Unreadable, match="not of its type") as caught:

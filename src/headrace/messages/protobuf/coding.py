@@ -29,7 +29,7 @@ class Coder:
         from google.protobuf import descriptor_pool
 
         self._message = message
-        self._kind = column_type(record, stored=True)
+        self._kind = column_type(record, "read")
         pool = descriptor_pool.DescriptorPool()
         pool.AddSerializedFile(copied(record, written=written).SerializeToString())
         descriptor = pool.FindMessageTypeByName("headrace.M0")

@@ -7,7 +7,7 @@ has nothing to interpret.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -117,6 +117,8 @@ class Record:
     fields: tuple[Field, ...]
 
 
+#: What a column holds: what values stand for, or what is stored, as it is read or written.
+Form = Literal["column", "read", "written"]
 Node: TypeAlias = Plain | Time | Wrapper | Many | Map | Unreadable | Record
 
 
@@ -201,39 +203,47 @@ def why_not(node: Node) -> str | None:
 # -- columns ----------------------------------------------------------------------------------
 
 
-def column_type(node: Node, *, stored: bool = False) -> pa.DataType:
+def column_type(node: Node, form: Form = "column") -> pa.DataType:
     """Return the type of a column.
 
     Args:
         node: a type that has one.
-        stored: return the type of what is stored, without what it stands for.
+        form: whether it holds what values stand for, or what is stored, as it is read or written.
     """
     match node:
         case Plain(number):
-            return _enum_type(stored=stored) if number == _ENUM else _PLAIN[number]
+            if number != _ENUM:
+                return _PLAIN[number]
+            return pa.string() if form == "column" else pa.int32()
         case Time(name):
-            return STORED_TIME if stored else _TIMES[name]
+            return _TIMES[name] if form == "column" else STORED_TIME
         case Wrapper(inner):
-            kind = column_type(inner, stored=stored)
-            return pa.struct([pa.field("value", kind, nullable=False)]) if stored else kind
+            kind = column_type(inner, form)
+            return kind if form == "column" else pa.struct([_item("value", kind)])
         case Many(item):
-            kind = column_type(item, stored=stored)
-            return pa.list_(pa.field("item", kind, nullable=False))
+            return pa.list_(_item("item", column_type(item, form)))
         case Map(key, value):
-            kind = column_type(value, stored=stored)
-            return pa.map_(column_type(key), pa.field("value", kind, nullable=False))
+            kind = column_type(value, form)
+            if form == "written":
+                return pa.list_(_item("item", entry_type(column_type(key), kind)))
+            return pa.map_(column_type(key), _item("value", kind))
         case Record():
-            return pa.struct([column_field(of, stored=stored) for of in node.fields])
+            return pa.struct([column_field(of, form) for of in node.fields])
     raise AssertionError(why_not(node))
 
 
-def column_field(field: Field, *, stored: bool = False) -> pa.Field:
+def column_field(field: Field, form: Form = "column") -> pa.Field:
     """Return a column; see :func:`column_type`."""
-    return pa.field(field.name, column_type(field.node, stored=stored), nullable=field.nullable)
+    return pa.field(field.name, column_type(field.node, form), nullable=field.nullable)
 
 
-def _enum_type(*, stored: bool) -> pa.DataType:
-    return pa.int32() if stored else pa.string()
+def entry_type(key: pa.DataType, value: pa.DataType) -> pa.DataType:
+    """Return the type of a map's entries, which are stored as messages of their own."""
+    return pa.struct([_item("key", key), _item("value", value)])
+
+
+def _item(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
 
 
 #: How times and durations are stored.
@@ -283,6 +293,11 @@ class _Copy:
             case Many(item):
                 made.label = _REPEATED
                 self._set_type(made, item)
+            case Map(key, value) if self._written:
+                # (in an entry of a map, minus zero would become zero)
+                made.label = _REPEATED
+                fields = (Field("key", 1, key, False), Field("value", 2, value, False))
+                self._set_type(made, Record("", fields))
             case Map(key, value):
                 made.label, made.type = _REPEATED, _MESSAGE
                 entry = message.nested_type.add(name=f"{_camel(field.name)}Entry")

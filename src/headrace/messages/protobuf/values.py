@@ -13,6 +13,7 @@ from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.messages.protobuf.schemas import (
     STORED_TIME,
     Field,
+    Form,
     Many,
     Map,
     Node,
@@ -43,7 +44,10 @@ def stands_for(array: pa.Array, node: Node) -> pa.Array:
             return _times(array, column_type(node))
         case Wrapper(inner):
             return stands_for(pc.struct_field(array, "value"), inner)
-    return _nested(array, node, stands_for, stored=False)
+        case Map(_, value):
+            offsets, keys, items = _entries(array, value, stands_for)
+            return map_of(column_type(node), offsets, keys, items, array)
+    return _nested(array, node, stands_for, "column")
 
 
 def as_stored(array: pa.Array, node: Node) -> pa.Array:
@@ -58,18 +62,34 @@ def as_stored(array: pa.Array, node: Node) -> pa.Array:
         case Time():
             return _stored_times(array)
         case Wrapper(inner):
-            kind = list(column_type(node, stored=True))
+            kind = list(column_type(node, "written"))
             filled = _filled(as_stored(array, inner))
             return pa.StructArray.from_arrays([filled], fields=kind, mask=array.is_null())
+        case Map(_, value):
+            offsets, keys, items = _entries(array, value, as_stored)
+            kind = column_type(node, "written")
+            entries = pa.StructArray.from_arrays([keys, items], fields=list(kind.value_type))
+            return list_of(kind, offsets, entries, array)
         case Record(_, fields):
             _check_oneofs(array, fields)
-    return _nested(array, node, as_stored, stored=True)
+    return _nested(array, node, as_stored, "written")
+
+
+def _entries(
+    array: pa.Array, value: Node, convert: Callable[[pa.Array, Node], pa.Array]
+) -> tuple[_Int64, pa.Array, pa.Array]:
+    """Return where the entries of each map begin, and all keys and values, which are converted."""
+    offsets, keys, flat = entries_of(array)
+    try:
+        return offsets, keys, convert(flat, value)
+    except Misfit as error:
+        raise in_item(error, offsets, repr(keys[error.row].as_py())) from None
 
 
 def _nested(
-    array: pa.Array, node: Node, convert: Callable[[pa.Array, Node], pa.Array], *, stored: bool
+    array: pa.Array, node: Node, convert: Callable[[pa.Array, Node], pa.Array], form: Form
 ) -> pa.Array:
-    kind = column_type(node, stored=stored)
+    kind = column_type(node, form)
     match node:
         case Many(item):
             offsets, flat = items_of(array)
@@ -77,12 +97,6 @@ def _nested(
                 return list_of(kind, offsets, convert(flat, item), array)
             except Misfit as error:
                 raise in_item(error, offsets) from None
-        case Map(_, value):
-            offsets, keys, flat = entries_of(array)
-            try:
-                return map_of(kind, offsets, keys, convert(flat, value), array)
-            except Misfit as error:
-                raise in_item(error, offsets, repr(keys[error.row].as_py())) from None
         case Record(_, fields):
             mask = array.is_null() if array.null_count else None
             parts = []
