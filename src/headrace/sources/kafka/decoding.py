@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,8 @@ from headrace.pipeline.sifting import (
     together,
     with_times_in_range,
 )
-from headrace.schema.nested import FormPart
 from headrace.schema.reserved import PARTITION_COLUMN
 from headrace.sources.columns import TimeOptions
-from headrace.sources.formats.base import OpenedFile
-from headrace.sources.formats.jsonl import JsonLines
 from headrace.sources.formats.records import FileRecords, plain_type
 from headrace.sources.kafka.position import PartitionOf
 from headrace.sources.kafka.ranges import Message
@@ -41,41 +37,6 @@ _OWN: dict[str, pa.DataType] = {
     "kafka.headers": pa.list_(_HEADER),
     "kafka.tombstone": pa.bool_(),
 }
-
-
-class JsonReader(MessageFormat):
-    """Reads messages as the lines of a file of JSON."""
-
-    name, is_text, is_json = "json", True, True
-
-    def __init__(self) -> None:
-        self._lines = JsonLines()
-        self._opened = OpenedFile("", io.BytesIO(), "")
-
-    def __reduce__(self) -> Any:
-        return JsonReader, ()
-
-    def expect(self, parts: Mapping[str, FormPart]) -> None:
-        self._lines.expect(parts)
-
-    def keep_to(self, declared: Any, also: Iterable[str]) -> None:
-        self._lines.keep_to(declared, also)
-
-    def decode(self, messages: pa.Array, wanted: Wanted) -> pa.Table:
-        texts = messages.to_pylist()
-        data = b"\n".join(texts)
-        if data.count(b"\n") >= len(texts) or b"\r" in data:
-            # Within JSON's strings there are none, so elsewhere they are spaces.
-            texts = [text.replace(b"\n", b" ").replace(b"\r", b" ") for text in texts]
-            data = b"\n".join(texts)
-        table = self._lines.parse(self._opened, data, wanted)
-        if table.num_rows != len(texts):
-            blank = (row for row, text in enumerate(texts) if not text.strip())
-            raise Unreadable(next(blank, 0), "it is empty, which is no JSON")
-        return table
-
-    def encode(self, rows: pa.Table) -> pa.Array:
-        raise AssertionError("a source does not write")
 
 
 class MessageRecords:

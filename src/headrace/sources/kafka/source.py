@@ -129,6 +129,8 @@ class Kafka(Source):
         self._start, self._drops, self._skips = start, tombstones == "drop", lost == "skip"
         value, key = format_of(format, "format"), format_of(key_format, "key_format")
         self._formats = value, key
+        if type is None and schema is None:
+            self._open_formats()  # (which then say what the columns are)
         self._records = MessageRecords(
             value,
             key,
@@ -214,6 +216,9 @@ class Kafka(Source):
         return encoded(started(self._cluster, self._start, self._look_now()))
 
     def open(self, store: Store) -> None:
+        self._open_formats()
+
+    def _open_formats(self) -> None:
         topic = self._topics[0] if isinstance(self._topics, tuple) else self._topics.pattern
         for format, part in zip(self._formats, ("value", "key"), strict=True):
             format.open(topic, part, None)

@@ -392,3 +392,39 @@ def test_a_source_tells_no_secrets(kafka: Kafka) -> None:
     of = source(kafka, "topic", settings={**settings, "sasl.mechanism": "PLAIN"})
     assert "hunter2" not in repr(of) + repr(of.read_by()) + repr(of.__dict__)
     assert not isinstance(of, HeadraceError)
+
+
+def test_csv_and_texts_and_change_events_are_read(kafka: Kafka) -> None:
+    topic = new_topic(kafka)
+    write(kafka, topic, [(b"k", b'1;"a;b\nc"'), (None, b"2;"), (None, b"x;y"), (None, b"")])
+    of: dict[str, Any] = {"type": None, "schema": {"n": int, "text": str | None}, "columns": None}
+    csv = source(kafka, topic, format=hr.messages.Csv(["n", "text"], delimiter=";"), **of)
+    found = offered(csv, csv.start())
+    good, bad = csv.sift(csv.splits(csv.start(), found.end)[0])
+    assert good is not None
+    rows = good.drop_columns([TIMESTAMP_COLUMN]).to_pylist()
+    assert rows == [{"n": 1, "text": "a;b\nc"}, {"n": 2, "text": None}]
+    assert [letter.place[-1] for letter in bad] == ["2", "3"]
+    texts = source(kafka, topic, format="text", type=str, columns=None)
+    rows, _ = everything(texts)
+    assert [row["value"] for row in rows] == ['1;"a;b\nc"', "2;", "x;y", ""]
+
+
+def test_change_events_of_debezium_are_rows_and_what_happened_to_them(kafka: Kafka) -> None:
+    topic = new_topic(kafka)
+    events = [
+        {"op": "c", "before": None, "after": {"id": 1, "name": "a"}},
+        {"op": "u", "before": {"id": 1, "name": "a"}, "after": {"id": 1, "name": "b"}},
+        {"op": "d", "before": {"id": 1, "name": "b"}, "after": None},
+    ]
+    write(kafka, topic, [(b"1", msgspec.json.encode(event)) for event in events])
+    schema = {"id": int, "name": str, "op": str}
+    of: dict[str, Any] = {"type": None, "schema": schema, "columns": None}
+    rows, _ = everything(
+        source(kafka, topic, format=hr.messages.Debezium(hr.messages.Json()), **of)
+    )
+    assert [(row["op"], row["id"], row["name"]) for row in rows] == [
+        ("insert", 1, "a"),
+        ("update", 1, "b"),
+        ("delete", 1, "b"),
+    ]
