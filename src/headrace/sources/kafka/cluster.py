@@ -33,6 +33,18 @@ class Topic(NamedTuple):
     partitions: int
 
 
+class Stamp(NamedTuple):
+    """The time of a record.
+
+    Attributes:
+        offset: the offset of the record; -1 if there is none.
+        time_us: its timestamp.
+    """
+
+    offset: int
+    time_us: int
+
+
 class Asked(Generic[Of, Answer]):
     """Questions of one kind that were asked, and their answers.
 
@@ -143,13 +155,27 @@ class Cluster:
 
         return self._ask_offsets(parts, OffsetSpec.latest())
 
+    def ask_newest(self, parts: Collection[PartitionOf]) -> Asked[PartitionOf, Stamp]:
+        """Ask for the records with the highest timestamps."""
+        from confluent_kafka.admin import OffsetSpec
+
+        def read(found: Any) -> Stamp:
+            return Stamp(int(found.offset), int(found.timestamp) * 1_000)
+
+        return self._ask_offsets(parts, OffsetSpec.max_timestamp(), read)
+
     def ask_since(self, parts: Collection[PartitionOf], at_ms: int) -> Asked[PartitionOf, int]:
         """Ask for the offsets of the first records that are not before a time; -1 for none."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._ask_offsets(parts, OffsetSpec.for_timestamp(at_ms))
 
-    def _ask_offsets(self, parts: Collection[PartitionOf], spec: Any) -> Asked[PartitionOf, int]:
+    def _ask_offsets(
+        self,
+        parts: Collection[PartitionOf],
+        spec: Any,
+        read: Callable[[Any], Any] = lambda found: int(found.offset),
+    ) -> Asked[PartitionOf, Any]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked: dict[Any, Future[Any]] = {}
@@ -160,7 +186,7 @@ class Cluster:
                 request_timeout=PATIENCE_S,
             )
         named = {PartitionOf(of.topic, of.partition): future for of, future in asked.items()}
-        return Asked(self.servers, "offsets are not known", named, lambda of: int(of.offset))
+        return Asked(self.servers, "offsets are not known", named, read)
 
     def log_times(self, topics: Iterable[str]) -> dict[str, bool]:
         """Return for each topic whether its brokers stamp records when they append them.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from headrace.errors import NotFound, SourceChanged
-from headrace.sources.kafka.cluster import Asked, Cluster, Topic
+from headrace.sources.kafka.cluster import Asked, Cluster, Stamp, Topic
 from headrace.sources.kafka.position import PartitionOf
 
 #: How often topics are looked for, in seconds. Their records are, whenever more are wanted.
@@ -24,16 +24,19 @@ class Look(NamedTuple):
         topics: the topics.
         first: for each partition the offset of its oldest record.
         end: for each partition the offset behind its last record that is committed.
+        newest: for each partition the record with the highest timestamp, if that was asked for.
     """
 
     topics: dict[str, Topic]
     first: dict[PartitionOf, int]
     end: dict[PartitionOf, int]
+    newest: dict[PartitionOf, Stamp]
 
 
 class _Offsets(NamedTuple):
     first: Asked[PartitionOf, int]
     end: Asked[PartitionOf, int]
+    newest: Asked[PartitionOf, Stamp]
 
 
 class Looking:
@@ -42,6 +45,7 @@ class Looking:
     Args:
         cluster: where they are.
         topics: their names, or a pattern of names.
+        stamps: whether to ask for the newest timestamps.
         clock: seconds that never go back.
     """
 
@@ -49,9 +53,12 @@ class Looking:
         self,
         cluster: Cluster,
         topics: Sequence[str] | re.Pattern[str],
+        *,
+        stamps: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster, self._given, self._clock = cluster, topics, clock
+        self._stamps = stamps
         self._topics: dict[str, Topic] = {}
         self._looked = -_OFTEN_S
         self._asked_topics: Asked[str, Topic | None] | None = None
@@ -69,12 +76,17 @@ class Looking:
             return None
         if self._asked is None:
             parts = self._partitions()
-            self._asked = _Offsets(self._cluster.ask_first(parts), self._cluster.ask_end(parts))
+            self._asked = _Offsets(
+                self._cluster.ask_first(parts),
+                self._cluster.ask_end(parts),
+                self._cluster.ask_newest(parts if self._stamps else []),
+            )
         for asked in self._asked:
             if not asked.come(max(0.0, deadline - self._clock())):
                 return None
         done, self._asked = self._asked, None
-        return Look(self._topics, done.first.answers(), done.end.answers())
+        found = done.first.answers(), done.end.answers(), done.newest.answers()
+        return Look(self._topics, *found)
 
     def _partitions(self) -> list[PartitionOf]:
         return [

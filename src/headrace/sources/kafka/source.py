@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from headrace.schema import ValueType
 from headrace.schema.reserved import PARTITION_COLUMN
 from headrace.sources.columns import TimeOptions
 from headrace.sources.kafka import checkpoints
-from headrace.sources.kafka.cluster import Cluster
+from headrace.sources.kafka.cluster import Cluster, Stamp
 from headrace.sources.kafka.decoding import TIMESTAMP, MessageRecords
 from headrace.sources.kafka.dividing import Sizes, most_rows, shares
 from headrace.sources.kafka.formats import format_of
@@ -73,6 +73,9 @@ class Kafka(Source):
         tombstones: ``"keep"`` records without a value, whose columns are null, or ``"drop"`` them.
         lost: what to do about records that Kafka has deleted before they were read: ``"stop"``,
             or ``"skip"`` them with a warning that counts them.
+        log_append_time: whether brokers stamp records when they append them
+            (``message.timestamp.type=LogAppendTime``), which is checked. Then ``hr.exact()`` can rely
+            on the timestamps of each partition, as long as no clock of a broker goes back.
         group_id: the consumer group whose offsets tell how far the pipeline has come, for tools
             that show lag. The pipeline itself does not read them.
         settings: settings of librdkafka, such as ``{"security.protocol": "SASL_SSL", …}``. They are
@@ -114,6 +117,7 @@ class Kafka(Source):
         start: Start = "earliest",
         tombstones: Literal["keep", "drop"] = "keep",
         lost: Literal["stop", "skip"] = "stop",
+        log_append_time: bool = False,
         group_id: str | None = None,
         settings: Mapping[str, Any] | None = None,
         time_zone: str = "UTC",
@@ -153,7 +157,14 @@ class Kafka(Source):
             time_format,
         )
         self._cluster = Cluster(self._servers)
-        self._looking = Looking(self._cluster, self._topics)
+        self.promises = log_append_time
+        if log_append_time and event_time != TIMESTAMP:
+            raise PipelineError(
+                f"log_append_time=True with event_time={event_time!r}",
+                remedy=f"leave event_time= out: it is {TIMESTAMP!r} then",
+            )
+        self._looking = Looking(self._cluster, self._topics, stamps=log_append_time)
+        self._stamps: dict[PartitionOf, list[Stamp]] = {}
         self._sizes = Sizes()
         self._named: set[str] | None = None  # the partitions that an offer has named
         self._behind: dict[PartitionOf, float] = {}  # since when a partition lacks what was read
@@ -217,6 +228,24 @@ class Kafka(Source):
 
     def open(self, store: Store) -> None:
         self._open_formats()
+        if self.promises:
+            self._check_log_times(self._look_now().topics)
+
+    def _check_log_times(self, topics: Collection[str]) -> None:
+        """Check that brokers stamp the records of topics.
+
+        Raises:
+            PipelineError: if they do not.
+        """
+        if not topics:
+            return
+        for topic, is_stamped in self._cluster.log_times(topics).items():
+            if not is_stamped:
+                raise PipelineError(
+                    "log_append_time=True, and producers stamp the records of the topic",
+                    place=self._servers.place(topic),
+                    remedy="set message.timestamp.type=LogAppendTime for it, or leave the option out",
+                )
 
     def _open_formats(self) -> None:
         topic = self._topics[0] if isinstance(self._topics, tuple) else self._topics.pattern
@@ -231,6 +260,7 @@ class Kafka(Source):
         if seen is None:
             return Offer(position, 0, 0, empty=True, pending=True)
         at = self._with_news(decoded(position), seen)
+        self._note_stamps(seen)
         parts = {part.name: Part() for part, _ in at.partitions()}
         waiting = self._waiting(at, seen, limit)
         self._learn_sizes(at, waiting)
@@ -246,8 +276,26 @@ class Kafka(Source):
         end = at.moved({part: of[part] + count for part, count in taken.items()})
         size = sum(self._sizes.of(part.topic) * count for part, count in taken.items())
         rows = sum(taken.values())
+        if self.promises:
+            parts = {part.name: self._promised(part, to) for part, to in end.partitions()}
         behind = sum(seen.end.values()) - sum(offset for _, offset in end.partitions())
         return Offer(encoded(end), rows, int(size), parts=parts, waiting=max(0, behind))
+
+    def _note_stamps(self, seen: Look) -> None:
+        for part, stamp in seen.newest.items():
+            stamps = self._stamps.setdefault(part, [])
+            if stamp.offset >= 0 and (not stamps or stamps[-1].offset < stamp.offset):
+                stamps.append(stamp)
+
+    def _promised(self, part: PartitionOf, to: int) -> Part:
+        """Return what is known of a partition that was read up to an offset.
+
+        No record behind one has an earlier timestamp.
+        """
+        stamps = self._stamps.get(part, [])
+        while len(stamps) > 1 and stamps[1].offset < to:
+            stamps.pop(0)
+        return Part(promise_us=stamps[0].time_us if stamps and stamps[0].offset < to else None)
 
     def _look_now(self) -> Look:
         """Look at the topics, and wait for the answers."""
@@ -263,6 +311,8 @@ class Kafka(Source):
             SourceChanged: if a topic is gone, or is another now.
         """
         topics, begun = dict(at.topics), dict[str, int]()
+        if self.promises:
+            self._check_log_times(seen.topics.keys() - topics.keys())
         for name, topic in seen.topics.items():
             read = topics.get(name, TopicRead(topic.id, []))
             if read.id != topic.id:

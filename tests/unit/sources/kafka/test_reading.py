@@ -18,6 +18,7 @@ from headrace.errors import BadInput, HeadraceError, NotFound, PipelineError, So
 from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
 from headrace.sources.kafka.dividing import shares
 from headrace.sources.kafka.position import PartitionOf
+from headrace.storage import MemoryStore
 from tests.support.kafka import Kafka, NewKafka, new_topic, producer, read, write
 
 LIMIT = hr.sources.Limit(1_000_000, 1 << 30)
@@ -428,3 +429,28 @@ def test_change_events_of_debezium_are_rows_and_what_happened_to_them(kafka: Kaf
         ("update", 1, "b"),
         ("delete", 1, "b"),
     ]
+
+
+def test_times_of_brokers_are_promises(kafka: Kafka) -> None:
+    topic = new_topic(kafka, partitions=2, message_timestamp_type="LogAppendTime")
+    of = source(kafka, topic, log_append_time=True)
+    of.open(MemoryStore())
+    position = of.start()
+    for count in (3, 2):
+        write(kafka, topic, [(None, hit(n)) for n in range(count)])
+        found = offered(of, position)
+        stamps: dict[str, int] = {}
+        for message in read(kafka, topic):
+            stamps[f"{topic}/{message.partition()}"] = message.timestamp()[1] * 1_000
+        promised = {name: part.promise_us for name, part in found.parts.items()}
+        assert promised == {name: stamps.get(name) for name in promised}
+        position = found.end
+
+
+def test_times_of_producers_are_no_promises(kafka: Kafka) -> None:
+    topic = new_topic(kafka)
+    with pytest.raises(PipelineError, match="producers stamp"):
+        source(kafka, topic, log_append_time=True).open(MemoryStore())
+    with pytest.raises(PipelineError, match="event_time"):
+        of: dict[str, Any] = {"type": None, "schema": {"at": datetime}, "columns": None}
+        source(kafka, topic, log_append_time=True, event_time="at", **of)
