@@ -240,9 +240,10 @@ def apply_in_pandas_with_state(
             state.update((before[0] + sum(map(len, frames)),))
             yield pd.DataFrame({"word": [key[0]], "count": [state.get[0]]})
 
-        words = spark.readStream.schema("word STRING, at TIMESTAMP").json("words/")
+        logs = spark.readStream.schema("page STRING, at LONG").json("logs/").groupBy("page")
+        schema = "word STRING, count BIGINT"
         counted = hr.spark.apply_in_pandas_with_state(
-            words.groupBy("word"), count, "word STRING, count BIGINT", "count BIGINT", "Update", "NoTimeout"
+            logs, count, schema, "count BIGINT", "Update", "NoTimeout"
         )
         assert counted.schema.names == ["word", "count"]
 
