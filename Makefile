@@ -2,6 +2,7 @@
 # make check  formatter, linter, types        make soak    long campaigns
 # make test-fast   most units, the coordinator, some properties: minutes, no Spark
 # make bench  every benchmark, in short       make demo-rescale   state moves, under load
+# make demo-kafka   from Kafka to Kafka, with a driver that is killed
 # make evaluation  the papers' tables and figures, made again
 # make docs   the documentation site, in `site`    make docs-serve   shows it at localhost:8000
 # make dist   wheel and sdist, with their contents checked    make release-check   the same, and README run on the wheel
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help demo demo-rescale test test-fast check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
+.PHONY: help demo demo-rescale demo-kafka test test-fast check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -39,6 +40,9 @@ demo: $(VENV)/.installed java
 
 demo-rescale: $(VENV)/.installed java
 	. scripts/java-home.sh && $(BIN)/python examples/rescale/demo.py
+
+demo-kafka: $(VENV)/.installed java
+	. scripts/java-home.sh && $(BIN)/python examples/kafka/demo.py
 
 test-fast: $(VENV)/.installed
 	$(BIN)/python scripts/test.py --fast

@@ -66,7 +66,7 @@ def of_pyright(groups: Sequence[Sequence[Path]], scratch: Path) -> list[Finding]
         json.dumps(
             {
                 "include": [str(file) for files in groups for file in files],
-                "extraPaths": [str(ROOT / "src")],
+                "extraPaths": [str(ROOT / "src"), str(ROOT)],
                 "stubPath": str(UNTYPED),
                 "executionEnvironments": [{"root": str(files[0].parent)} for files in groups],
                 "typeCheckingMode": "strict",
