@@ -1,7 +1,7 @@
 """What there is in a cluster: topics, and from where to where their partitions have records.
 
-Questions are asked without waiting for the answers. So a cluster that is away for a while holds up
-nobody, and is asked again.
+Questions are requested without waiting for the answers. So a cluster that is away for a while holds up
+nobody, and is requested again.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Stamp(NamedTuple):
     time_us: int
 
 
-class Asked(Generic[Of, Answer]):
-    """Questions of one kind that were asked, and their answers.
+class Requests(Generic[Of, Answer]):
+    """Requests of one kind, and the answers that come to them.
 
     Args:
-        servers: whom they were asked.
-        what: what was asked for, for errors.
-        futures: question → what the client will answer.
+        servers: who answers.
+        what: what is missing without an answer, for errors.
+        futures: what is wanted → what the client will answer.
         read: turns an answer of the client into ours.
         instead: name of an error → the answer that it stands for.
     """
@@ -127,13 +127,13 @@ class Cluster:
             raise self.servers.failed(error, "topics cannot be listed") from None
         return sorted(n for n in found if not n.startswith("__") and pattern.fullmatch(n))
 
-    def ask_topics(self, names: Collection[str]) -> Asked[str, Topic | None]:
+    def request_topics(self, names: Collection[str]) -> Requests[str, Topic | None]:
         """Ask for topics by name. The answer for one that does not exist is None."""
         from confluent_kafka import TopicCollection
 
-        asked: dict[str, Future[Any]] = {}
+        requested: dict[str, Future[Any]] = {}
         if names:
-            asked = self._admin.describe_topics(
+            requested = self._admin.describe_topics(
                 TopicCollection(list(names)), request_timeout=PATIENCE_S
             )
 
@@ -141,52 +141,54 @@ class Cluster:
             return Topic(str(found.topic_id), len(found.partitions))
 
         what = "the topic cannot be looked at"
-        return Asked(self.servers, what, asked, read, {"UNKNOWN_TOPIC_OR_PART": None})
+        return Requests(self.servers, what, requested, read, {"UNKNOWN_TOPIC_OR_PART": None})
 
-    def ask_first(self, parts: Collection[PartitionOf]) -> Asked[PartitionOf, int]:
+    def request_first(self, parts: Collection[PartitionOf]) -> Requests[PartitionOf, int]:
         """Ask for the offsets of the oldest records that there are."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._ask_offsets(parts, OffsetSpec.earliest())
+        return self._request_offsets(parts, OffsetSpec.earliest())
 
-    def ask_end(self, parts: Collection[PartitionOf]) -> Asked[PartitionOf, int]:
+    def request_end(self, parts: Collection[PartitionOf]) -> Requests[PartitionOf, int]:
         """Ask for the offsets behind the last records that are committed."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._ask_offsets(parts, OffsetSpec.latest())
+        return self._request_offsets(parts, OffsetSpec.latest())
 
-    def ask_newest(self, parts: Collection[PartitionOf]) -> Asked[PartitionOf, Stamp]:
+    def request_newest(self, parts: Collection[PartitionOf]) -> Requests[PartitionOf, Stamp]:
         """Ask for the records with the highest timestamps."""
         from confluent_kafka.admin import OffsetSpec
 
         def read(found: Any) -> Stamp:
             return Stamp(int(found.offset), int(found.timestamp) * 1_000)
 
-        return self._ask_offsets(parts, OffsetSpec.max_timestamp(), read)
+        return self._request_offsets(parts, OffsetSpec.max_timestamp(), read)
 
-    def ask_since(self, parts: Collection[PartitionOf], at_ms: int) -> Asked[PartitionOf, int]:
+    def request_since(
+        self, parts: Collection[PartitionOf], at_ms: int
+    ) -> Requests[PartitionOf, int]:
         """Ask for the offsets of the first records that are not before a time; -1 for none."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._ask_offsets(parts, OffsetSpec.for_timestamp(at_ms))
+        return self._request_offsets(parts, OffsetSpec.for_timestamp(at_ms))
 
-    def _ask_offsets(
+    def _request_offsets(
         self,
         parts: Collection[PartitionOf],
         spec: Any,
         read: Callable[[Any], Any] = lambda found: int(found.offset),
-    ) -> Asked[PartitionOf, Any]:
+    ) -> Requests[PartitionOf, Any]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
-        asked: dict[Any, Future[Any]] = {}
+        requested: dict[Any, Future[Any]] = {}
         if parts:
-            asked = self._admin.list_offsets(
+            requested = self._admin.list_offsets(
                 {TopicPartition(*part): spec for part in parts},
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=PATIENCE_S,
             )
-        named = {PartitionOf(of.topic, of.partition): future for of, future in asked.items()}
-        return Asked(self.servers, "offsets are not known", named, read)
+        named = {PartitionOf(of.topic, of.partition): future for of, future in requested.items()}
+        return Requests(self.servers, "offsets are not known", named, read)
 
     def log_times(self, topics: Iterable[str]) -> dict[str, bool]:
         """Return for each topic whether its brokers stamp records when they append them.
@@ -204,4 +206,4 @@ class Cluster:
             return bool(settings["message.timestamp.type"].value == "LogAppendTime")
 
         what = "the settings of the topic are not known"
-        return Asked(self.servers, what, futures, read).answers()
+        return Requests(self.servers, what, futures, read).answers()

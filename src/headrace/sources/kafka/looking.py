@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from headrace.errors import NotFound, SourceChanged
-from headrace.sources.kafka.cluster import Asked, Cluster, Stamp, Topic
+from headrace.sources.kafka.cluster import Cluster, Requests, Stamp, Topic
 from headrace.sources.kafka.position import PartitionOf
 
 #: How often topics are looked for, in seconds. Their records are, whenever more are wanted.
@@ -24,7 +24,7 @@ class Look(NamedTuple):
         topics: the topics.
         first: for each partition the offset of its oldest record.
         end: for each partition the offset behind its last record that is committed.
-        newest: for each partition the record with the highest timestamp, if that was asked for.
+        newest: for each partition the record with the highest timestamp, if that was requested for.
     """
 
     topics: dict[str, Topic]
@@ -34,9 +34,9 @@ class Look(NamedTuple):
 
 
 class _Offsets(NamedTuple):
-    first: Asked[PartitionOf, int]
-    end: Asked[PartitionOf, int]
-    newest: Asked[PartitionOf, Stamp]
+    first: Requests[PartitionOf, int]
+    end: Requests[PartitionOf, int]
+    newest: Requests[PartitionOf, Stamp]
 
 
 class Looking:
@@ -61,8 +61,8 @@ class Looking:
         self._stamps = stamps
         self._topics: dict[str, Topic] = {}
         self._looked = -_OFTEN_S
-        self._asked_topics: Asked[str, Topic | None] | None = None
-        self._asked: _Offsets | None = None
+        self._requested_topics: Requests[str, Topic | None] | None = None
+        self._requested: _Offsets | None = None
 
     def look(self, within_s: float = _MOMENT_S) -> Look | None:
         """Return what there is; None if the answers have not come yet.
@@ -74,17 +74,17 @@ class Looking:
         deadline = self._clock() + within_s
         if not self._look_for_topics(deadline):
             return None
-        if self._asked is None:
+        if self._requested is None:
             parts = self._partitions()
-            self._asked = _Offsets(
-                self._cluster.ask_first(parts),
-                self._cluster.ask_end(parts),
-                self._cluster.ask_newest(parts if self._stamps else []),
+            self._requested = _Offsets(
+                self._cluster.request_first(parts),
+                self._cluster.request_end(parts),
+                self._cluster.request_newest(parts if self._stamps else []),
             )
-        for asked in self._asked:
-            if not asked.come(max(0.0, deadline - self._clock())):
+        for requested in self._requested:
+            if not requested.come(max(0.0, deadline - self._clock())):
                 return None
-        done, self._asked = self._asked, None
+        done, self._requested = self._requested, None
         found = done.first.answers(), done.end.answers(), done.newest.answers()
         return Look(self._topics, *found)
 
@@ -97,13 +97,13 @@ class Looking:
 
     def _look_for_topics(self, deadline: float) -> bool:
         """Look for topics if that is due; return whether they are known."""
-        if self._asked_topics is None:
-            if self._clock() < self._looked + _OFTEN_S or self._asked is not None:
+        if self._requested_topics is None:
+            if self._clock() < self._looked + _OFTEN_S or self._requested is not None:
                 return True
-            self._asked_topics = self._cluster.ask_topics(self._names())
-        if not self._asked_topics.come(max(0.0, deadline - self._clock())):
+            self._requested_topics = self._cluster.request_topics(self._names())
+        if not self._requested_topics.come(max(0.0, deadline - self._clock())):
             return False
-        done, self._asked_topics = self._asked_topics, None
+        done, self._requested_topics = self._requested_topics, None
         self._looked = self._clock()
         self._topics = self._found(done.answers())
         return True

@@ -29,17 +29,17 @@ class GroupOffsets:
     def __init__(self, servers: Servers, group: str) -> None:
         self._servers, self._group = servers, group
         self._consumer: Consumer | None = None
-        self._told: dict[tuple[str, int], int] = {}
+        self._reported: dict[tuple[str, int], int] = {}
         self._has_failed = False
 
-    def tell(self, position: KafkaPosition) -> None:
+    def report(self, position: KafkaPosition) -> None:
         """Commit the offsets of a position. Does not wait."""
         from confluent_kafka import KafkaException, TopicPartition
 
         news = [
             TopicPartition(*part, offset)
             for part, offset in position.partitions()
-            if self._told.get(part) != offset
+            if self._reported.get(part) != offset
         ]
         if not news:
             return
@@ -53,11 +53,11 @@ class GroupOffsets:
         except (KafkaException, RuntimeError) as error:
             self._warn(str(error))
             return
-        self._told |= {(of.topic, of.partition): of.offset for of in news}
+        self._reported |= {(of.topic, of.partition): of.offset for of in news}
 
     def _committed(self, error: KafkaError | None, parts: list[TopicPartition]) -> None:
         if error is not None:
-            self._told.clear()
+            self._reported.clear()
             self._warn(error.str())
 
     def _warn(self, why: str) -> None:

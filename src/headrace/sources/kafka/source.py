@@ -96,8 +96,8 @@ class Kafka(Source):
 
     Example::
 
-        source = hr.sources.Kafka("hits", servers="localhost:9092", type=Hit, event_time="at")
-        hits = p.inject("hits", source, watermark=hr.bounded_delay(timedelta(seconds=10)))
+        source = hr.sources.Kafka("clicks", servers="localhost:9092", type=Hit, event_time="at")
+        clicks = p.inject("clicks", source, watermark=hr.bounded_delay(timedelta(seconds=10)))
     """
 
     source_kind = "Kafka"
@@ -422,7 +422,7 @@ class Kafka(Source):
 
     def committed(self, position: Position) -> None:
         if self._group is not None:
-            self._group.tell(decoded(position))
+            self._group.report(decoded(position))
 
     def close(self) -> None:
         self._cluster.close()

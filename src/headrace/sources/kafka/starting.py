@@ -49,7 +49,7 @@ def started(cluster: Cluster, start: Start, seen: Look) -> KafkaPosition:
         StorageError: if the servers do not answer.
     """
     if isinstance(start, datetime):
-        since = cluster.ask_since(list(seen.end), -(-to_micros(start) // 1_000)).answers()
+        since = cluster.request_since(list(seen.end), -(-to_micros(start) // 1_000)).answers()
         at = {
             p: seen.end[p] if found < 0 else max(found, seen.first[p]) for p, found in since.items()
         }
