@@ -96,7 +96,7 @@ class Kafka(Source):
 
     Example::
 
-        source = hr.sources.Kafka("clicks", servers="localhost:9092", type=Hit, event_time="at")
+        source = hr.sources.Kafka("hits", servers="localhost:9092", type=Hit, event_time="at")
         clicks = p.inject("clicks", source, watermark=hr.bounded_delay(timedelta(seconds=10)))
     """
 
