@@ -251,7 +251,7 @@ class Kafka(Sink):
         Raises:
             SinkConflict: if it is of another storage.
         """
-        marker = self._steps.newest(_key_of(run, self._options.topic).encode(), self._admin)
+        marker = self._steps.newest(_key_of(run, self._options.topic).encode())
         if marker is None or self._is_of_another_topic(marker):
             return None
         if marker.lineage == run.lineage:

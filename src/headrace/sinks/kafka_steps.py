@@ -112,18 +112,17 @@ class StepsTopic:
                 remedy="set cleanup.policy=compact, or name another topic: steps_topic=",
             )
 
-    def newest(self, key: bytes, admin: AdminClient) -> Marker | None:
+    def newest(self, key: bytes) -> Marker | None:
         """Return the newest committed marker of a sink; None if there is none.
 
         Args:
             key: the key of its markers.
-            admin: a client.
 
         Raises:
             StorageError: if it cannot be read.
             SinkConflict: if it is none.
         """
-        found = self._with_patience(lambda: self._last_value(key, admin))
+        found = self._with_patience(lambda: self._last_value(key))
         if found is None:
             return None
         try:
@@ -152,9 +151,9 @@ class StepsTopic:
                     raise self._servers.failed(error, failed, topic=self.name) from None
             time.sleep(_PAUSE_S)
 
-    def _last_value(self, key: bytes, admin: AdminClient) -> bytes | None:
+    def _last_value(self, key: bytes) -> bytes | None:
         """Return the last committed value of a key."""
-        first, end = self._offsets(admin)
+        first, end = self._offsets()
         for start in dict.fromkeys([max(first, end - _NEAR_THE_END), first]):
             found, read_to = self._read(key, start, end, waits=False)
             if read_to < end and self._read(key, read_to, end, committed=False)[0] is not None:
@@ -173,12 +172,17 @@ class StepsTopic:
         usual = {"group.id": "headrace", "fetch.wait.max.ms": 10}
         return self._servers.consumer(self._servers.consumer_config(fixed, usual))
 
-    def _offsets(self, admin: AdminClient) -> tuple[int, int]:
-        """Return the first offset, and that behind the last record, committed or not."""
+    def _offsets(self) -> tuple[int, int]:
+        """Return the first offset, and that behind the last record, committed or not.
+
+        The client is a new one each time: one that has seen a broker before its restart goes on to
+        ask for offsets by what it knows of then, and is refused.
+        """
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         of = TopicPartition(self.name, PARTITION)
+        admin = self._servers.admin()
         found = []
         for where in (OffsetSpec.earliest(), OffsetSpec.latest()):
             request = admin.list_offsets(
@@ -216,7 +220,7 @@ class StepsTopic:
             consumer.assign([TopicPartition(self.name, PARTITION, start)])
             while position < end:
                 if time.monotonic() > deadline:
-                    raise self._hidden(heard)
+                    raise self._hidden(heard, position, end)
                 message = consumer.poll(_POLL_S)
                 if message is None:
                     continue
@@ -234,10 +238,11 @@ class StepsTopic:
             consumer.close()
         return found, position
 
-    def _hidden(self, heard: Heard) -> StorageError:
+    def _hidden(self, heard: Heard, position: int, end: int) -> StorageError:
         why = f" ({heard.last})" if heard.last else ""
         return StorageError(
-            f"the end of the topic of the steps cannot be read for {_OPEN_S:.0f} s{why}",
+            f"the end of the topic of the steps cannot be read for {_OPEN_S:.0f} s: "
+            f"offset {position:,} of {end:,}{why}",
             place=self._servers.place(self.name),
             remedy="start again. If the brokers can be reached, a transaction of another producer is "
             "open there: it ends at its transaction.timeout.ms, or when its pipeline starts again",
