@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, StructType, TimestampType
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.driver.driver import Driver, Settings
-from headrace.errors import BadInput, PipelineError, SourceChanged
+from headrace.errors import BadInput, HeadraceError, PipelineError, SourceChanged
 from headrace.errors.user_code import FromOutside
 from headrace.ledger.manifest import manifest_name
 from headrace.runners.inline import InlineRunner
@@ -424,6 +424,31 @@ def test_state_that_is_older_than_the_query_is_refused_and_skips_no_batch(
                 )
             assert "restore the checkpoint that the query had" in str(caught.value)
     read_on(local_spark, tmp_path, LocalStore(tmp_path / "store"), 40)
+
+
+def test_a_query_whose_first_batch_was_interrupted_while_it_was_noted_starts_again(
+    local_spark: Any, tmp_path: Path
+) -> None:
+    for folder in ("offsets", "commits"):
+        (tmp_path / "checkpoint" / folder).mkdir(parents=True)
+    left = tmp_path / "checkpoint" / "offsets" / ".0.0b1a2f3c-9d1e-4d0a-8f57-0c6f9b1c2d3e.tmp"
+    left.write_text("v1\n")
+    for number in range(4):
+        add_file(tmp_path, number)
+    read_on(local_spark, tmp_path, LocalStore(tmp_path / "store"), 40)
+    assert not left.exists()
+
+
+def test_what_else_is_in_the_checkpoint_of_a_query_is_not_deleted(
+    local_spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    mine = tmp_path / "checkpoint" / "offsets" / "notes.txt"
+    mine.write_text("mine")
+    add_file(tmp_path, 0)
+    with pytest.raises(HeadraceError):
+        read_on(local_spark, tmp_path, LocalStore(tmp_path / "store"), 10)
+    assert mine.read_text() == "mine"
 
 
 def test_a_dataframe_that_is_no_stream_is_refused(local_spark: Any, tmp_path: Path) -> None:

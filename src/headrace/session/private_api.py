@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from typing import Any
 
 
@@ -67,6 +68,22 @@ def print_in(gateway: Any, line: str) -> None:
     Without it: the last prints of handlers may come late, or only in the file.
     """
     gateway.jvm.java.lang.System.err.println(line)
+
+
+def delete_left_over(gateway: Any, folder: str, pattern: str) -> None:
+    """Delete the files of a folder whose names match a pattern (glob), on any Hadoop file system.
+
+    Reason: a query that was interrupted while it noted its first batch leaves a hidden file, with
+    which Spark refuses to start it again. PySpark has no file system of its own.
+
+    Without it: a user deletes that file.
+    """
+    jvm = gateway.jvm
+    path = jvm.org.apache.hadoop.fs.Path(folder)
+    files = path.getFileSystem(jvm.org.apache.spark.deploy.SparkHadoopUtil.get().conf())
+    for found in files.listStatus(path) if files.exists(path) else []:
+        if fnmatch(found.getPath().getName(), pattern):
+            files.delete(found.getPath(), False)
 
 
 @contextlib.contextmanager

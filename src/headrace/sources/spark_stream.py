@@ -29,7 +29,11 @@ from headrace.keyspace.digests import digest_of
 from headrace.pipeline.source import Limit, Offer, Position, Source, Split
 from headrace.schema import ValueType, value_type_of_schema
 from headrace.session import spark_session
-from headrace.session.private_api import gateway_of_process, without_messages
+from headrace.session.private_api import (
+    delete_left_over,
+    gateway_of_process,
+    without_messages,
+)
 from headrace.sources.columns import Columns
 from headrace.sources.names import derived_fields
 from headrace.sources.partitions import checked_columns, with_partitions
@@ -187,6 +191,18 @@ class SparkStream(Source):
         self._last_done = _last_done(self._frame.sparkSession, self._checkpoint)
         self._start(self._trigger)
 
+    def _tidy(self) -> None:
+        """Delete what a query left that was interrupted while it noted its first batch.
+
+        Spark refuses to start a query that has files and no batch.
+        """
+        gateway = gateway_of_process()
+        if self._last_done < 0 and gateway is not None:
+            for folder in ("offsets", "commits"):
+                delete_left_over(
+                    gateway, f"{self._checkpoint.rstrip('/')}/{folder}", ".[0-9]*.*.tmp"
+                )
+
     def _start(self, trigger: dict[str, Any] | None) -> None:
         assert self._frame is not None
         for py4j in ("py4j.clientserver", "py4j.java_gateway"):
@@ -194,6 +210,7 @@ class SparkStream(Source):
         self._waiting, self._current = queue.Queue(), None
         self._started.clear()
         self._closing = False
+        self._tidy()
         writer = self._frame.writeStream.foreachBatch(self._take_batch)
         writer = writer.option("checkpointLocation", self._checkpoint)
         if trigger:
