@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from tests.support import processes
@@ -100,6 +101,29 @@ def through(kafka: Kafka, seed: int, folder: Path, kills: int) -> None:
     into, out = new_topic(kafka, partitions=3), new_topic(kafka, partitions=2)
     write_some(kafka, into, rng, 500)
     lives(kafka, into, out, folder, rng, kills)
+    check(kafka, into, out)
+
+
+@pytest.mark.soak
+def test_killed_workers_of_spark_count_each_record_once(kafka: Kafka, tmp_path: Path) -> None:
+    rng = random.Random(3)
+    into, out = new_topic(kafka, partitions=3), new_topic(kafka, partitions=2)
+    write_some(kafka, into, rng, 3_000)
+    log = tmp_path / "log"
+    command = [*MODULE, kafka.bootstrap, into, out, str(tmp_path / "state"), "spark"]
+    driver = processes.start(command, log)
+    killed = 0
+    while grown(tmp_path / "state", 15, driver):
+        workers = [
+            child
+            for child in psutil.Process(driver.pid).children(recursive=True)
+            if "pyspark" in " ".join(child.cmdline()) and not child.children()
+        ]
+        if workers and killed < 8:
+            rng.choice(workers).kill()
+            killed += 1
+    assert driver.wait(120) == 0, log.read_text()[-5_000:]
+    assert killed >= 3
     check(kafka, into, out)
 
 

@@ -1,6 +1,6 @@
 """A driver that counts by key from one topic to another, until it has read what there is, or is killed.
 
-usage: through.py BROKERS INTO OUT FOLDER
+usage: through.py BROKERS INTO OUT FOLDER [spark]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 import headrace as hr
 from headrace.driver.driver import Driver
 from headrace.runners.inline import InlineRunner
+from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 
 
@@ -54,14 +55,20 @@ def pipeline(brokers: str, into: str, out: str) -> hr.Pipeline:
     return made
 
 
-def main(brokers: str, into: str, out: str, folder: str) -> None:
+def main(brokers: str, into: str, out: str, folder: str, where: str = "inline") -> None:
+    is_spark = where == "spark"
     driver = Driver(
         pipeline(brokers, into, out),
         LocalStore(Path(folder)),
-        InlineRunner(),
+        SparkRunner(hr.spark_session(master="local[2]").sparkContext)
+        if is_spark
+        else InlineRunner(),
         workers=2,
         bins=8,
-        settings=hr.Settings(limit=hr.Limit(100, 1 << 20)),
+        # With the shuffle, tasks read; with the others, the driver reads steps that are small.
+        settings=hr.Settings(
+            limit=hr.Limit(100, 1 << 20), exchange="shuffle" if is_spark else "auto"
+        ),
     )
     driver.request_stop(catch_up=True)
     try:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from headrace.errors import NotFound, SourceChanged
+from headrace.errors import NotFound, SourceChanged, StorageDenied, StorageError
+from headrace.messages.servers import PATIENCE_S
 from headrace.sources.kafka.cluster import Cluster, Requests, Stamp, Topic
 from headrace.sources.kafka.position import PartitionOf
 
@@ -63,14 +64,38 @@ class Looking:
         self._looked = -_OFTEN_S
         self._requested_topics: Requests[str, Topic | None] | None = None
         self._requested: _Offsets | None = None
+        self._failing_since: float | None = None
 
     def look(self, within_s: float = _MOMENT_S) -> Look | None:
         """Return what there is; None if the answers have not come yet.
 
         Raises:
             NotFound: if a topic that has a name here does not exist.
-            StorageError: if the servers do not answer.
+            StorageError: if the servers have not answered for a while, or refuse to.
         """
+        try:
+            found = self._look(within_s)
+        except (NotFound, StorageDenied):
+            raise
+        except StorageError as error:
+            self._bear(error)
+            return None
+        if found is not None:
+            self._failing_since = None
+        return found
+
+    def _bear(self, error: StorageError) -> None:
+        """Ask again with new connections, unless nothing was answered for too long.
+
+        A client whose broker was restarted may be refused from then on (``FENCED_LEADER_EPOCH``).
+        """
+        since = self._failing_since = self._failing_since or self._clock()
+        if self._clock() > since + PATIENCE_S:
+            raise error
+        self._cluster.close()
+        self._requested, self._requested_topics = None, None
+
+    def _look(self, within_s: float) -> Look | None:
         deadline = self._clock() + within_s
         if not self._look_for_topics(deadline):
             return None

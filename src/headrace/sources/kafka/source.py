@@ -299,9 +299,9 @@ class Kafka(Source):
 
     def _look_now(self) -> Look:
         """Look at the topics, and wait for the answers."""
-        seen = self._looking.look(PATIENCE_S + 5)
-        if seen is None:
-            raise self._cluster.servers.failed(TimeoutError("no answer"), "topics are not known")
+        seen = self._looking.look(PATIENCE_S)
+        while seen is None:
+            seen = self._looking.look(PATIENCE_S)
         return seen
 
     def _with_news(self, at: KafkaPosition, seen: Look) -> KafkaPosition:

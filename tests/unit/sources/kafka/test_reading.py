@@ -350,6 +350,23 @@ def test_a_consumer_group_tells_how_far_the_pipeline_has_come(kafka: Kafka) -> N
     assert told == {n: offset for n, offset in enumerate(next_) if offset}
 
 
+def test_a_broker_that_was_killed_and_is_back_is_read_again(new_kafka: NewKafka) -> None:
+    kafka = new_kafka()
+    topic = new_topic(kafka)
+    write(kafka, topic, [(None, hit(1))])
+    of = source(kafka, topic)
+    rows, position = everything(of)
+    for n in (2, 3):
+        kafka.kill()
+        assert of.offer(position, LIMIT) is not None  # (which says that it is looking)
+        kafka.restart()
+        write(kafka, topic, [(None, hit(n))])
+        while not any(row["page"] == str(n) for row in rows):
+            more, position = everything(of, position=position)
+            rows += more
+    assert [row["page"] for row in rows] == ["1", "2", "3"]
+
+
 def test_records_of_ten_megabytes_are_read(new_kafka: NewKafka) -> None:
     kafka = new_kafka(message_max_bytes=20_000_000)
     topic = new_topic(kafka, max_message_bytes=20_000_000)
