@@ -84,6 +84,13 @@ class Looking:
             self._failing_since = None
         return found
 
+    def look_now(self) -> Look:
+        """Return what there is. Waits for the answers; see :meth:`look`."""
+        found = self.look(PATIENCE_S)
+        while found is None:
+            found = self.look(PATIENCE_S)
+        return found
+
     def _bear(self, error: StorageError) -> None:
         """Ask again with new connections, unless nothing was answered for too long.
 

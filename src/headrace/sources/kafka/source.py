@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
 import re
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from headrace.errors import PipelineError, SourceChanged
+from headrace.errors import PipelineError
 from headrace.eventtime.parsing import TimeUnit
 from headrace.eventtime.zones import Ambiguous
 from headrace.messages.base import MessageFormat
-from headrace.messages.servers import PATIENCE_S, Servers
+from headrace.messages.servers import Servers
 from headrace.pipeline.sifting import Sifted
-from headrace.pipeline.source import Limit, Offer, Part, Position, Source, Split
+from headrace.pipeline.source import Limit, Offer, Position, Source, Split
 from headrace.schema import ValueType
 from headrace.schema.reserved import PARTITION_COLUMN
 from headrace.sources.columns import TimeOptions
 from headrace.sources.kafka import checkpoints
-from headrace.sources.kafka.cluster import Cluster, Stamp
+from headrace.sources.kafka.cluster import Cluster
 from headrace.sources.kafka.decoding import TIMESTAMP, MessageRecords
-from headrace.sources.kafka.dividing import Sizes, most_rows, shares
 from headrace.sources.kafka.formats import format_of
-from headrace.sources.kafka.looking import Look, Looking, deleted
+from headrace.sources.kafka.looking import Looking
 from headrace.sources.kafka.mirroring import GroupOffsets
-from headrace.sources.kafka.position import (
-    KafkaPosition,
-    PartitionOf,
-    TopicRead,
-    decoded,
-    encoded,
-)
-from headrace.sources.kafka.ranges import READERS, Message, Range, gone
+from headrace.sources.kafka.offering import Offering
+from headrace.sources.kafka.position import PartitionOf, decoded, encoded
+from headrace.sources.kafka.ranges import READERS, Message, Range
 from headrace.sources.kafka.starting import Start, check_start, started
 from headrace.storage.base import Store
 
-log = logging.getLogger("headrace")
-
 #: About how many offsets one task reads.
 _OFFSETS_PER_SPLIT = 50_000
-#: How many records are looked at to learn how large they are.
-_SAMPLE = 100
 
 
 class Kafka(Source):
@@ -130,7 +118,7 @@ class Kafka(Source):
         check_start(start)
         _check_choice("tombstones", tombstones, ("keep", "drop"))
         _check_choice("lost", lost, ("stop", "skip"))
-        self._start, self._drops, self._skips = start, tombstones == "drop", lost == "skip"
+        self._start, self._drops = start, tombstones == "drop"
         value, key = format_of(format, "format"), format_of(key_format, "key_format")
         self._formats = value, key
         if type is None and schema is None:
@@ -164,10 +152,9 @@ class Kafka(Source):
                 remedy=f"leave event_time= out: it is {TIMESTAMP!r} then",
             )
         self._looking = Looking(self._cluster, self._topics, stamps=log_append_time)
-        self._stamps: dict[PartitionOf, list[Stamp]] = {}
-        self._sizes = Sizes()
-        self._named: set[str] | None = None  # the partitions that an offer has named
-        self._behind: dict[PartitionOf, float] = {}  # since when a partition lacks what was read
+        self._offering = Offering(
+            self._servers, self._cluster, skips=lost == "skip", promises=log_append_time
+        )
         self._group = None if group_id is None else GroupOffsets(self._servers, group_id)
 
     def __repr__(self) -> str:
@@ -218,34 +205,18 @@ class Kafka(Source):
 
     def for_tasks(self) -> Source:
         other = copy.copy(self)
-        del other._cluster, other._looking, other._group
+        del other._cluster, other._looking, other._offering, other._group
         return other
 
     # -- dividing -----------------------------------------------------------------------------
 
     def start(self) -> Position:
-        return encoded(started(self._cluster, self._start, self._look_now()))
+        return encoded(started(self._cluster, self._start, self._looking.look_now()))
 
     def open(self, store: Store) -> None:
         self._open_formats()
         if self.promises:
-            self._check_log_times(self._look_now().topics)
-
-    def _check_log_times(self, topics: Collection[str]) -> None:
-        """Check that brokers stamp the records of topics.
-
-        Raises:
-            PipelineError: if they do not.
-        """
-        if not topics:
-            return
-        for topic, is_stamped in self._cluster.log_times(topics).items():
-            if not is_stamped:
-                raise PipelineError(
-                    "log_append_time=True, and producers stamp the records of the topic",
-                    place=self._servers.place(topic),
-                    remedy="set message.timestamp.type=LogAppendTime for it, or leave the option out",
-                )
+            self._offering.check_log_times(self._looking.look_now().topics)
 
     def _open_formats(self) -> None:
         topic = self._topics[0] if isinstance(self._topics, tuple) else self._topics.pattern
@@ -253,148 +224,13 @@ class Kafka(Source):
             format.open(topic, part, None)
 
     def now(self, position: Position) -> Any:
-        return self._look_now().end
+        return self._looking.look_now().end
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         seen = self._looking.look()
         if seen is None:
             return Offer(position, 0, 0, empty=True, pending=True)
-        at = self._with_news(decoded(position), seen)
-        self._note_stamps(seen)
-        parts = {part.name: Part() for part, _ in at.partitions()}
-        waiting = self._waiting(at, seen, limit)
-        self._learn_sizes(at, waiting)
-        most = most_rows(waiting, limit.rows, limit.bytes, self._sizes)
-        taken = shares(waiting, most)
-        if not taken:
-            if self._named == set(parts) and not at.begun:
-                return None
-            self._named = set(parts)
-            return Offer(encoded(at), 0, 0, empty=True, parts=parts)
-        self._named = set(parts)
-        of = dict(at.partitions())
-        end = at.moved({part: of[part] + count for part, count in taken.items()})
-        size = sum(self._sizes.of(part.topic) * count for part, count in taken.items())
-        rows = sum(taken.values())
-        if self.promises:
-            parts = {part.name: self._promised(part, to) for part, to in end.partitions()}
-        behind = sum(seen.end.values()) - sum(offset for _, offset in end.partitions())
-        return Offer(encoded(end), rows, int(size), parts=parts, waiting=max(0, behind))
-
-    def _note_stamps(self, seen: Look) -> None:
-        for part, stamp in seen.newest.items():
-            stamps = self._stamps.setdefault(part, [])
-            if stamp.offset >= 0 and (not stamps or stamps[-1].offset < stamp.offset):
-                stamps.append(stamp)
-
-    def _promised(self, part: PartitionOf, to: int) -> Part:
-        """Return what is known of a partition that was read up to an offset.
-
-        No record behind one has an earlier timestamp.
-        """
-        stamps = self._stamps.get(part, [])
-        while len(stamps) > 1 and stamps[1].offset < to:
-            stamps.pop(0)
-        return Part(promise_us=stamps[0].time_us if stamps and stamps[0].offset < to else None)
-
-    def _look_now(self) -> Look:
-        """Look at the topics, and wait for the answers."""
-        seen = self._looking.look(PATIENCE_S)
-        while seen is None:
-            seen = self._looking.look(PATIENCE_S)
-        return seen
-
-    def _with_news(self, at: KafkaPosition, seen: Look) -> KafkaPosition:
-        """Return a position with the topics and partitions that are new.
-
-        Raises:
-            SourceChanged: if a topic is gone, or is another now.
-        """
-        topics, begun = dict(at.topics), dict[str, int]()
-        if self.promises:
-            self._check_log_times(seen.topics.keys() - topics.keys())
-        for name, topic in seen.topics.items():
-            read = topics.get(name, TopicRead(topic.id, []))
-            if read.id != topic.id:
-                raise deleted(self._cluster, name)
-            new = range(len(read.next), topic.partitions)
-            begin = [seen.first[PartitionOf(name, number)] for number in new]
-            for number, first in zip(new, begin, strict=True):
-                if first > 0 and not self._skips:
-                    raise gone(self._servers, PartitionOf(name, number), 0)
-                begun[PartitionOf(name, number).name] = first
-            topics[name] = TopicRead(read.id, [*read.next, *begin])
-        for name in topics:
-            if name not in seen.topics:
-                raise deleted(self._cluster, name)
-        return self._past_lost(KafkaPosition(topics, begun), seen)
-
-    def _past_lost(self, at: KafkaPosition, seen: Look) -> KafkaPosition:
-        """Return a position past the records that are gone, if they are to be skipped."""
-        lost = {
-            part: seen.first[part] - of for part, of in at.partitions() if of < seen.first[part]
-        }
-        if not lost:
-            return at
-        if not self._skips:
-            part = next(iter(lost))
-            raise gone(self._servers, part, dict(at.partitions())[part])
-        for part, count in lost.items():
-            log.warning(
-                "%s: up to %s records of partition %s are skipped: Kafka has deleted them before "
-                "they were read",
-                self._servers.place(part.topic),
-                f"{count:,}",
-                part.number,
-            )
-        begun = {part.name: seen.first[part] for part in lost}
-        moved = at.moved({part: seen.first[part] for part in lost})
-        return KafkaPosition(moved.topics, moved.begun | begun)
-
-    def _waiting(self, at: KafkaPosition, seen: Look, limit: Limit) -> dict[PartitionOf, int]:
-        """Return how many offsets can be taken of each partition."""
-        found = {}
-        for part, offset in at.partitions():
-            end = seen.end[part]
-            if end < offset:
-                self._check_behind(part, offset, end)
-                continue
-            self._behind.pop(part, None)
-            if limit.until is not None:
-                end = min(end, limit.until.get(part, 0))
-            if end > offset and part.name not in limit.paused:
-                found[part] = end - offset
-        return found
-
-    def _check_behind(self, part: PartitionOf, offset: int, end: int) -> None:
-        """Bear for a while that a partition lacks what was read of it: its broker may just start.
-
-        Raises:
-            SourceChanged: if it stays so.
-        """
-        since = self._behind.setdefault(part, time.monotonic())
-        if time.monotonic() > since + PATIENCE_S / 2:
-            raise SourceChanged(
-                f"partition {part.number} was read up to offset {offset:,}, and has records up to "
-                f"{end:,} only: Kafka has lost some",
-                place=self._servers.place(part.topic),
-                remedy="restore the topic; or begin anew with a new storage",
-            )
-
-    def _learn_sizes(self, at: KafkaPosition, waiting: Mapping[PartitionOf, int]) -> None:
-        """Look at some records of topics of which the size of records is not known."""
-        for topic in self._sizes.unknown({part.topic for part in waiting}):
-            part = max((of for of in waiting if of.topic == topic), key=lambda of: waiting[of])
-            first = dict(at.partitions())[part]
-            sample = Range(part, first, first + min(_SAMPLE, waiting[part]))
-            with READERS.borrow(self._servers) as reader:
-                (messages,) = reader.read([sample])
-            self._note_sizes(messages)
-
-    def _note_sizes(self, messages: Sequence[Message]) -> None:
-        if messages:
-            size = sum(len(m.value() or b"") + len(m.key() or b"") for m in messages)
-            self._sizes.note(messages[0].topic(), len(messages), size)
+        return self._offering.offer(position, limit, seen)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         before, after = dict(decoded(start).partitions()), decoded(end)
@@ -417,7 +253,7 @@ class Kafka(Source):
         seen = self._looking.look()
         if seen is None:
             return False
-        self._with_news(decoded(start), seen)
+        self._offering.with_news(decoded(start), seen)
         return True
 
     def committed(self, position: Position) -> None:
@@ -447,7 +283,6 @@ class Kafka(Source):
             found = reader.read(ranges)
         if self._drops:
             found = [[message for message in of if message.value() is not None] for of in found]
-        self._note_sizes(found[0])
         names = None
         if split.partition is None:
             counts = zip(ranges, map(len, found), strict=True)
