@@ -116,7 +116,7 @@ class Offering:
             begin = [seen.first[PartitionOf(name, number)] for number in new]
             for number, first in zip(new, begin, strict=True):
                 if first > 0:
-                    self._lose(PartitionOf(name, number), 0, first)
+                    self._pass_over(PartitionOf(name, number), 0, first)
                 begun[PartitionOf(name, number).name] = first
             topics[name] = TopicRead(read.id, [*read.next, *begin])
         for name in topics:
@@ -130,12 +130,12 @@ class Offering:
         if not lost:
             return at
         for part, offset in lost.items():
-            self._lose(part, offset, seen.first[part])
+            self._pass_over(part, offset, seen.first[part])
         begun = {part.name: seen.first[part] for part in lost}
         moved = at.moved({part: seen.first[part] for part in lost})
         return KafkaPosition(moved.topics, moved.begun | begun)
 
-    def _lose(self, part: PartitionOf, offset: int, first: int) -> None:
+    def _pass_over(self, part: PartitionOf, offset: int, first: int) -> None:
         """Skip records that are gone, and count them.
 
         Raises:
