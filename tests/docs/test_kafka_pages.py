@@ -121,9 +121,10 @@ def check(kafka: Kafka) -> None:
 
 
 def test_the_pages_blocks_run_and_take_over_from_spark(
-    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_kafka: NewKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    kafka = new_kafka()  # (others have topics of these names in theirs)
     kafka.create_topic("payments")
     kafka.create_topic("totals", cleanup_policy="compact")
     kafka.create_topic("counts")
