@@ -115,13 +115,18 @@ class Offering:
             new = range(len(read.next), topic.partitions)
             begin = [seen.first[PartitionOf(name, number)] for number in new]
             for number, first in zip(new, begin, strict=True):
-                if first > 0:
+                if first > 0 and name in at.topics:
                     self._pass_over(PartitionOf(name, number), 0, first)
                 begun[PartitionOf(name, number).name] = first
             topics[name] = TopicRead(read.id, [*read.next, *begin])
         for name in topics:
             if name not in seen.topics:
-                raise deleted(self._cluster, name)
+                raise SourceChanged(
+                    f"topic {name!r} was read, and is not among the topics any more",
+                    place=self._servers.place(name),
+                    remedy="name it again in topics=, or give the injector another name. If it was "
+                    "deleted, what it had and was not read is gone",
+                )
         return self._past_lost(KafkaPosition(topics, begun), seen)
 
     def _past_lost(self, at: KafkaPosition, seen: Look) -> KafkaPosition:

@@ -287,6 +287,22 @@ def test_a_topic_that_was_deleted_or_made_again_is_an_error(kafka: Kafka) -> Non
         offered(source(kafka, topic), position)
 
 
+def test_a_topic_that_is_added_begins_at_its_oldest_record_and_none_may_be_left_out(
+    kafka: Kafka,
+) -> None:
+    one, two = new_topic(kafka), new_topic(kafka)
+    write(kafka, one, [(None, hit("a"))])
+    write(kafka, two, [(None, hit(n)) for n in range(5)])
+    admin = kafka.admin()
+    [future] = admin.delete_records([TopicPartition(two, 0, 3)]).values()
+    future.result()
+    _, position = everything(source(kafka, [one]))
+    rows, position = everything(source(kafka, [one, two]), position=position)
+    assert [row["page"] for row in rows] == ["3", "4"]
+    with pytest.raises(SourceChanged, match="was read, and is not among the topics any more"):
+        offered(source(kafka, [one]), position)
+
+
 def test_a_topic_that_is_not_there_is_named(kafka: Kafka) -> None:
     with pytest.raises(NotFound, match="'nowhere' does not exist"):
         source(kafka, "nowhere").start()
