@@ -167,7 +167,8 @@ def test_a_weak_sink_never_sees_two_different_results(kind: str, act: str, every
         seen.check(f"{act} at operation {at} of {total}")
         failures += failed
         repeated += any(len(found) > 1 for found in seen.contents.values())
-    assert failures > len(struck_at) // 3
+    # Beats, which fail without harm, are among the operations: more of them on a busy machine.
+    assert failures > len(struck_at) // 4
     if act == "crash before":
         assert repeated, "no step was ever repeated, so nothing was tried"
 
