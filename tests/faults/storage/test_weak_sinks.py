@@ -167,7 +167,8 @@ def test_a_weak_sink_never_sees_two_different_results(kind: str, act: str, every
         seen.check(f"{act} at operation {at} of {total}")
         failures += failed
         repeated += any(len(found) > 1 for found in seen.contents.values())
-    # Beats, which fail without harm, are among the operations: more of them on a busy machine.
+    # Some operations are those of the thread that delivers, which bears a lost reply. How many
+    # there are depends on when it runs: 7 to 9 of 22 attempts were seen to fail.
     assert failures > len(struck_at) // 4
     if act == "crash before":
         assert repeated, "no step was ever repeated, so nothing was tried"

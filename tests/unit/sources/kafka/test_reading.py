@@ -88,7 +88,6 @@ def test_records_have_the_columns_of_the_value_and_of_the_message(kafka: Kafka) 
     (rows, _) = everything(source(kafka, topic, type=None, schema=schema, columns=columns))
     at = datetime.fromtimestamp(1.5, UTC)
     assert rows == [{TIMESTAMP_COLUMN: 1_500_000, "page": "/", "n": 3, "key": b"k\xff", "at": at}]
-    schema = {"of": str, "more": list[dict[str, Any]]}
 
 
 def test_json_over_several_lines_is_one_record(kafka: Kafka) -> None:
