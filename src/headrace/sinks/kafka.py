@@ -23,6 +23,7 @@ from headrace.errors import (
 from headrace.messages.base import MessageFormat
 from headrace.messages.servers import Servers, Topic, kafka_error, raised_by_client
 from headrace.pipeline.sink import Deliverer, Delivery, Sink
+from headrace.sinks.conflicts import belongs_to, superseded
 from headrace.sinks.kafka_errors import REMEDIES, NotTaken, outlook_of
 from headrace.sinks.kafka_messages import Columns, Header, MessageColumns, Options, Portion
 from headrace.sinks.kafka_sender import TRANSACTION_MS, TRANSACTION_TIMEOUT, Sender
@@ -260,7 +261,7 @@ class Kafka(Sink):
             self._taken_from = marker.lineage
         if marker.lineage == self._taken_from:
             return None
-        raise self._belongs_to(marker)
+        raise belongs_to("topic", marker.pipeline, marker.sink, marker.storage, self._place)
 
     def _is_of_another_topic(self, marker: Marker) -> bool:
         """Return whether a topic was deleted and made again since. What it had does not count."""
@@ -391,7 +392,7 @@ class Kafka(Sink):
         if marker is None or not self._exactly_once:
             return False
         if marker.epoch > delivery.epoch:
-            raise self._superseded(delivery.epoch, marker.epoch)
+            raise superseded("topic", delivery.epoch, marker.epoch, self._place)
         return marker.delivery >= delivery.id
 
     def _check_ahead(self, delivery: Delivery) -> None:
@@ -404,7 +405,7 @@ class Kafka(Sink):
         if self._ahead is None:
             return
         if self._ahead.epoch > delivery.epoch:
-            raise self._superseded(delivery.epoch, self._ahead.epoch)
+            raise superseded("topic", delivery.epoch, self._ahead.epoch, self._place)
         raise SinkConflict(
             f"the topic has delivery {self._ahead.delivery}, and the storage knows only those before "
             f"{delivery.id}: it was put back to an earlier state",
@@ -468,24 +469,6 @@ class Kafka(Sink):
         sender.close()
 
     # -- errors -------------------------------------------------------------------------------
-
-    def _belongs_to(self, marker: Marker) -> SinkConflict:
-        of = f", with storage {marker.storage}" if marker.storage else ""
-        return SinkConflict(
-            f"sink {marker.sink!r} of another run of pipeline {marker.pipeline!r} has written to the "
-            f"topic{of}",
-            place=self._place,
-            remedy="nothing was written. To go on with that run, use its storage. To begin anew, "
-            "remove the topic, or give the sink another one. To add to what is there, and accept "
-            "results that are there twice, start with take_over=True",
-        )
-
-    def _superseded(self, epoch: int, newer: int) -> Fenced:
-        return Fenced(
-            f"driver of epoch {epoch} is fenced: one of epoch {newer} has delivered to the topic",
-            place=self._place,
-            remedy="nothing was written. The newer driver delivers what is missing",
-        )
 
     def _cannot_begin(self, error: Any) -> HeadraceError:
         found = self._servers.failed(error, "no transaction can begin", topic=self._named)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.errors import Fenced, PipelineError, SinkConflict
 from headrace.pipeline.sink import Deliverer, Delivery, Sink
+from headrace.sinks.conflicts import belongs_to, superseded
 from headrace.sinks.table_columns import Leaf, TableColumns, last_of_each_key
 
 #: How often a delivery is tried that conflicts with those of other writers, and the longest pause.
@@ -122,23 +123,10 @@ class TableSink(Sink):
         self._run = None
 
     def _belongs_to(self, pipeline: str, sink: str, storage: str) -> SinkConflict:
-        """Return the error for a table to which the same sink of another storage has written."""
-        of = f", with storage {storage}" if storage else ""
-        return SinkConflict(
-            f"sink {sink!r} of another run of pipeline {pipeline!r} has written to the table{of}",
-            place=self._place,
-            remedy="nothing was written. To go on with that run, use its storage. To begin anew, "
-            "remove the table, or give the sink another one. To add to what is there, and accept "
-            "results that are there twice, start with take_over=True",
-        )
+        return belongs_to("table", pipeline, sink, storage, self._place)
 
     def _superseded(self, epoch: int, newer: int) -> Fenced:
-        """Return the error for a driver that delivers after a newer one has."""
-        return Fenced(
-            f"driver of epoch {epoch} is fenced: one of epoch {newer} has delivered to the table",
-            place=self._place,
-            remedy="nothing was written. The newer driver delivers what is missing",
-        )
+        return superseded("table", epoch, newer, self._place)
 
 
 def _sink_of(run: Deliverer) -> tuple[str, str, str]:
