@@ -12,14 +12,11 @@ Spark's connector for Kafka is fetched by Spark, as ``--connector`` names it.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import os
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from scripts.kafka_broker import Kafka, start
 
 import headrace as hr
 from benchmarks.harness import figure, local_session, parser, percentile, report, steps_of
+from benchmarks.kafka_load import Received, paced
 from headrace.driver.driver import Driver
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
@@ -153,77 +151,6 @@ def spark_rate(spark: Any, kafka: Kafka, into: str, folder: Path, chosen: Any) -
 # -- latency in an open loop -----------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def paced(kafka: Kafka, topic: str, rate: int, keys: int) -> Iterator[None]:
-    """Write records at a constant rate from a thread. Each says when it was due."""
-    from confluent_kafka import Producer
-
-    ended = threading.Event()
-
-    def write() -> None:
-        writer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 1})
-        drawn = np.random.default_rng(11)
-        begun, number = time.time_ns() // 1_000, 0
-        while not ended.is_set():
-            due = (time.time_ns() // 1_000 - begun) * rate // 1_000_000
-            of = drawn.integers(0, keys, max(0, due - number)).tolist()
-            for key in of:
-                at = begun + number * 1_000_000 // rate
-                writer.produce(
-                    topic, b'{"key":%d,"at":%d}' % (key, at), partition=number % PARTITIONS
-                )
-                number += 1
-            writer.poll(0)
-            time.sleep(0.001)
-        writer.flush()
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-@contextlib.contextmanager
-def received(kafka: Kafka, topic: str, after_us: int) -> Iterator[list[float]]:
-    """Collect the latencies, in seconds, of counts whose records were due after a time."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    ended = threading.Event()
-    found: list[float] = []
-
-    def read() -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": kafka.bootstrap,
-                "group.id": "latency",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 5,
-            }
-        )
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-        while not ended.is_set():
-            messages = consumer.consume(1_000, timeout=0.002)
-            now = time.time_ns() // 1_000
-            for message in messages:
-                if message.error() is None:
-                    at = json.loads(message.value() or b"")["at"]
-                    if at > after_us:
-                        found.append((now - at) / 1e6)
-        consumer.close()
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    try:
-        yield found
-    finally:
-        ended.set()
-        thread.join()
-
-
 def latencies(
     kafka: Kafka, name: str, chosen: Any, run: Callable[[str, str, Callable[[], bool]], None]
 ) -> list[float]:
@@ -240,9 +167,13 @@ def latencies(
     begun = time.time_ns() // 1_000
     after = begun + int(chosen.settle * 1e6)
     last = after + int(chosen.seconds * 1e6)
-    with paced(kafka, into, chosen.rate, chosen.keys), received(kafka, out, after) as found:
+    found, servers = Received(), kafka.bootstrap
+    with (
+        found.running(servers, out, PARTITIONS, after),
+        paced(servers, into, PARTITIONS, chosen.rate, chosen.keys),
+    ):
         run(into, out, lambda: time.time_ns() // 1_000 > last and len(found) > _FEWEST)
-    return found
+    return found.latencies
 
 
 def headrace_run(

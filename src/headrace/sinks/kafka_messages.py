@@ -302,14 +302,13 @@ class MessageColumns:
     def _headers(
         self, rows: pa.Table, numbers: Any, audit: list[Header] | None
     ) -> list[list[Header] | None]:
-        if self._header_of is None and audit is None:
-            return [None] * rows.num_rows
-        own: list[list[Header]] = [[] for _ in range(rows.num_rows)]
-        if audit is not None:
-            own = [[*audit, ("hr-row", b"%d" % number)] for number in numbers.tolist()]
-        if self._header_of is None:
-            return [*own]
-        return [a + b for a, b in zip(own, self._header_of(rows), strict=True)]
+        others: list[list[Header]] | None = None
+        if self._header_of is not None:
+            others = self._header_of(rows)
+        if audit is None:
+            return [None] * rows.num_rows if others is None else [*others]
+        own = [[*audit, ("hr-row", b"%d" % number)] for number in numbers.tolist()]
+        return [*own] if others is None else [a + b for a, b in zip(own, others, strict=True)]
 
     # -- errors -------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import PipelineError, UserCodeError
 from headrace.jsonlines import json_lines
+from headrace.schema.pylists import pylist
 from headrace.sinks.mysql_tables import exact_collation, key_bytes
 from headrace.sinks.sql_database import MISSING
 from headrace.sinks.table_columns import common_type
@@ -243,8 +244,7 @@ def values_of(column: pa.ChunkedArray, family: str) -> list[Any]:
         column = column.cast(pa.int64())
     elif pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us"))
-    found: list[Any] = column.to_pylist()
-    return found
+    return pylist(column)
 
 
 def _check_finite(column: pa.ChunkedArray, family: str) -> None:

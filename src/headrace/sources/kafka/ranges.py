@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 10_000
 #: Of so many records that came ahead, the client fetches no more of their partition.
 _MOST_AHEAD = 20_000
+#: The client fetches more of a partition while it has fewer records of it.
+_FETCHED_AHEAD = 10_000
 #: How long the client waits for more records before it hands over those that it has, in seconds.
 _MOMENT_S = 0.002
 
@@ -79,7 +81,9 @@ class RangeReader:
         usual = {
             "group.id": "headrace",
             "fetch.wait.max.ms": 20,
+            "queued.min.messages": _FETCHED_AHEAD,
             "queued.max.messages.kbytes": 32768,
+            "fetch.queue.backoff.ms": 2,  # (1,000 by default: reading would stop for a second)
         }
         config = servers.consumer_config(fixed, usual)
         self._consumer: Consumer = servers.consumer({**config, "error_cb": self._heard.note})
