@@ -97,8 +97,11 @@ def headrace_rate(spark: Any, kafka: Kafka, into: str, folder: Path, chosen: Any
         settings=hr.Settings(limit=hr.Limit(chosen.rows, 1 << 40)),
         drain=True,
     )
+    records: list[int] = []
+    driver.listeners.append(lambda summary: records.append(summary.records))
     seconds, _ = steps_of(driver, warm=chosen.warm, measured=chosen.steps)
-    return chosen.rows * len(seconds) / sum(seconds)
+    counted = [count for count in records if count][chosen.warm :]
+    return sum(counted[: len(seconds)]) / sum(seconds)
 
 
 def spark_stream(spark: Any, kafka: Kafka, into: str, rows: int | None, begin: str) -> Any:
@@ -215,7 +218,7 @@ def options() -> argparse.ArgumentParser:
     made = parser(__doc__)
     made.add_argument("--rows", type=int, default=100_000, help="records a step")
     made.add_argument("--steps", type=int, default=10, help="how many steps count")
-    made.add_argument("--warm", type=int, default=3, help="steps that do not count")
+    made.add_argument("--warm", type=int, default=10, help="steps that do not count")
     made.add_argument("--keys", type=int, default=10_000)
     made.add_argument("--rate", type=int, default=5_000, help="records/s of the open loop")
     made.add_argument("--seconds", type=float, default=30, help="how long latency is measured")

@@ -62,7 +62,7 @@ def _write(ended: Any, servers: str, topic: str, partitions: int, rate: int, key
     import numpy as np
     from confluent_kafka import Producer
 
-    writer = Producer({"bootstrap.servers": servers, "linger.ms": 1})
+    writer = Producer({"bootstrap.servers": servers})
     drawn = np.random.default_rng(11)
     begun, number = time.time_ns() // 1_000, 0
     while not ended.is_set():

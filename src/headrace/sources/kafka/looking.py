@@ -13,7 +13,7 @@ from headrace.sources.kafka.cluster import Cluster, Requests, Stamp, Topic
 from headrace.sources.kafka.position import PartitionOf
 
 #: How often topics are looked for, in seconds. Their records are, whenever more are wanted.
-_OFTEN_S = 1.0
+OFTEN_S = 1.0
 #: How long the answers of a look are waited for before the pipeline goes on without them.
 _MOMENT_S = 0.25
 
@@ -61,7 +61,7 @@ class Looking:
         self._cluster, self._given, self._clock = cluster, topics, clock
         self._stamps = stamps
         self._topics: dict[str, Topic] = {}
-        self._looked = -_OFTEN_S
+        self._looked = -OFTEN_S
         self._requested_topics: Requests[str, Topic | None] | None = None
         self._requested: _Offsets | None = None
         self._failing_since: float | None = None
@@ -130,7 +130,7 @@ class Looking:
     def _look_for_topics(self, deadline: float) -> bool:
         """Look for topics if that is due; return whether they are known."""
         if self._requested_topics is None:
-            if self._clock() < self._looked + _OFTEN_S or self._requested is not None:
+            if self._clock() < self._looked + OFTEN_S or self._requested is not None:
                 return True
             self._requested_topics = self._cluster.request_topics(self._names())
         if not self._requested_topics.come(max(0.0, deadline - self._clock())):

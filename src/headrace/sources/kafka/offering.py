@@ -195,7 +195,7 @@ class Offering:
             part = max((of for of in waiting if of.topic == topic), key=lambda of: waiting[of])
             first = dict(at.partitions())[part]
             sample = Range(part, first, first + min(_SAMPLE, waiting[part]))
-            with READERS.borrow(self._servers) as reader:
+            with READERS.borrow(self._servers, {part: first}) as reader:
                 (messages,) = reader.read([sample])
             size = sum(len(m.value() or b"") + len(m.key() or b"") for m in messages)
             self._sizes.note(topic, len(messages), size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from headrace.errors import HeadraceError, SourceChanged
@@ -24,8 +24,14 @@ if TYPE_CHECKING:
 _AT_ONCE = 10_000
 #: Of so many records that came ahead, the client fetches no more of their partition.
 _MOST_AHEAD = 20_000
+#: Of so many bytes that came ahead, no more are taken from the client before they are wanted.
+_MOST_BYTES_AHEAD = 32 << 20
 #: The client fetches more of a partition while it has fewer records of it.
 _FETCHED_AHEAD = 10_000
+#: How many readers wait in a process for ranges that go on where theirs have ended.
+_MOST_IDLE = 4
+#: How long a fetch of records that are there may take before a step does without them, in seconds.
+_FETCH_S = 0.005
 #: How long the client waits for more records before it hands over those that it has, in seconds.
 _MOMENT_S = 0.002
 
@@ -57,6 +63,8 @@ class Message(Protocol):
 
     def error(self) -> KafkaError | None: ...
 
+    def __len__(self) -> int: ...
+
 
 class RangeReader:
     """Reads ranges of offsets with one consumer. Not for several threads at once.
@@ -66,9 +74,12 @@ class RangeReader:
 
     Args:
         servers: where the topics are.
+        follows: whether it reads records as they come. Then the client does not fetch a few at a
+            time, but what there is whenever those before have been taken.
     """
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, *, follows: bool = False) -> None:
+        self.follows = follows
         self._servers = servers
         self._heard = Heard()
         fixed = {
@@ -81,7 +92,7 @@ class RangeReader:
         usual = {
             "group.id": "headrace",
             "fetch.wait.max.ms": 20,
-            "queued.min.messages": _FETCHED_AHEAD,
+            "queued.min.messages": 1 if follows else _FETCHED_AHEAD,
             "queued.max.messages.kbytes": 32768,
             "fetch.queue.backoff.ms": 2,  # (1,000 by default: reading would stop for a second)
         }
@@ -103,24 +114,70 @@ class RangeReader:
             SourceChanged: if records of a range are gone.
             StorageError: if the servers do not answer.
         """
-        if any(self._next.get(part) != first for part, first, _ in ranges):
-            self._assign(ranges)
+        firsts = {part: first for part, first, _ in ranges}
         try:
+            if not self.goes_on_from(firsts):
+                self._assign(firsts)
             return self._read(ranges)
         except BaseException:
             self._forget()
             raise
 
-    def _assign(self, ranges: Collection[Range]) -> None:
+    def come(self, after: Mapping[PartitionOf, int]) -> dict[PartitionOf, Message]:
+        """Return the last record that has come of each partition so far.
+
+        A partition of which none has come is left out. What has come is kept for :meth:`read`.
+
+        Args:
+            after: for each partition, up to where it was read.
+
+        Raises:
+            SourceChanged: if the records behind that are gone.
+            StorageError: if the servers refuse to give them.
+        """
+        try:
+            if not self.goes_on_from(after):
+                self._assign(after)
+            self._collect()
+        except BaseException:
+            self._forget()
+            raise
+        return {part: ahead[-1] for part in after if (ahead := self._ahead[part])}
+
+    def _collect(self) -> None:
+        """Take what the client has fetched, and what it fetches at once thereafter."""
+        if self._is_full():
+            return
+        messages = self._consume(_AT_ONCE, 0)
+        self._keep(messages)
+        if messages:
+            self._keep(self._consume(1, _FETCH_S))
+            self._keep(self._consume(_AT_ONCE, 0))
+
+    def _is_full(self) -> bool:
+        kept = list(self._ahead.values())
+        if sum(map(len, kept)) >= _MOST_AHEAD:
+            return True
+        return sum(sum(map(len, ahead)) for ahead in kept) >= _MOST_BYTES_AHEAD
+
+    def goes_on_from(self, firsts: Mapping[PartitionOf, int]) -> bool:
+        """Return whether partitions were read up to these offsets, and can be read further."""
+        return all(self._next.get(part) == first for part, first in firsts.items())
+
+    def has_any(self, parts: Collection[PartitionOf]) -> bool:
+        """Return whether it reads one of some partitions."""
+        return not self._next.keys().isdisjoint(parts)
+
+    def _assign(self, firsts: Mapping[PartitionOf, int]) -> None:
         from confluent_kafka import TopicPartition
 
         # A paused partition stays paused when it is assigned anew.
         self._resume(self._paused)
-        self._ahead = {part: [] for part, _, _ in ranges}
-        self._next = {part: first for part, first, _ in ranges}
+        self._ahead = {part: [] for part in firsts}
+        self._next = dict(firsts)
         self._ended = {}
         self._consumer.unassign()
-        self._consumer.assign([TopicPartition(*part, first) for part, first, _ in ranges])
+        self._consumer.assign([TopicPartition(*part, first) for part, first in firsts.items()])
 
     def _forget(self) -> None:
         with contextlib.suppress(Exception):
@@ -141,16 +198,19 @@ class RangeReader:
                 deadline = time.monotonic() + PATIENCE_S
             elif time.monotonic() > deadline:
                 raise self._silent(next(iter(todo)))
-            for message in messages:
-                part = PartitionOf(message.topic(), message.partition())
-                error = message.error()
-                if error is not None:
-                    self._note_error(part, message.offset(), error)
-                elif part in self._ahead:
-                    self._ahead[part].append(message)
+            self._keep(messages)
             todo = {part for part in todo if not self._take(part, ends[part], found[part])}
             self._pause_those_ahead(todo)
         return [found[part] for part, _, _ in ranges]
+
+    def _keep(self, messages: Collection[Message]) -> None:
+        for message in messages:
+            part = PartitionOf(message.topic(), message.partition())
+            error = message.error()
+            if error is not None:
+                self._note_error(part, message.offset(), error)
+            elif part in self._ahead:
+                self._ahead[part].append(message)
 
     def _take(self, part: PartitionOf, end: int, found: list[Message]) -> bool:
         """Move what came of a range to what was found; return whether the range has been read."""
@@ -168,8 +228,8 @@ class RangeReader:
             self._next[part] = max(self._next[part], end)
         return self._next[part] >= end
 
-    def _consume(self, most: int) -> list[Message]:
-        return cast(Any, self._consumer.consume(most, timeout=_MOMENT_S))  # type: ignore[no-any-return]
+    def _consume(self, most: int, within_s: float = _MOMENT_S) -> list[Message]:
+        return cast(Any, self._consumer.consume(most, timeout=within_s))  # type: ignore[no-any-return]
 
     def _note_error(self, part: PartitionOf, offset: int, error: KafkaError) -> None:
         """Note where a partition ends, or raise an error."""
@@ -227,24 +287,44 @@ def gone(servers: Servers, part: PartitionOf, offset: int) -> SourceChanged:
 
 
 class Readers:
-    """The readers of this process. One is made when all that there are read."""
+    """The readers of this process. One is made when those that there are read, or read elsewhere."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: dict[Servers, list[RangeReader]] = {}
+        self._idle: dict[Servers, list[RangeReader]] = {}  # the one that was used last comes last
 
     @contextlib.contextmanager
-    def borrow(self, servers: Servers) -> Iterator[RangeReader]:
-        """Lend a reader, in a ``with`` block."""
+    def borrow(
+        self, servers: Servers, firsts: Mapping[PartitionOf, int], *, follows: bool = False
+    ) -> Iterator[RangeReader]:
+        """Lend a reader, in a ``with`` block.
+
+        Args:
+            servers: what it reads from.
+            firsts: from where it will read. A reader that comes from there is preferred.
+            follows: whether it shall read records as they come.
+        """
         with self._lock:
-            idle = self._idle.setdefault(servers, [])
-            reader = idle.pop() if idle else None
-        reader = reader or RangeReader(servers)
+            reader = self._chosen(self._idle.setdefault(servers, []), firsts, follows)
+        reader = reader or RangeReader(servers, follows=follows)
         try:
             yield reader
         finally:
             with self._lock:
-                self._idle[servers].append(reader)
+                self._idle.setdefault(servers, []).append(reader)
+
+    def _chosen(
+        self, idle: list[RangeReader], firsts: Mapping[PartitionOf, int], follows: bool
+    ) -> RangeReader | None:
+        """Take a reader from those that are idle, so that the others can go on where they are."""
+        some = [reader for reader in idle if reader.follows or not follows]
+        fitting = [reader for reader in some if reader.goes_on_from(firsts)]
+        fitting = fitting or [reader for reader in some if reader.has_any(firsts)]
+        if not fitting and len(some) < _MOST_IDLE:
+            return None
+        found = fitting[-1] if fitting else some[0]
+        idle.remove(found)
+        return found
 
     def close(self, servers: Servers) -> None:
         """End the connections to some servers."""
