@@ -21,7 +21,19 @@ from benchmarks.reliability import reliability
 from benchmarks.tables import RESULTS, Result, load, page, table
 
 #: The programs whose pages have one place for all their tables, in their order on the page.
-PLAIN = ["latency", "user", "bins", "migrate", "rescale", "measuring", "recover", "scale"]
+PLAIN = [
+    "latency",
+    "user",
+    "processor",
+    "kafka",
+    "sinks",
+    "bins",
+    "migrate",
+    "rescale",
+    "measuring",
+    "recover",
+    "scale",
+]
 
 MET = {True: "yes", False: "no", None: ""}
 
@@ -418,9 +430,17 @@ def measuring(result: Result) -> list[str]:
     return []
 
 
+def whole(result: Result) -> list[str]:
+    """Return the table that the program has printed."""
+    return [table(result["table"])]
+
+
 DETAILS: dict[str, Callable[[Result], list[str]]] = {
     "latency": latency,
     "user": user,
+    "processor": whole,
+    "kafka": whole,
+    "sinks": whole,
     "bins": bins,
     "migrate": migrate,
     "rescale": rescale,

@@ -109,6 +109,7 @@ def plan_step(
         watermarks={name: head.watermark_of(name) for name in pipeline_facts.nodes},
         chains=_chains(head, layout, pipeline_facts.layers, soft or {}),
         exchange=_exchange(settings, pipeline_facts, _size(offers, retained)),
+        resident=settings.exchange == "auto",
         cached_bytes=settings.cached_bytes,
         slice=None if uncheckpointed else _next_slice(head, pipeline_facts, settings, step),
         percentiles=head.percentiles,

@@ -150,6 +150,7 @@ class StepPlan(msgspec.Struct, frozen=True):
             ended, if some are left; see :mod:`headrace.tasks.portions`.
         chains: what soft state must stand for, by ``"layer/worker"``.
         exchange: how records travel between layers. No result depends on it.
+        resident: whether workers may be resident tasks. No result depends on it.
         cached_bytes: how much of a computation's state a worker may keep in memory.
         slice: the slice to be written whole, if any.
         uncheckpointed: whether the step is uncheckpointed, so that its changes stay in soft files.
@@ -190,6 +191,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     ledger: int = -1
     timeout_us: int = 0
     portions: dict[str, int] = {}
+    resident: bool = False
 
     @property
     def readers(self) -> int:

@@ -43,7 +43,15 @@ from headrace.runners.base import EngineFailed, Runner
 from headrace.runners.ending import cancel, ended
 from headrace.runners.spark import task_entry
 from headrace.runners.spark.code_shipping import pickled
+from headrace.runners.spark.crew.keeper import CrewKeeper
 from headrace.runners.spark.preferred_hosts import PreferredHosts
+from headrace.runners.spark.rounds import (
+    CrewRounds,
+    JobRounds,
+    Properties,
+    Rounds,
+    encoded,
+)
 from headrace.runners.spark.spool import HostSpool, make_directory
 from headrace.runners.spark.worker_sets import WorkerSet, WorkerSets
 from headrace.session.session import find_context, stop
@@ -63,8 +71,6 @@ _PROBES = 3
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 _REPORTS = msgspec.msgpack.Decoder(list[TaskReport])
-_RESULT = msgspec.msgpack.Decoder(TaskResult)
-_encoder = msgspec.msgpack.Encoder()
 
 
 class SparkRunner(Runner):
@@ -95,7 +101,8 @@ class SparkRunner(Runner):
         self._worker_sets: WorkerSets | None = None
         self._spool: HostSpool | None = None
         self._spool_directory = ""
-        self._properties: set[str] = set()
+        self._properties = Properties(self._sc)
+        self._crews: CrewKeeper | None = None
         self._frozen = False
         self._group = f"headrace-{uuid.uuid4().hex}"
         self._named: int | None = None  # the thread whose jobs are in this group
@@ -124,10 +131,15 @@ class SparkRunner(Runner):
         code = self._send_code(pipeline)
         self._worker_sets = WorkerSets(self._sc, self._preferred_hosts, code, pipeline.layers)
         self._probe(store, workers)
+        self._crews = self._crew_keeper()
         self._worker_set(workers)
         free = min(workers, max(0, self.default_workers() - workers))
         self.make_ready(workers + (free if self._spares is None else self._spares))
         self._freeze()
+
+    def _crew_keeper(self) -> CrewKeeper:
+        host = None if self._is_local() else str(self._sc.getConf().get("spark.driver.host"))
+        return CrewKeeper(self._sc, host)
 
     def _freeze(self) -> None:
         """Make the garbage collector see only new objects.
@@ -184,6 +196,8 @@ class SparkRunner(Runner):
         def switch() -> None:
             assert self._worker_sets is not None
             gone = self._worker_sets
+            if self._crews is not None:
+                self._crews.leave()
             self._worker, self._worker_sets = worker, worker_sets
             gone.close()
             gone.code.broadcast.destroy()
@@ -272,7 +286,7 @@ class SparkRunner(Runner):
         try:
             if plan.exchange == "shuffle":
                 return self._run_by_shuffle(plan)
-            return self._run_by_jobs(plan)
+            return self._run_in_rounds(plan)
         except HeadraceError:
             raise
         except Exception as error:
@@ -300,6 +314,8 @@ class SparkRunner(Runner):
             cancel(plan, self._worker.store)
         if force:
             self._sc.cancelJobGroup(self._group)
+            if self._crews is not None:
+                self._crews.cancel()
 
     def _why_ended(self, plan: StepPlan) -> HeadraceError | None:
         """Return why an attempt was ended, if it was, by one of its tasks or by
@@ -314,71 +330,59 @@ class SparkRunner(Runner):
             self._worker_sets.forget_shuffles()
         self._preferred_hosts.look_at_once()
 
-    def _set(self, name: str, data: bytes) -> None:
-        self._sc.setLocalProperty(name, task_entry.pack(data))
-        self._properties.add(name)
-
-    def _send_plan(self, plan: StepPlan, *, with_splits: bool) -> None:
-        if not with_splits:
-            injectors = {
-                name: msgspec.structs.replace(item, splits=[])
-                for name, item in plan.injectors.items()
-            }
-            plan = msgspec.structs.replace(plan, injectors=injectors)
-        self._set(task_entry.PLAN, _encoder.encode(plan))
-
-    def _run_by_jobs(self, plan: StepPlan) -> list[TaskReport]:
-        """Run a one-stage job per layer. Parcels, or their locations, go through the driver."""
+    def _run_in_rounds(self, plan: StepPlan) -> list[TaskReport]:
+        """Run a round for each layer. Parcels, or their locations, go through the driver."""
         worker_set = self._worker_set(plan.layout.workers)
-        self._forget_payloads(worker_set.workers)
-        results = self._read(plan, worker_set)
+        if not plan.resident:
+            return self._run_layers(plan, worker_set, JobRounds(self._properties, worker_set))
+        assert self._crews is not None
+        with self._crews.crew_for(worker_set) as crew:
+            rounds = JobRounds(self._properties, worker_set) if crew is None else CrewRounds(crew)
+            return self._run_layers(plan, worker_set, rounds)
+
+    def _run_layers(
+        self, plan: StepPlan, worker_set: WorkerSet, rounds: Rounds
+    ) -> list[TaskReport]:
+        results = self._read(plan, rounds)
         reports = [found.report for found in results]
         if any(report.failure is not None for report in reports):
             return [*reports, *_never_ran(plan, len(worker_set.layers))]
         payloads = _payloads(results, worker_set.workers)
-        for collect in worker_set.layers:
-            for number, payload in enumerate(payloads):
-                self._set(f"{task_entry.PAYLOAD}.{number}", _encoder.encode(payload))
-            results = [_RESULT.decode(data) for data in collect()]
-            results.sort(key=lambda found: found.report.worker)
+        for layer in range(1, len(worker_set.layers) + 1):
+            results = rounds.apply(layer, payloads)
             reports += [found.report for found in results]
             if results[0].parcels:
                 payloads = _payloads(results, worker_set.workers)
         return reports
 
-    def _forget_payloads(self, workers: int) -> None:
-        """Remove properties for workers that no longer exist. Each job would carry them."""
-        wanted = {f"{task_entry.PAYLOAD}.{number}" for number in range(workers)}
-        for name in self._properties - wanted - {task_entry.PLAN}:
-            self._sc.setLocalProperty(name, None)
-            self._properties.discard(name)
-
-    def _read(self, plan: StepPlan, worker_set: WorkerSet) -> list[TaskResult]:
+    def _read(self, plan: StepPlan, rounds: Rounds) -> list[TaskResult]:
         assert self._worker is not None
         if plan.exchange == "driver":
             result = self._worker.read(plan, 0, "driver")
             if result.report.failure is None:
-                self._send_plan(plan, with_splits=False)
+                rounds.send_plan(plan, with_splits=False)
             return [result]
         if self._spool is None:
             raise SessionUnsuitable(
                 "exchange='host' needs all tasks on the driver's host",
                 remedy="use a local session, or exchange='auto'",
             )
-        self._send_plan(plan, with_splits=True)
-        return [_RESULT.decode(data) for data in worker_set.read()]
+        rounds.send_plan(plan, with_splits=True)
+        return rounds.read()
 
     def _run_by_shuffle(self, plan: StepPlan) -> list[TaskReport]:
-        for name in self._properties - {task_entry.PLAN}:
-            self._sc.setLocalProperty(name, None)
-        self._properties = {task_entry.PLAN}
-        self._send_plan(plan, with_splits=True)
+        if self._crews is not None:
+            self._crews.leave()  # the job needs its slots
+        self._properties.keep(task_entry.PLAN)
+        self._properties.put(task_entry.PLAN, encoded(plan, with_splits=True))
         found = self._worker_set(plan.layout.workers).shuffle()
         return [report for data in found for report in _REPORTS.decode(data)]
 
     # -- the end ------------------------------------------------------------------------------
 
     def keep_warm(self) -> None:
+        if self._crews is not None and self._crews.is_there:
+            return
         tasks = self.default_workers()
         try:
             self._sc.parallelize(range(tasks), tasks).mapPartitions(task_entry.nothing).collect()
@@ -390,8 +394,9 @@ class SparkRunner(Runner):
 
     def close(self) -> None:
         self._unfreeze()  # first, because the rest raises if the JVM is gone
-        for name in self._properties:
-            self._sc.setLocalProperty(name, None)
+        if self._crews is not None:
+            self._crews.close()
+        self._properties.keep()
         worker_sets, self._worker_sets = self._worker_sets, None
         if worker_sets is not None:
             worker_sets.close()

@@ -121,14 +121,19 @@ def _soft_directory(code: Code) -> str:
 
 
 def _plan(context: Any) -> StepPlan:
-    return _plan_decoder.decode(unpack(context.getLocalProperty(PLAN)))
+    return decoded_plan(unpack(context.getLocalProperty(PLAN)))
+
+
+def decoded_plan(data: bytes) -> StepPlan:
+    """Return an encoded plan."""
+    return _plan_decoder.decode(data)
 
 
 @contextlib.contextmanager
-def _watched(plan: StepPlan, context: Any) -> Iterator[None]:
+def _watched(plan: StepPlan, task_attempt: str) -> Iterator[None]:
     """End a task that takes too long or was cancelled, and leave a note of where it was."""
     store = open_store(plan.store)
-    note = functools.partial(write_note, plan, store, str(context.taskAttemptId()))
+    note = functools.partial(write_note, plan, store, task_attempt)
     try:
         with _watch.watching(plan, marked(plan, store), note):
             yield
@@ -137,34 +142,53 @@ def _watched(plan: StepPlan, context: Any) -> Iterator[None]:
         raise
 
 
-# -- driver and host exchange: a job for each layer -------------------------------------------
+# -- driver and host exchange: a task for each layer and worker -------------------------------
+
+
+def run_task(
+    code: Code,
+    plan: StepPlan,
+    layer: int,
+    worker: int,
+    task_attempt: str,
+    payload: list[bytes],
+) -> bytes:
+    """Run a task, and return its encoded result.
+
+    Args:
+        code: the pipeline's code.
+        plan: the plan of the step.
+        layer: the layer to apply; 0 to read the worker's share of the division.
+        worker: the number of the worker.
+        task_attempt: the name of the attempt.
+        payload: a parcel from each task of the layer before.
+    """
+    _begin()
+    with _watched(plan, task_attempt):
+        of = _worker(code, plan)
+        if layer:
+            result = of.apply(plan, layer, worker, task_attempt, payload)
+        else:
+            result = of.read(plan, worker, task_attempt)
+    result.report.notes["pid"] = os.getpid()
+    return _encoder.encode(result)
 
 
 def read_share(code: Code, numbers: Iterable[int]) -> Iterator[bytes]:
     """Read a worker's share of the division. The partition's element is the worker's number."""
-    _begin()
     (number,) = list(numbers)
     context = TaskContext.get()
-    plan = _plan(context)
-    with _watched(plan, context):
-        result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
-    yield _encoder.encode(result)
+    yield run_task(code, _plan(context), 0, number, str(context.taskAttemptId()), [])
 
 
 def apply_one(code: Code, layer: int, numbers: Iterable[int]) -> Iterator[bytes]:
     """Apply a layer on one worker. The partition's element is the worker's number."""
-    _begin()
     (number,) = list(numbers)
     context = TaskContext.get()
-    plan = _plan(context)
     payload = msgspec.msgpack.decode(
         unpack(context.getLocalProperty(f"{PAYLOAD}.{number}")), type=list[bytes]
     )
-    task_attempt = str(context.taskAttemptId())
-    with _watched(plan, context):
-        result = _worker(code, plan).apply(plan, layer, number, task_attempt, payload)
-    result.report.notes["pid"] = os.getpid()
-    yield _encoder.encode(result)
+    yield run_task(code, _plan(context), layer, number, str(context.taskAttemptId()), payload)
 
 
 # -- shuffle exchange -------------------------------------------------------------------------
@@ -176,7 +200,7 @@ def read_one(code: Code, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
     (number,) = list(numbers)
     context = TaskContext.get()
     plan = _plan(context)
-    with _watched(plan, context):
+    with _watched(plan, str(context.taskAttemptId())):
         result = _worker(code, plan).read(plan, number, str(context.taskAttemptId()))
     for consumer, parcel in enumerate(result.parcels):
         yield consumer, _PARCEL + parcel
@@ -201,7 +225,7 @@ def apply_shuffled(
     plan = _plan(context)
     task_attempt = str(context.taskAttemptId())
     worker = _worker(code, plan)
-    with _watched(plan, context):
+    with _watched(plan, str(context.taskAttemptId())):
         result = worker.apply(plan, layer, number, task_attempt, payload)
     result.report.notes["pid"] = os.getpid()
     reports.append(result.report)

@@ -70,23 +70,28 @@ class WorkerSet:
 
         Each worker has a pool of Python processes.
         """
-
-        def one(rdd_of_worker: Any) -> Any:
-            rdd = rdd_of_worker.mapPartitions(task)
-            rdd._jrdd  # noqa: B018  (the environment is taken over when the JVM's RDD is made)
-            return rdd
-
         with self._preferred_hosts.lock:
             parts = [
                 private_api.set_environment(
-                    functools.partial(one, rdd_of_worker),
+                    functools.partial(_with_task, task, rdd_of_worker),
                     self._sc,
-                    {"HEADRACE_WORKER": str(number)},
+                    _environment(number),
                 )
                 for number, rdd_of_worker in enumerate(self._preferred_hosts.of(self.workers))
                 if number >= first
             ]
         found: Callable[[], list[Any]] = private_api.lean_collector(self._sc.union(parts))
+        return found
+
+    def job_of(self, worker: int, task: Any) -> Callable[[], list[Any]]:
+        """Return a function that runs a task for one worker, where that lives."""
+        with self._preferred_hosts.lock:
+            rdd = private_api.set_environment(
+                functools.partial(_with_task, task, self._preferred_hosts.of(self.workers)[worker]),
+                self._sc,
+                _environment(worker),
+            )
+        found: Callable[[], list[Any]] = private_api.lean_collector(rdd)
         return found
 
     def warm_up(self, first: int) -> None:
@@ -154,6 +159,17 @@ class WorkerSet:
     def close(self) -> None:
         """Release what the executors hold for it."""
         self._drop_anchor()
+
+
+def _with_task(task: Any, rdd_of_worker: Any) -> Any:
+    rdd = rdd_of_worker.mapPartitions(task)
+    rdd._jrdd  # noqa: B018  (the environment is taken over when the JVM's RDD is made)
+    return rdd
+
+
+def _environment(worker: int) -> dict[str, str]:
+    """Return what names the pool of processes of a worker."""
+    return {"HEADRACE_WORKER": str(worker)}
 
 
 class WorkerSets:

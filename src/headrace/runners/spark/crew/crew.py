@@ -1,0 +1,225 @@
+"""A crew: the driver's end of all of its members."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any, cast
+
+import msgspec
+
+from headrace.runners.base import EngineFailed
+from headrace.runners.spark.crew.links import BROKEN, Entrance
+from headrace.runners.spark.crew.member import serve
+from headrace.runners.spark.crew.orders import Hello, Order, Reply
+from headrace.runners.spark.worker_sets import WorkerSet
+
+log = logging.getLogger("headrace.spark")
+
+#: How often members are looked after while the driver waits for their replies, in seconds.
+_LOOK_S = 0.25
+#: How long members have to end by themselves, before Spark ends them, in seconds.
+_LEAVE_S = 2.0
+_reply = msgspec.msgpack.Decoder(Reply)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class CrewLost(EngineFailed):
+    """A member has gone, or has failed. What it was doing is never used."""
+
+
+class _Member:
+    """A member as the driver knows it.
+
+    Attributes:
+        token: names this start of it.
+        link: the link to it; None before it has arrived.
+        hello: what it has said then.
+        why: why its job has ended; None while it runs.
+    """
+
+    def __init__(self) -> None:
+        self.token = uuid.uuid4().hex
+        self.link: Connection | None = None
+        self.hello: Hello | None = None
+        self.why: str | None = None
+
+
+class Crew:
+    """Members for all workers of a worker set, each in a job of its own.
+
+    A member that has gone ends the crew: the links are closed, so that all members end.
+
+    Args:
+        context: the SparkContext.
+        worker_set: the workers.
+        host: the address at which members on other hosts reach the driver; None if all are on its
+            host.
+
+    Attributes:
+        worker_set: the workers.
+        group: the job group of the members.
+    """
+
+    def __init__(self, context: Any, worker_set: WorkerSet, host: str | None) -> None:
+        self.worker_set = worker_set
+        self.group = f"headrace-crew-{uuid.uuid4().hex}"
+        self._sc = context
+        self._members = [_Member() for _ in range(worker_set.workers)]
+        self._changed = threading.Condition()
+        self._closed = False
+        self._number = 0
+        self._threads: list[threading.Thread] = []
+        self._entrance = Entrance(host, self._arrived)
+
+    # -- entering and leaving -----------------------------------------------------------------
+
+    def enter(self, within_s: float) -> str | None:
+        """Start all members, and wait for them. Return why they do not come; None if they have."""
+        for number, member in enumerate(self._members):
+            task = functools.partial(
+                serve, self.worker_set.code, self._entrance.address, member.token
+            )
+            run = self.worker_set.job_of(number, task)
+            thread = threading.Thread(
+                target=self._run, args=(member, run), name=f"headrace-member-{number}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_whole or self._why_ended, within_s)
+            if self._is_whole:
+                return None
+            return self._why_ended or f"no task has started within {within_s:g} s"
+
+    @property
+    def _is_whole(self) -> bool:
+        return all(member.link is not None and member.why is None for member in self._members)
+
+    @property
+    def _why_ended(self) -> str | None:
+        return next((member.why for member in self._members if member.why is not None), None)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a member has gone since the last step."""
+        return not self._is_whole or bool(wait(self._links, 0))
+
+    @property
+    def stages(self) -> set[int]:
+        """Spark's ids of the stages of the members."""
+        return {member.hello.stage for member in self._members if member.hello is not None}
+
+    @property
+    def _links(self) -> list[Connection]:
+        return [member.link for member in self._members if member.link is not None]
+
+    def _run(self, member: _Member, job: Any) -> None:
+        """Run the job of a member. Returns when the member has ended."""
+        why = "the task has ended"
+        try:
+            self._sc.setJobGroup(self.group, "a worker of Headrace", interruptOnCancel=True)
+            job()
+        except Exception as error:
+            why = next(iter(str(error).splitlines()), type(error).__name__)
+        with self._changed:
+            member.why = why
+            self._changed.notify_all()
+
+    def _arrived(self, link: Connection, hello: Hello) -> None:
+        with self._changed:
+            member = self._members[hello.worker] if hello.worker < len(self._members) else None
+            if self._closed or member is None or member.token != hello.token or member.link:
+                link.close()
+                return
+            member.link, member.hello = link, hello
+            self._changed.notify_all()
+
+    def leave(self) -> None:
+        """End all members, and wait until they have given back their slots."""
+        with self._changed:
+            self._closed = True
+            links = self._links
+        self._entrance.close()
+        for link in links:
+            with contextlib.suppress(OSError):
+                link.close()
+        until = time.monotonic() + _LEAVE_S
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            self._sc.cancelJobGroup(self.group)
+
+    # -- a layer of a step --------------------------------------------------------------------
+
+    def run(self, layer: int, plan: bytes, payloads: Sequence[list[bytes]]) -> list[bytes]:
+        """Run a task on each member, and return their results in the order of the workers.
+
+        Args:
+            layer: the layer; 0 to read shares of the division.
+            plan: the plan of the step, encoded; empty for that of the call before.
+            payloads: for each worker, a parcel from each task of the layer before.
+
+        Raises:
+            CrewLost: a member has gone, or its task has failed. The crew has to leave.
+        """
+        self._number += 1
+        links = self._links
+        waiting: dict[Any, int] = {}
+        results = [b""] * len(links)
+        try:
+            for worker, link in enumerate(links):
+                order = Order(self._number, layer, plan, payloads[worker] if payloads else [])
+                link.send_bytes(_encode(order))
+                waiting[link] = worker
+            while waiting:
+                ready = cast(list[Connection], wait(list(waiting), _LOOK_S))
+                for link in ready:
+                    results[waiting.pop(link)] = self._result(link)
+                if not ready:
+                    self._look_after(waiting.values())
+        except BROKEN as error:
+            raise CrewLost(f"a worker has gone ({type(error).__name__} {error})") from None
+        return results
+
+    def _result(self, link: Connection) -> bytes:
+        reply = _reply.decode(link.recv_bytes())
+        if reply.number != self._number:
+            raise CrewLost(f"a worker has replied to order {reply.number}, not {self._number}")
+        if reply.why:
+            raise CrewLost(reply.why)
+        return reply.result
+
+    def _look_after(self, workers: Any) -> None:
+        """Check that members that have not replied can still do so.
+
+        Raises:
+            CrewLost: one cannot.
+        """
+        for worker in workers:
+            member = self._members[worker]
+            if member.why is not None or self._closed:
+                raise CrewLost(f"worker {worker}: {member.why or 'the crew is ended'}")
+            assert member.hello is not None
+            pid = member.hello.pid
+            if self._entrance.address.path and _is_stopped(pid):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)  # it would keep its slot
+                raise CrewLost(f"worker {worker}: process {pid} was stopped")
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether a process of this host was stopped, by a signal or a debugger."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+    except OSError:
+        return False
