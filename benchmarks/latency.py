@@ -200,6 +200,7 @@ def measure(
     warm: float,
     mode: Mode = STRONG,
     workers: int = 2,
+    exchange: Any = "auto",
 ) -> tuple[Any, Seen]:
     """Return the latencies of records in seconds, and what else was observed.
 
@@ -218,7 +219,7 @@ def measure(
         SparkRunner(context),
         workers=workers,
         bins=256,
-        settings=hr.Settings(exchange="auto"),
+        settings=hr.Settings(exchange=exchange),
     )
     ends: dict[int, int] = {}
     seen = Seen()

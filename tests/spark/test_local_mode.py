@@ -45,7 +45,7 @@ def fresh(folder: Path) -> LocalStore:
     spec=specs(),
     workers=st.sampled_from([1, 2, 4]),
     bins=st.sampled_from([16, 1024]),
-    exchange=st.sampled_from(["driver", "host", "shuffle"]),
+    exchange=st.sampled_from(["auto", "driver", "host", "shuffle"]),
     weak=st.booleans(),
 )
 def test_a_random_pipeline_computes_on_spark_what_the_oracle_says(

@@ -53,7 +53,7 @@ _OPTIONS = [
         type=click.Choice(["auto", "driver", "host", "shuffle"]),
         default="auto",
         show_default=True,
-        help="How records travel between layers.",
+        help="How records travel between layers; with auto, workers stay between steps.",
     ),
     click.option(
         "--checkpoint-every",

@@ -42,7 +42,9 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
         target_us: how long a step should take. If steps take longer, live injectors are given fewer
             rows. If a step takes more than half of this whatever it reads, it may last twice as
             long as that fixed time.
-        exchange: how records travel between layers; ``auto`` chooses by the size of the step.
+        exchange: how records travel between layers; ``auto`` chooses by the size of the step, and lets
+            workers stay as resident tasks of Spark, where there are slots for them. Any other
+            makes each step one or more jobs.
         driver_exchange_bytes: up to this much input, ``auto`` lets records travel through the
             driver.
         cached_bytes: about how much of a computation's state a worker keeps in memory. The bins

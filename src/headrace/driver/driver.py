@@ -392,6 +392,7 @@ class Driver:
             self._dropped_sinks = []
         self._deliveries.close()
         self._source_poller.rest()
+        self.runner.rest()
         self._deliveries = self._new_deliveries(self.full_pipeline)
         self._instructions.clear()
 

@@ -111,6 +111,9 @@ class Runner(ABC):
         """Return the best exchange for steps that are too large for the driver to carry."""
         return "shuffle"
 
+    def rest(self) -> None:
+        """Give back what only a driver that leads needs. The next attempt takes it again."""
+
     def keep_warm(self) -> None:
         """Keep idle processes alive. Called every half minute while the pipeline is idle."""
 

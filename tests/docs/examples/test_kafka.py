@@ -75,6 +75,7 @@ def demos() -> Iterator[list[Demo]]:
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_each_visit_is_counted_once_though_the_driver_is_killed(tmp_path: Path) -> None:
     demo = Demo(tmp_path)
     code = demo.process.wait(400)

@@ -43,6 +43,7 @@ from headrace.runners.base import EngineFailed, Runner
 from headrace.runners.ending import cancel, ended
 from headrace.runners.spark import task_entry
 from headrace.runners.spark.code_shipping import pickled
+from headrace.runners.spark.crew.crew import Crew
 from headrace.runners.spark.crew.keeper import CrewKeeper
 from headrace.runners.spark.preferred_hosts import PreferredHosts
 from headrace.runners.spark.rounds import (
@@ -140,6 +141,11 @@ class SparkRunner(Runner):
     def _crew_keeper(self) -> CrewKeeper:
         host = None if self._is_local() else str(self._sc.getConf().get("spark.driver.host"))
         return CrewKeeper(self._sc, host)
+
+    @property
+    def crew(self) -> Crew | None:
+        """The resident workers, if there are any now."""
+        return None if self._crews is None else self._crews.crew
 
     def _freeze(self) -> None:
         """Make the garbage collector see only new objects.
@@ -380,9 +386,13 @@ class SparkRunner(Runner):
 
     # -- the end ------------------------------------------------------------------------------
 
+    def rest(self) -> None:
+        if self._crews is not None:
+            self._crews.leave()
+
     def keep_warm(self) -> None:
-        if self._crews is not None and self._crews.is_there:
-            return
+        if self.crew is not None:
+            return  # (nor would Spark find a process that is idle)
         tasks = self.default_workers()
         try:
             self._sc.parallelize(range(tasks), tasks).mapPartitions(task_entry.nothing).collect()

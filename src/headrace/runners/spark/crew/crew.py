@@ -119,6 +119,11 @@ class Crew:
         return {member.hello.stage for member in self._members if member.hello is not None}
 
     @property
+    def pids(self) -> list[int]:
+        """The processes of the members that have arrived."""
+        return [member.hello.pid for member in self._members if member.hello is not None]
+
+    @property
     def _links(self) -> list[Connection]:
         return [member.link for member in self._members if member.link is not None]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.runners.spark.crew.crew import Crew, CrewLost
-from headrace.runners.spark.crew.slots import slots, tasks_that_wait
+from headrace.runners.spark.crew.slots import slots, tasks_that_wait, unsuitable
 from headrace.runners.spark.worker_sets import WorkerSet
 
 log = logging.getLogger("headrace.spark")
@@ -49,6 +49,9 @@ class CrewKeeper:
     ) -> None:
         self._sc = context
         self._host = host
+        self._never = unsuitable(context, local=host is None)
+        if self._never:
+            log.info("steps run as jobs: %s", self._never)
         self._clock = clock
         self._crew: Crew | None = None
         self._at_work = threading.Lock()  # held while a crew works, enters or leaves
@@ -86,9 +89,13 @@ class CrewKeeper:
             self._leave()
 
     @property
-    def is_there(self) -> bool:
-        """Whether there is a crew."""
-        return self._crew is not None
+    def _slots(self) -> int:
+        return slots(self._sc)
+
+    @property
+    def crew(self) -> Crew | None:
+        """The crew, if there is one."""
+        return self._crew
 
     def cancel(self) -> None:
         """End the crew at once, whatever it does. May be called from any thread."""
@@ -102,7 +109,9 @@ class CrewKeeper:
         self.leave()
 
     def _enter(self, worker_set: WorkerSet) -> None:
-        if slots(self._sc) < worker_set.workers or tasks_that_wait(self._sc):
+        if self._never:
+            return
+        if self._slots < worker_set.workers or tasks_that_wait(self._sc):
             self._again_s = self._clock() + self._pause_s
             return
         crew = Crew(self._sc, worker_set, self._host)
@@ -113,6 +122,11 @@ class CrewKeeper:
             log.info("steps run as jobs for now, since workers cannot stay: %s", why)
             self._leave_for_a_while()
         elif self._watching is None:
+            log.info(
+                "workers stay in %d of %d slots for tasks, and leave when another task waits",
+                worker_set.workers,
+                self._slots,
+            )
             self._watching = threading.Thread(
                 target=self._watch, name="headrace-slots", daemon=True
             )

@@ -1,9 +1,17 @@
-"""Who waits for the slots that a crew takes."""
+"""What a session must have for a crew, and who waits for the slots that it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from typing import Any
+
+#: Settings with which Spark encrypts what goes from host to host.
+_ENCRYPTION = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.enabled",
+    "spark.ssl.rpc.enabled",
+)
 
 
 def tasks_that_wait(context: Any, but: AbstractSet[int] = frozenset()) -> int:
@@ -27,4 +35,27 @@ def tasks_that_wait(context: Any, but: AbstractSet[int] = frozenset()) -> int:
 
 def slots(context: Any) -> int:
     """Return how many tasks a session can run at the same time."""
-    return int(context.defaultParallelism)
+    return int(context.defaultParallelism) // int(_setting(context, "spark.task.cpus", "1"))
+
+
+def unsuitable(context: Any, *, local: bool) -> str:
+    """Return why tasks cannot stay in a session, whatever it has free; "" if they can.
+
+    Args:
+        context: the SparkContext.
+        local: whether all tasks run on the driver's host.
+    """
+    if _is_set(context, "spark.python.worker.killOnIdleTimeout"):
+        return "spark.python.worker.killOnIdleTimeout ends Python processes that wait for work"
+    encrypts = [key for key in _ENCRYPTION if _is_set(context, key)]
+    if encrypts and not local:
+        return f"{encrypts[0]} is set, and the links to resident workers are not encrypted"
+    return ""
+
+
+def _is_set(context: Any, key: str) -> bool:
+    return _setting(context, key, "false") == "true"
+
+
+def _setting(context: Any, key: str, default: str) -> str:
+    return str(context.getConf().get(key, default))

@@ -1,0 +1,242 @@
+"""Resident workers: whatever happens to them, each step has the results that it has inline."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.driver.driver import Driver
+from headrace.runners.spark.crew.crew import Crew
+from headrace.runners.spark.runner import SparkRunner
+from headrace.storage import LocalStore
+from tests.property.oracle.model import Model, NodeSpec, Spec
+from tests.spark.conftest import session
+from tests.support.pipelines import Collected, draw
+
+pytestmark = pytest.mark.spark
+
+#: Three layers, sixty steps.
+SPEC = Spec(
+    injectors={"first": [((i * 7) % 11, i % 5, i * 3 + (i * 31) % 40) for i in range(1_200)]},
+    bound=40,
+    rows=20,
+    nodes=[
+        NodeSpec("node0", [("first", "a")], delay=20, echo=True),
+        NodeSpec("node1", [("node0", "same")], delay=None, echo=True),
+        NodeSpec("node2", [("node1", "b"), ("first", "b")], delay=5, echo=True, chain=15),
+    ],
+)
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Any]:
+    model = Model(SPEC, hr.hash_key)
+    model.run()
+    return dict(model.outputs)
+
+
+@pytest.fixture(scope="module")
+def two_slots() -> Iterator[Any]:
+    spark = session("local[2]")
+    yield spark.sparkContext
+    spark.stop()
+
+
+class Cut:
+    """A link that is cut at a message: each order is one, and each reply."""
+
+    def __init__(self, link: Connection, at: int) -> None:
+        self._link, self._left = link, at
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            with socket.socket(fileno=os.dup(self._link.fileno())) as of:
+                of.shutdown(socket.SHUT_RDWR)
+
+    def send_bytes(self, data: bytes) -> None:
+        self._count()
+        self._link.send_bytes(data)
+
+    def recv_bytes(self) -> bytes:
+        self._count()
+        return self._link.recv_bytes()
+
+    def fileno(self) -> int:
+        return self._link.fileno()
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def signalled(number: int) -> Callable[[Any, Crew, int], None]:
+    def send(context: Any, crew: Crew, at: int) -> None:
+        os.kill(crew.pids[at % len(crew.pids)], number)
+
+    return send
+
+
+def cut(context: Any, crew: Crew, at: int) -> None:
+    member = crew._members[at % 2]
+    assert member.link is not None
+    member.link = Cut(member.link, at)  # type: ignore[assignment]
+
+
+FAULTS: dict[str, Callable[[Any, Crew, int], None]] = {
+    "killed": signalled(signal.SIGKILL),
+    "stopped": signalled(signal.SIGSTOP),
+    "stopped and continued": lambda context, crew, at: (
+        os.kill(crew.pids[at % 2], signal.SIGSTOP),
+        threading.Timer(0.1, os.kill, (crew.pids[at % 2], signal.SIGCONT)).start(),
+    )[1],
+    "cut": cut,
+    "its jobs cancelled": lambda context, crew, at: context.cancelJobGroup(crew.group),
+    "all jobs cancelled": lambda context, crew, at: context.cancelAllJobs(),
+}
+
+
+class Run:
+    """A run of the pipeline to its end, with faults between its steps.
+
+    Attributes:
+        resident: for each step, whether resident workers were there after it.
+        seconds: for each step, how long it took since the one before.
+    """
+
+    def __init__(
+        self, context: Any, folder: Path, faults: dict[int, tuple[str, int]], *, workers: int = 2
+    ) -> None:
+        self._context, self._faults = context, dict(faults)
+        self.runner = SparkRunner(context)
+        self.collected = Collected()
+        self.resident: list[bool] = []
+        self.seconds: list[float] = []
+        self.pids: set[int] = set()
+        self._last = time.monotonic()
+        self._driver = Driver(
+            draw(SPEC, self.collected),
+            LocalStore(folder),
+            self.runner,
+            workers=workers,
+            bins=16,
+            drain=True,
+            settings=hr.Settings(limit=hr.Limit(SPEC.rows, 1 << 30)),
+        )
+        self._driver.listeners.append(self._note)
+
+    def _note(self, summary: hr.StepSummary) -> None:
+        now = time.monotonic()
+        self.seconds.append(now - self._last)
+        self._last = now
+        crew = self.runner.crew
+        self.resident.append(crew is not None)
+        if crew is None:
+            return
+        self.pids.update(crew.pids)
+        due = [step for step in self._faults if step <= summary.step]
+        if due:
+            what, at = self._faults.pop(min(due))
+            FAULTS[what](self._context, crew, at)
+
+    def __call__(self) -> dict[str, Any]:
+        try:
+            self._driver.run()
+        finally:
+            self._driver.close()
+        return dict(self.collected.rows())
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_step_goes_on_after_each_fault_and_workers_come_back(
+    two_slots: Any, tmp_path: Path, expected: dict[str, Any], what: str
+) -> None:
+    run = Run(two_slots, tmp_path, {5: (what, 0), 20: (what, 1)})
+    assert run() == expected
+    assert run.resident[0], "there were no resident workers"
+    assert run.resident[-1], "they did not come back"
+
+
+@settings(max_examples=3)
+@given(
+    faults=st.dictionaries(
+        st.integers(1, 55), st.tuples(st.sampled_from(sorted(FAULTS)), st.integers(0, 7))
+    )
+)
+def test_faults_leave_no_trace_in_any_result(
+    two_slots: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    expected: dict[str, Any],
+    faults: dict[int, tuple[str, int]],
+) -> None:
+    assert Run(two_slots, tmp_path_factory.mktemp("store"), faults)() == expected
+
+
+def test_another_job_gets_the_slots_while_workers_have_all_of_them(
+    two_slots: Any, tmp_path: Path, expected: dict[str, Any]
+) -> None:
+    run = Run(two_slots, tmp_path, {})
+    done: list[int] = []
+    other = threading.Thread(
+        target=lambda: done.append(two_slots.parallelize(range(4), 2).sum()), daemon=True
+    )
+    note = run._note
+
+    def begin_another(summary: hr.StepSummary) -> None:
+        note(summary)
+        if summary.step == 3:
+            assert run.runner.crew is not None
+            other.start()
+        if summary.step == 50:  # by then it has waited in vain, or is done
+            other.join(30)
+
+    run._driver.listeners[:] = [begin_another]
+    assert run() == expected
+    assert done == [6]
+
+
+def test_strangers_at_the_door_are_refused_and_hold_up_nobody(
+    two_slots: Any, tmp_path: Path, expected: dict[str, Any]
+) -> None:
+    run = Run(two_slots, tmp_path, {5: ("killed", 0)})
+    strangers: list[Connection] = []
+    note = run._note
+
+    def knock(summary: hr.StepSummary) -> None:
+        note(summary)
+        crew = run.runner.crew
+        if crew is not None and summary.step < 10:
+            strangers.append(Client(crew._entrance.address.path, "AF_UNIX"))
+
+    run._driver.listeners[:] = [knock]
+    assert run() == expected
+    assert strangers
+    for one in strangers:
+        one.close()
+
+
+def test_closing_ends_the_workers_tasks(two_slots: Any, tmp_path: Path) -> None:
+    run = Run(two_slots, tmp_path, {})
+    run()
+    assert run.runner.crew is None
+    assert list(two_slots.statusTracker().getActiveStageIds()) == []
+    assert two_slots.parallelize(range(10), 2).count() == 10
+
+
+def test_with_fewer_slots_than_workers_steps_are_jobs(
+    two_slots: Any, tmp_path: Path, expected: dict[str, Any]
+) -> None:
+    run = Run(two_slots, tmp_path, {}, workers=3)
+    assert run() == expected
+    assert not any(run.resident)
