@@ -29,7 +29,7 @@ from tests.support.processes import wait_for
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", ["auto", "driver", "shuffle"])
 @pytest.mark.parametrize("workers", [2, 4])
 def test_on_two_executors_the_result_is_the_oracles(
     cluster: Any, tmp_path: Path, exchange: str, workers: int

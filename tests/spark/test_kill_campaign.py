@@ -116,7 +116,7 @@ class Striking(SparkRunner):
         victims = self._victims()
         if not victims:
             return super().run(plan)
-        ended, killed, jobs = threading.Event(), self.killed, self._jobs()
+        ended, killed, jobs, crew = threading.Event(), self.killed, self._jobs(), self.crew
         moment_s = self._rng.uniform(0.0, statistics.median(self._took_s))
         striking = threading.Thread(target=self._strike, args=(victims, moment_s, ended))
         striking.start()
@@ -125,7 +125,10 @@ class Striking(SparkRunner):
         finally:
             ended.set()
             striking.join()
-            if self.killed > killed and self._lost_in(self._jobs() - jobs):
+            lost = (crew is not None and self.crew is not crew) or self._lost_in(
+                self._jobs() - jobs
+            )
+            if self.killed > killed and lost:
                 self.noticed += self.killed - killed
 
     def _jobs(self) -> set[int]:
@@ -428,7 +431,7 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone
 def test_a_few_are_struck_and_nothing_shows(own_cluster: StandaloneCluster, tmp_path: Path) -> None:
     """(Executors and drivers: test_hosts.py and test_kills.py.)"""
     campaign = Campaign(tmp_path, int(os.environ.get("HEADRACE_SEED", "77")))
-    campaign.python_workers(2, "host")
+    campaign.python_workers(2, "auto")
     assert campaign.noticed["Python workers"], "nobody who had a task was hit"
     campaign.zombie_tasks(own_cluster, 1, "driver", with_host=False)
 
@@ -441,8 +444,8 @@ def seed_of_a_soak() -> int:
 def test_fifty_python_workers_are_killed_at_work_and_nothing_shows(tmp_path: Path) -> None:
     with recording("python_worker_kills") as keep:
         campaign = Campaign(tmp_path, seed_of_a_soak(), keep)
-        for exchange in ("driver", "host", "shuffle"):
-            campaign.python_workers(share(1 / 3), exchange)
+        for exchange in ("auto", "driver", "host", "shuffle"):
+            campaign.python_workers(share(1 / 4), exchange)
         assert campaign.noticed["Python workers"] > campaign.done["Python workers"] // 2
 
 
@@ -455,12 +458,12 @@ def test_fifty_of_each_other_kind_are_struck_and_nothing_shows(
 
 
 def strike_all(own_cluster: StandaloneCluster, campaign: Campaign) -> None:
-    for exchange in ("driver", "shuffle"):
-        campaign.executors(own_cluster, share(1 / 2), exchange)
-        campaign.zombie_tasks(own_cluster, share(1 / 8), exchange, with_host=False)
-        campaign.zombie_tasks(own_cluster, share(1 / 16), exchange, with_host=True)
-    for exchange in ("driver", "host", "shuffle"):
-        campaign.drivers(share(1 / 3), exchange)
+    for exchange in ("auto", "driver", "shuffle"):
+        campaign.executors(own_cluster, share(1 / 3), exchange)
+        campaign.zombie_tasks(own_cluster, share(1 / 12), exchange, with_host=False)
+        campaign.zombie_tasks(own_cluster, share(1 / 24), exchange, with_host=True)
+    for exchange in ("auto", "driver", "host", "shuffle"):
+        campaign.drivers(share(1 / 4), exchange)
     campaign.zombie_drivers(share(1 / 6))
 
 

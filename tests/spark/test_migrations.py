@@ -96,7 +96,7 @@ def in_order(collected: Collected) -> dict[str, list[Any]]:
     return {name: [rows for rows in steps if rows] for name, steps in collected.rows().items()}
 
 
-@pytest.mark.parametrize("exchange", exchanges("shuffle", in_soak=["host", "driver"]))
+@pytest.mark.parametrize("exchange", exchanges("auto", in_soak=["shuffle", "host", "driver"]))
 def test_workers_become_more_and_fewer_while_a_session_runs(
     local_spark: Any, tmp_path: Path, exchange: str
 ) -> None:
@@ -132,7 +132,7 @@ def test_a_group_goes_to_a_worker_of_its_own_and_the_other_stays(
     assert Layout.from_wire(head.layout).owners.tolist() == [0] * 64 + [2] * 64
 
 
-@pytest.mark.parametrize("exchange", exchanges(in_soak=["shuffle", "driver"]))
+@pytest.mark.parametrize("exchange", exchanges(in_soak=["auto", "shuffle", "driver"]))
 def test_on_two_hosts_state_goes_from_one_to_the_other_and_back(
     cluster: Any, tmp_path: Path, exchange: str
 ) -> None:

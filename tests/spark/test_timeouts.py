@@ -99,7 +99,7 @@ def committed(folder: Path) -> int:
     return 0 if head is None else head.done
 
 
-@pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.parametrize("exchange", ["auto", "shuffle"])
 def test_a_task_that_takes_too_long_ends_the_pipeline_with_its_place(
     spark: Any, tmp_path: Path, exchange: str
 ) -> None:

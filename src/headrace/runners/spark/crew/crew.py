@@ -19,13 +19,16 @@ import msgspec
 from headrace.runners.base import EngineFailed
 from headrace.runners.spark.crew.links import BROKEN, Entrance
 from headrace.runners.spark.crew.member import serve
-from headrace.runners.spark.crew.orders import Hello, Order, Reply
+from headrace.runners.spark.crew.orders import BEAT, Hello, Order, Reply
 from headrace.runners.spark.worker_sets import WorkerSet
 
 log = logging.getLogger("headrace.spark")
 
 #: How often members are looked after while the driver waits for their replies, in seconds.
 _LOOK_S = 0.25
+#: After how long without a beat a member is given up, in seconds. (User code may keep others from
+#: running for a while.)
+_SILENT_S = 2.5
 #: How long members have to end by themselves, before Spark ends them, in seconds.
 _LEAVE_S = 2.0
 _reply = msgspec.msgpack.Decoder(Reply)
@@ -178,7 +181,8 @@ class Crew:
         """
         self._number += 1
         links = self._links
-        waiting: dict[Any, int] = {}
+        waiting: dict[Connection, int] = {}
+        heard = dict.fromkeys(links, time.monotonic())
         results = [b""] * len(links)
         try:
             for worker, link in enumerate(links):
@@ -188,28 +192,35 @@ class Crew:
             while waiting:
                 ready = cast(list[Connection], wait(list(waiting), _LOOK_S))
                 for link in ready:
-                    results[waiting.pop(link)] = self._result(link)
+                    data = link.recv_bytes()
+                    heard[link] = time.monotonic()
+                    if data != BEAT:
+                        results[waiting.pop(link)] = self._result(data)
                 if not ready:
-                    self._look_after(waiting.values())
+                    self._look_after({worker: heard[link] for link, worker in waiting.items()})
         except BROKEN as error:
             raise CrewLost(f"a worker has gone ({type(error).__name__} {error})") from None
         return results
 
-    def _result(self, link: Connection) -> bytes:
-        reply = _reply.decode(link.recv_bytes())
+    def _result(self, data: bytes) -> bytes:
+        reply = _reply.decode(data)
         if reply.number != self._number:
             raise CrewLost(f"a worker has replied to order {reply.number}, not {self._number}")
         if reply.why:
             raise CrewLost(reply.why)
         return reply.result
 
-    def _look_after(self, workers: Any) -> None:
+    def _look_after(self, heard: dict[int, float]) -> None:
         """Check that members that have not replied can still do so.
+
+        Args:
+            heard: when each of them was heard last.
 
         Raises:
             CrewLost: one cannot.
         """
-        for worker in workers:
+        now = time.monotonic()
+        for worker, heard_s in heard.items():
             member = self._members[worker]
             if member.why is not None or self._closed:
                 raise CrewLost(f"worker {worker}: {member.why or 'the crew is ended'}")
@@ -219,6 +230,8 @@ class Crew:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)  # it would keep its slot
                 raise CrewLost(f"worker {worker}: process {pid} was stopped")
+            if now - heard_s > _SILENT_S:
+                raise CrewLost(f"worker {worker} was not heard of for {_SILENT_S:g} s")
 
 
 def _is_stopped(pid: int) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import NoReturn
@@ -14,7 +16,7 @@ from pyspark import TaskContext
 from headrace.protocol.plan import StepPlan
 from headrace.runners.spark import task_entry
 from headrace.runners.spark.crew.links import BROKEN, Address, connect
-from headrace.runners.spark.crew.orders import Hello, Order, Reply
+from headrace.runners.spark.crew.orders import BEAT, BEAT_S, Hello, Order, Reply
 
 _orders = msgspec.msgpack.Decoder(Order)
 _encode = msgspec.msgpack.Encoder().encode
@@ -37,12 +39,51 @@ def serve(
 
 
 def _serve(link: Connection, run: Callable[[Order], Reply]) -> None:
-    while True:
+    with Beats(link) as beats:
+        while True:
+            try:
+                order = _orders.decode(link.recv_bytes())
+                with beats.while_at_work():
+                    reply = run(order)
+                link.send_bytes(_encode(reply))
+            except BROKEN:
+                return
+            gc.collect()  # as Spark does after each task
+
+
+class Beats:
+    """Says now and then that a task is at work: the driver cannot see a process that was stopped.
+
+    Args:
+        link: the link to the driver.
+    """
+
+    def __init__(self, link: Connection) -> None:
+        self._link = link
+        self._at_work = threading.Lock()  # held while no task is at work
+        self._at_work.acquire()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Beats:
+        threading.Thread(target=self._run, name="headrace-beats", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    @contextlib.contextmanager
+    def while_at_work(self) -> Iterator[None]:
+        """Let beats be sent in a ``with`` block, and none after it."""
+        self._at_work.release()
         try:
-            link.send_bytes(_encode(run(_orders.decode(link.recv_bytes()))))
-        except BROKEN:
-            return
-        gc.collect()  # as Spark does after each task
+            yield
+        finally:
+            self._at_work.acquire()
+
+    def _run(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            with self._at_work, contextlib.suppress(*BROKEN):
+                self._link.send_bytes(BEAT)
 
 
 class Member:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+#: What a member says while a task is at work, and how often, in seconds.
+BEAT, BEAT_S = b"", 0.5
+
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
     """What a member says first.
