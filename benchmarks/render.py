@@ -227,9 +227,10 @@ def latency(result: Result) -> list[str]:
     figures = values(result)
     found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for name, value in figures.items():
-        if match := re.fullmatch(r"(strong|weak)(_ids)?_p([0-9.]+)_ms_(\d+)_(\d+)", name):
-            way, ids, percentile, rate, depth = match.groups()
-            found[rate, depth, f"{way}{', record ids' if ids else ''}"][percentile] = value
+        if match := re.fullmatch(r"(strong|weak)(_ids)?(_jobs)?_p([0-9.]+)_ms_(\d+)_(\d+)", name):
+            way, ids, jobs, percentile, rate, depth = match.groups()
+            way += ", record ids" if ids else ", steps are jobs" if jobs else ""
+            found[rate, depth, way][percentile] = value
     names = list(next(iter(found.values())))
     heads = ["max ms" if name == "100" else f"p{name} ms" for name in names]
     rows = [["records/s", "computations", "productions", *heads]]

@@ -116,7 +116,12 @@ class Striking(SparkRunner):
         victims = self._victims()
         if not victims:
             return super().run(plan)
-        ended, killed, jobs, crew = threading.Event(), self.killed, self._jobs(), self.crew
+        ended, killed, jobs, residents = (
+            threading.Event(),
+            self.killed,
+            self._jobs(),
+            self.residents,
+        )
         moment_s = self._rng.uniform(0.0, statistics.median(self._took_s))
         striking = threading.Thread(target=self._strike, args=(victims, moment_s, ended))
         striking.start()
@@ -125,7 +130,7 @@ class Striking(SparkRunner):
         finally:
             ended.set()
             striking.join()
-            lost = (crew is not None and self.crew is not crew) or self._lost_in(
+            lost = (residents is not None and self.residents is not residents) or self._lost_in(
                 self._jobs() - jobs
             )
             if self.killed > killed and lost:

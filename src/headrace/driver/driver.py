@@ -67,6 +67,7 @@ from headrace.coordinator.reopening import check_names, input_goes_on
 from headrace.coordinator.settings import Settings
 from headrace.driver.attempts import WARM_EVERY_S, StepAttempts
 from headrace.driver.change import Change
+from headrace.driver.cleaning import Cleaning
 from headrace.driver.heartbeat import LoopProgress
 from headrace.driver.leadership_proof import Proof
 from headrace.driver.outputs import stage, write_outputs
@@ -274,6 +275,7 @@ class Driver:
         self._deliveries = self._new_deliveries(pipeline)
         self._source_poller = SourcePoller(store)
         self._attempts = StepAttempts(runner, self.ledger, self._source_poller, self._stopwatch)
+        self._cleaning = Cleaning(self.ledger, concurrent=runner.concurrent)
         self.requests = Requests(
             CommandLog(store), self._source_poller, runner, self._settings, Heartbeats(store)
         )
@@ -516,15 +518,11 @@ class Driver:
             case AwaitClaim():
                 return self._await_claim(instruction.within_us)
             case Clean():
-                self.ledger.clean(
-                    instruction.names,
-                    range(instruction.manifests_from, instruction.manifests_to),
-                    range(instruction.intents_from, instruction.intents_to),
-                )
-                self.loop_progress.not_deleted = self.ledger.garbage.left
+                self._cleaning.clean(instruction)
+                self.loop_progress.not_deleted = self._cleaning.not_deleted
             case Sweep():
-                self.ledger.sweep(self._head)
-                self.loop_progress.not_deleted = self.ledger.garbage.left
+                self._cleaning.sweep(self._head)
+                self.loop_progress.not_deleted = self._cleaning.not_deleted
             case LookForPins():
                 return self._look_for_pins()
         return None
@@ -633,6 +631,7 @@ class Driver:
         self.requests.close()
         self._deliveries.close()
         self._attempts.close()
+        self._cleaning.close()
         with contextlib.ExitStack() as stack:  # all are closed even if closing one fails
             for sink in [
                 *self._dropped_sinks,

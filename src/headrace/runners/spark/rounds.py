@@ -1,4 +1,4 @@
-"""Rounds of a step: one task on each worker, as a job of Spark or as orders to a crew."""
+"""Rounds of a step: one task on each worker, as a job of Spark or as orders to residents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.protocol.plan import StepPlan
 from headrace.runners.spark import task_entry
-from headrace.runners.spark.crew.crew import Crew
+from headrace.runners.spark.residents.residents import Residents
 from headrace.runners.spark.worker_sets import WorkerSet
 from headrace.tasks.task import TaskResult
 
@@ -88,15 +88,15 @@ class JobRounds:
         return _decoded(self._worker_set.layers[layer - 1]())
 
 
-class CrewRounds:
-    """Rounds that are orders to a crew.
+class ResidentRounds:
+    """Rounds that are orders to resident workers.
 
     Args:
-        crew: the crew.
+        residents: the residents.
     """
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, residents: Residents) -> None:
+        self._residents = residents
         self._plan = b""
 
     def send_plan(self, plan: StepPlan, *, with_splits: bool) -> None:
@@ -110,7 +110,7 @@ class CrewRounds:
 
     def _run(self, layer: int, payloads: list[list[bytes]]) -> list[TaskResult]:
         plan, self._plan = self._plan, b""
-        return _decoded(self._crew.run(layer, plan, payloads))
+        return _decoded(self._residents.run(layer, plan, payloads))
 
 
 def encoded(plan: StepPlan, *, with_splits: bool) -> bytes:

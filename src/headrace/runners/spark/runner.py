@@ -43,13 +43,13 @@ from headrace.runners.base import EngineFailed, Runner
 from headrace.runners.ending import cancel, ended
 from headrace.runners.spark import task_entry
 from headrace.runners.spark.code_shipping import pickled
-from headrace.runners.spark.crew.crew import Crew
-from headrace.runners.spark.crew.keeper import CrewKeeper
 from headrace.runners.spark.preferred_hosts import PreferredHosts
+from headrace.runners.spark.residents.keeper import ResidentKeeper
+from headrace.runners.spark.residents.residents import Residents
 from headrace.runners.spark.rounds import (
-    CrewRounds,
     JobRounds,
     Properties,
+    ResidentRounds,
     Rounds,
     encoded,
 )
@@ -103,7 +103,7 @@ class SparkRunner(Runner):
         self._spool: HostSpool | None = None
         self._spool_directory = ""
         self._properties = Properties(self._sc)
-        self._crews: CrewKeeper | None = None
+        self._keeper: ResidentKeeper | None = None
         self._frozen = False
         self._group = f"headrace-{uuid.uuid4().hex}"
         self._named: int | None = None  # the thread whose jobs are in this group
@@ -132,20 +132,20 @@ class SparkRunner(Runner):
         code = self._send_code(pipeline)
         self._worker_sets = WorkerSets(self._sc, self._preferred_hosts, code, pipeline.layers)
         self._probe(store, workers)
-        self._crews = self._crew_keeper()
+        self._keeper = self._new_keeper()
         self._worker_set(workers)
         free = min(workers, max(0, self.default_workers() - workers))
         self.make_ready(workers + (free if self._spares is None else self._spares))
         self._freeze()
 
-    def _crew_keeper(self) -> CrewKeeper:
+    def _new_keeper(self) -> ResidentKeeper:
         host = None if self._is_local() else str(self._sc.getConf().get("spark.driver.host"))
-        return CrewKeeper(self._sc, host)
+        return ResidentKeeper(self._sc, host)
 
     @property
-    def crew(self) -> Crew | None:
+    def residents(self) -> Residents | None:
         """The resident workers, if there are any now."""
-        return None if self._crews is None else self._crews.crew
+        return None if self._keeper is None else self._keeper.residents
 
     def _freeze(self) -> None:
         """Make the garbage collector see only new objects.
@@ -202,8 +202,8 @@ class SparkRunner(Runner):
         def switch() -> None:
             assert self._worker_sets is not None
             gone = self._worker_sets
-            if self._crews is not None:
-                self._crews.leave()
+            if self._keeper is not None:
+                self._keeper.end()
             self._worker, self._worker_sets = worker, worker_sets
             gone.close()
             gone.code.broadcast.destroy()
@@ -320,8 +320,8 @@ class SparkRunner(Runner):
             cancel(plan, self._worker.store)
         if force:
             self._sc.cancelJobGroup(self._group)
-            if self._crews is not None:
-                self._crews.cancel()
+            if self._keeper is not None:
+                self._keeper.cancel()
 
     def _why_ended(self, plan: StepPlan) -> HeadraceError | None:
         """Return why an attempt was ended, if it was, by one of its tasks or by
@@ -341,9 +341,13 @@ class SparkRunner(Runner):
         worker_set = self._worker_set(plan.layout.workers)
         if not plan.resident:
             return self._run_layers(plan, worker_set, JobRounds(self._properties, worker_set))
-        assert self._crews is not None
-        with self._crews.crew_for(worker_set) as crew:
-            rounds = JobRounds(self._properties, worker_set) if crew is None else CrewRounds(crew)
+        assert self._keeper is not None
+        with self._keeper.residents_for(worker_set) as residents:
+            rounds = (
+                JobRounds(self._properties, worker_set)
+                if residents is None
+                else ResidentRounds(residents)
+            )
             return self._run_layers(plan, worker_set, rounds)
 
     def _run_layers(
@@ -377,8 +381,8 @@ class SparkRunner(Runner):
         return rounds.read()
 
     def _run_by_shuffle(self, plan: StepPlan) -> list[TaskReport]:
-        if self._crews is not None:
-            self._crews.leave()  # the job needs its slots
+        if self._keeper is not None:
+            self._keeper.end()  # the job needs its slots
         self._properties.keep(task_entry.PLAN)
         self._properties.put(task_entry.PLAN, encoded(plan, with_splits=True))
         found = self._worker_set(plan.layout.workers).shuffle()
@@ -387,11 +391,11 @@ class SparkRunner(Runner):
     # -- the end ------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        if self._crews is not None:
-            self._crews.leave()
+        if self._keeper is not None:
+            self._keeper.end()
 
     def keep_warm(self) -> None:
-        if self.crew is not None:
+        if self.residents is not None:
             return  # (nor would Spark find a process that is idle)
         tasks = self.default_workers()
         try:
@@ -404,8 +408,8 @@ class SparkRunner(Runner):
 
     def close(self) -> None:
         self._unfreeze()  # first, because the rest raises if the JVM is gone
-        if self._crews is not None:
-            self._crews.close()
+        if self._keeper is not None:
+            self._keeper.close()
         self._properties.keep()
         worker_sets, self._worker_sets = self._worker_sets, None
         if worker_sets is not None:

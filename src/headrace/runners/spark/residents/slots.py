@@ -1,4 +1,4 @@
-"""What a session must have for a crew, and who waits for the slots that it takes."""
+"""What a session must have for resident workers, and who waits for the slots that they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a crew, in a task of Spark: it runs what the driver orders."""
+"""A resident worker, in a task of Spark: it runs what the driver orders."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyspark import TaskContext
 
 from headrace.protocol.plan import StepPlan
 from headrace.runners.spark import task_entry
-from headrace.runners.spark.crew.links import BROKEN, Address, connect
-from headrace.runners.spark.crew.orders import BEAT, BEAT_S, Hello, Order, Reply
+from headrace.runners.spark.residents.links import BROKEN, Address, connect
+from headrace.runners.spark.residents.orders import HEARTBEAT, HEARTBEAT_S, Hello, Order, Reply
 
 _orders = msgspec.msgpack.Decoder(Order)
 _encode = msgspec.msgpack.Encoder().encode
@@ -31,19 +31,19 @@ def serve(
     hello = Hello(number, token, str(context.taskAttemptId()), context.stageId(), os.getpid())
     try:
         link = connect(address, hello)
-    except BROKEN:  # it waits for this member no longer
+    except BROKEN:  # it waits for this one no longer
         return
     with link:
-        _serve(link, Member(code, number, hello.task_attempt).run)
+        _serve(link, Resident(code, number, hello.task_attempt).run)
     yield from ()
 
 
 def _serve(link: Connection, run: Callable[[Order], Reply]) -> None:
-    with Beats(link) as beats:
+    with Heartbeats(link) as heartbeats:
         while True:
             try:
                 order = _orders.decode(link.recv_bytes())
-                with beats.while_at_work():
+                with heartbeats.while_at_work():
                     reply = run(order)
                 link.send_bytes(_encode(reply))
             except BROKEN:
@@ -51,7 +51,7 @@ def _serve(link: Connection, run: Callable[[Order], Reply]) -> None:
             gc.collect()  # as Spark does after each task
 
 
-class Beats:
+class Heartbeats:
     """Says now and then that a task is at work: the driver cannot see a process that was stopped.
 
     Args:
@@ -64,8 +64,8 @@ class Beats:
         self._at_work.acquire()
         self._ended = threading.Event()
 
-    def __enter__(self) -> Beats:
-        threading.Thread(target=self._run, name="headrace-beats", daemon=True).start()
+    def __enter__(self) -> Heartbeats:
+        threading.Thread(target=self._run, name="headrace-heartbeats", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,7 +73,7 @@ class Beats:
 
     @contextlib.contextmanager
     def while_at_work(self) -> Iterator[None]:
-        """Let beats be sent in a ``with`` block, and none after it."""
+        """Let heartbeats be sent in a ``with`` block, and none after it."""
         self._at_work.release()
         try:
             yield
@@ -81,12 +81,12 @@ class Beats:
             self._at_work.acquire()
 
     def _run(self) -> None:
-        while not self._ended.wait(BEAT_S):
+        while not self._ended.wait(HEARTBEAT_S):
             with self._at_work, contextlib.suppress(*BROKEN):
-                self._link.send_bytes(BEAT)
+                self._link.send_bytes(HEARTBEAT)
 
 
-class Member:
+class Resident:
     """Runs orders.
 
     Args:

@@ -1,4 +1,4 @@
-"""A crew: the driver's end of all of its members."""
+"""The resident workers of a pipeline: the driver's end of all of them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from typing import Any, cast
 import msgspec
 
 from headrace.runners.base import EngineFailed
-from headrace.runners.spark.crew.links import BROKEN, Entrance
-from headrace.runners.spark.crew.member import serve
-from headrace.runners.spark.crew.orders import BEAT, Hello, Order, Reply
+from headrace.runners.spark.residents.links import BROKEN, Entrance
+from headrace.runners.spark.residents.orders import HEARTBEAT, Hello, Order, Reply
+from headrace.runners.spark.residents.resident import serve
 from headrace.runners.spark.worker_sets import WorkerSet
 
 log = logging.getLogger("headrace.spark")
 
-#: How often members are looked after while the driver waits for their replies, in seconds.
+#: How often residents are looked after while the driver waits for their replies, in seconds.
 _LOOK_S = 0.25
-#: After how long without a beat a member is given up, in seconds. (User code may keep others from
+#: After how long without a heartbeat a resident is given up, in seconds. (User code may keep others from
 #: running for a while.)
 _SILENT_S = 2.5
-#: How long members have to end by themselves, before Spark ends them, in seconds.
-_LEAVE_S = 2.0
+#: How long residents have to end by themselves, before Spark ends them, in seconds.
+_END_S = 2.0
 _reply = msgspec.msgpack.Decoder(Reply)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class CrewLost(EngineFailed):
-    """A member has gone, or has failed. What it was doing is never used."""
+class ResidentLost(EngineFailed):
+    """A resident has gone, or has failed. What it was doing is never used."""
 
 
-class _Member:
-    """A member as the driver knows it.
+class _Resident:
+    """A resident as the driver knows it.
 
     Attributes:
         token: names this start of it.
@@ -56,27 +56,27 @@ class _Member:
         self.why: str | None = None
 
 
-class Crew:
-    """Members for all workers of a worker set, each in a job of its own.
+class Residents:
+    """Residents for all workers of a worker set, each in a job of its own.
 
-    A member that has gone ends the crew: the links are closed, so that all members end.
+    If one of them has gone, all have to leave: the links are closed, so that each ends.
 
     Args:
         context: the SparkContext.
         worker_set: the workers.
-        host: the address at which members on other hosts reach the driver; None if all are on its
+        host: the address at which residents on other hosts reach the driver; None if all are on its
             host.
 
     Attributes:
         worker_set: the workers.
-        group: the job group of the members.
+        group: the job group of the residents.
     """
 
     def __init__(self, context: Any, worker_set: WorkerSet, host: str | None) -> None:
         self.worker_set = worker_set
-        self.group = f"headrace-crew-{uuid.uuid4().hex}"
+        self.group = f"headrace-residents-{uuid.uuid4().hex}"
         self._sc = context
-        self._members = [_Member() for _ in range(worker_set.workers)]
+        self._each = [_Resident() for _ in range(worker_set.workers)]
         self._changed = threading.Condition()
         self._closed = False
         self._number = 0
@@ -86,14 +86,17 @@ class Crew:
     # -- entering and leaving -----------------------------------------------------------------
 
     def enter(self, within_s: float) -> str | None:
-        """Start all members, and wait for them. Return why they do not come; None if they have."""
-        for number, member in enumerate(self._members):
+        """Start all residents, and wait for them. Return why they do not come; None if they have."""
+        for number, resident in enumerate(self._each):
             task = functools.partial(
-                serve, self.worker_set.code, self._entrance.address, member.token
+                serve, self.worker_set.code, self._entrance.address, resident.token
             )
             run = self.worker_set.job_of(number, task)
             thread = threading.Thread(
-                target=self._run, args=(member, run), name=f"headrace-member-{number}", daemon=True
+                target=self._run,
+                args=(resident, run),
+                name=f"headrace-resident-{number}",
+                daemon=True,
             )
             self._threads.append(thread)
             thread.start()
@@ -105,33 +108,33 @@ class Crew:
 
     @property
     def _is_whole(self) -> bool:
-        return all(member.link is not None and member.why is None for member in self._members)
+        return all(resident.link is not None and resident.why is None for resident in self._each)
 
     @property
     def _why_ended(self) -> str | None:
-        return next((member.why for member in self._members if member.why is not None), None)
+        return next((resident.why for resident in self._each if resident.why is not None), None)
 
     @property
     def is_lost(self) -> bool:
-        """Whether a member has gone since the last step."""
+        """Whether a resident has gone since the last step."""
         return not self._is_whole or bool(wait(self._links, 0))
 
     @property
     def stages(self) -> set[int]:
-        """Spark's ids of the stages of the members."""
-        return {member.hello.stage for member in self._members if member.hello is not None}
+        """Spark's ids of the stages of the residents."""
+        return {resident.hello.stage for resident in self._each if resident.hello is not None}
 
     @property
     def pids(self) -> list[int]:
-        """The processes of the members that have arrived."""
-        return [member.hello.pid for member in self._members if member.hello is not None]
+        """The processes of the residents that have arrived."""
+        return [resident.hello.pid for resident in self._each if resident.hello is not None]
 
     @property
     def _links(self) -> list[Connection]:
-        return [member.link for member in self._members if member.link is not None]
+        return [resident.link for resident in self._each if resident.link is not None]
 
-    def _run(self, member: _Member, job: Any) -> None:
-        """Run the job of a member. Returns when the member has ended."""
+    def _run(self, resident: _Resident, job: Any) -> None:
+        """Run the job of a resident. Returns when the resident has ended."""
         why = "the task has ended"
         try:
             self._sc.setJobGroup(self.group, "a worker of Headrace", interruptOnCancel=True)
@@ -139,20 +142,20 @@ class Crew:
         except Exception as error:
             why = next(iter(str(error).splitlines()), type(error).__name__)
         with self._changed:
-            member.why = why
+            resident.why = why
             self._changed.notify_all()
 
     def _arrived(self, link: Connection, hello: Hello) -> None:
         with self._changed:
-            member = self._members[hello.worker] if hello.worker < len(self._members) else None
-            if self._closed or member is None or member.token != hello.token or member.link:
+            resident = self._each[hello.worker] if hello.worker < len(self._each) else None
+            if self._closed or resident is None or resident.token != hello.token or resident.link:
                 link.close()
                 return
-            member.link, member.hello = link, hello
+            resident.link, resident.hello = link, hello
             self._changed.notify_all()
 
-    def leave(self) -> None:
-        """End all members, and wait until they have given back their slots."""
+    def end(self) -> None:
+        """End all residents, and wait until they have given back their slots."""
         with self._changed:
             self._closed = True
             links = self._links
@@ -160,7 +163,7 @@ class Crew:
         for link in links:
             with contextlib.suppress(OSError):
                 link.close()
-        until = time.monotonic() + _LEAVE_S
+        until = time.monotonic() + _END_S
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
@@ -169,7 +172,7 @@ class Crew:
     # -- a layer of a step --------------------------------------------------------------------
 
     def run(self, layer: int, plan: bytes, payloads: Sequence[list[bytes]]) -> list[bytes]:
-        """Run a task on each member, and return their results in the order of the workers.
+        """Run a task on each resident, and return their results in the order of the workers.
 
         Args:
             layer: the layer; 0 to read shares of the division.
@@ -177,7 +180,7 @@ class Crew:
             payloads: for each worker, a parcel from each task of the layer before.
 
         Raises:
-            CrewLost: a member has gone, or its task has failed. The crew has to leave.
+            ResidentLost: one has gone, or its task has failed. All have to leave.
         """
         self._number += 1
         links = self._links
@@ -189,49 +192,50 @@ class Crew:
                 order = Order(self._number, layer, plan, payloads[worker] if payloads else [])
                 link.send_bytes(_encode(order))
                 waiting[link] = worker
+            looks_s = time.monotonic() + _LOOK_S
             while waiting:
-                ready = cast(list[Connection], wait(list(waiting), _LOOK_S))
-                for link in ready:
+                for link in cast(list[Connection], wait(list(waiting), _LOOK_S)):
                     data = link.recv_bytes()
                     heard[link] = time.monotonic()
-                    if data != BEAT:
+                    if data != HEARTBEAT:
                         results[waiting.pop(link)] = self._result(data)
-                if not ready:
+                if time.monotonic() >= looks_s:
                     self._look_after({worker: heard[link] for link, worker in waiting.items()})
+                    looks_s = time.monotonic() + _LOOK_S
         except BROKEN as error:
-            raise CrewLost(f"a worker has gone ({type(error).__name__} {error})") from None
+            raise ResidentLost(f"a worker has gone ({type(error).__name__} {error})") from None
         return results
 
     def _result(self, data: bytes) -> bytes:
         reply = _reply.decode(data)
         if reply.number != self._number:
-            raise CrewLost(f"a worker has replied to order {reply.number}, not {self._number}")
+            raise ResidentLost(f"a worker has replied to order {reply.number}, not {self._number}")
         if reply.why:
-            raise CrewLost(reply.why)
+            raise ResidentLost(reply.why)
         return reply.result
 
     def _look_after(self, heard: dict[int, float]) -> None:
-        """Check that members that have not replied can still do so.
+        """Check that residents that have not replied can still do so.
 
         Args:
             heard: when each of them was heard last.
 
         Raises:
-            CrewLost: one cannot.
+            ResidentLost: one cannot.
         """
         now = time.monotonic()
         for worker, heard_s in heard.items():
-            member = self._members[worker]
-            if member.why is not None or self._closed:
-                raise CrewLost(f"worker {worker}: {member.why or 'the crew is ended'}")
-            assert member.hello is not None
-            pid = member.hello.pid
+            resident = self._each[worker]
+            if resident.why is not None or self._closed:
+                raise ResidentLost(f"worker {worker}: {resident.why or 'it was ended'}")
+            assert resident.hello is not None
+            pid = resident.hello.pid
             if self._entrance.address.path and _is_stopped(pid):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)  # it would keep its slot
-                raise CrewLost(f"worker {worker}: process {pid} was stopped")
+                raise ResidentLost(f"worker {worker}: process {pid} was stopped")
             if now - heard_s > _SILENT_S:
-                raise CrewLost(f"worker {worker} was not heard of for {_SILENT_S:g} s")
+                raise ResidentLost(f"worker {worker} was not heard of for {_SILENT_S:g} s")
 
 
 def _is_stopped(pid: int) -> bool:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.driver.driver import Driver
-from headrace.runners.spark.crew.crew import Crew
+from headrace.runners.spark.residents.residents import ResidentLost, Residents
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.property.oracle.model import Model, NodeSpec, Spec
@@ -81,29 +81,29 @@ class Cut:
         self._link.close()
 
 
-def signalled(number: int) -> Callable[[Any, Crew, int], None]:
-    def send(context: Any, crew: Crew, at: int) -> None:
-        os.kill(crew.pids[at % len(crew.pids)], number)
+def signalled(number: int) -> Callable[[Any, Residents, int], None]:
+    def send(context: Any, residents: Residents, at: int) -> None:
+        os.kill(residents.pids[at % len(residents.pids)], number)
 
     return send
 
 
-def cut(context: Any, crew: Crew, at: int) -> None:
-    member = crew._members[at % 2]
-    assert member.link is not None
-    member.link = Cut(member.link, at)  # type: ignore[assignment]
+def cut(context: Any, residents: Residents, at: int) -> None:
+    resident = residents._each[at % 2]
+    assert resident.link is not None
+    resident.link = Cut(resident.link, at)  # type: ignore[assignment]
 
 
-FAULTS: dict[str, Callable[[Any, Crew, int], None]] = {
+FAULTS: dict[str, Callable[[Any, Residents, int], None]] = {
     "killed": signalled(signal.SIGKILL),
     "stopped": signalled(signal.SIGSTOP),
-    "stopped and continued": lambda context, crew, at: (
-        os.kill(crew.pids[at % 2], signal.SIGSTOP),
-        threading.Timer(0.1, os.kill, (crew.pids[at % 2], signal.SIGCONT)).start(),
+    "stopped and continued": lambda context, residents, at: (
+        os.kill(residents.pids[at % 2], signal.SIGSTOP),
+        threading.Timer(0.1, os.kill, (residents.pids[at % 2], signal.SIGCONT)).start(),
     )[1],
     "cut": cut,
-    "its jobs cancelled": lambda context, crew, at: context.cancelJobGroup(crew.group),
-    "all jobs cancelled": lambda context, crew, at: context.cancelAllJobs(),
+    "its jobs cancelled": lambda context, residents, at: context.cancelJobGroup(residents.group),
+    "all jobs cancelled": lambda context, residents, at: context.cancelAllJobs(),
 }
 
 
@@ -140,15 +140,15 @@ class Run:
         now = time.monotonic()
         self.seconds.append(now - self._last)
         self._last = now
-        crew = self.runner.crew
-        self.resident.append(crew is not None)
-        if crew is None:
+        residents = self.runner.residents
+        self.resident.append(residents is not None)
+        if residents is None:
             return
-        self.pids.update(crew.pids)
+        self.pids.update(residents.pids)
         due = [step for step in self._faults if step <= summary.step]
         if due:
             what, at = self._faults.pop(min(due))
-            FAULTS[what](self._context, crew, at)
+            FAULTS[what](self._context, residents, at)
 
     def __call__(self) -> dict[str, Any]:
         try:
@@ -196,7 +196,7 @@ def test_another_job_gets_the_slots_while_workers_have_all_of_them(
     def begin_another(summary: hr.StepSummary) -> None:
         note(summary)
         if summary.step == 3:
-            assert run.runner.crew is not None
+            assert run.runner.residents is not None
             other.start()
         if summary.step == 50:  # by then it has waited in vain, or is done
             other.join(30)
@@ -215,9 +215,9 @@ def test_strangers_at_the_door_are_refused_and_hold_up_nobody(
 
     def knock(summary: hr.StepSummary) -> None:
         note(summary)
-        crew = run.runner.crew
-        if crew is not None and summary.step < 10:
-            strangers.append(Client(crew._entrance.address.path, "AF_UNIX"))
+        residents = run.runner.residents
+        if residents is not None and summary.step < 10:
+            strangers.append(Client(residents._entrance.address.path, "AF_UNIX"))
 
     run._driver.listeners[:] = [knock]
     assert run() == expected
@@ -226,10 +226,32 @@ def test_strangers_at_the_door_are_refused_and_hold_up_nobody(
         one.close()
 
 
+def test_a_resident_that_stops_before_it_has_read_an_order_holds_up_nobody(
+    two_slots: Any, tmp_path: Path
+) -> None:
+    run = Run(two_slots, tmp_path, {})
+    failed: list[str] = []
+
+    def stop(summary: hr.StepSummary) -> None:
+        residents = run.runner.residents
+        if residents is None or failed:
+            return
+        os.kill(residents.pids[1], signal.SIGSTOP)
+        much = [[b"x" * 4_000_000]] * 2  # more than fits into a socket
+        with pytest.raises(ResidentLost) as lost:
+            residents.run(1, b"", much)
+        failed.append(str(lost.value))
+        os.kill(residents.pids[1], signal.SIGCONT)
+
+    run._driver.listeners[:] = [stop]
+    run()
+    assert failed
+
+
 def test_closing_ends_the_workers_tasks(two_slots: Any, tmp_path: Path) -> None:
     run = Run(two_slots, tmp_path, {})
     run()
-    assert run.runner.crew is None
+    assert run.runner.residents is None
     assert list(two_slots.statusTracker().getActiveStageIds()) == []
     assert two_slots.parallelize(range(10), 2).count() == 10
 

@@ -1,9 +1,8 @@
-"""Keeps a crew while that is of use, and does without one while it is not.
+"""Keeps resident workers while they are of use, and does without them while they are not.
 
-A crew takes a slot for each worker for as long as it is there. If a task of anybody else in the
-session waits for a slot, the crew leaves between two steps. It comes back when nobody waits, and later
-each time if somebody waits again soon. A crew that has lost a member leaves, too. Meanwhile steps run
-as jobs.
+Each takes a slot for as long as it is there. If a task of anybody else in the session waits for one, all
+leave between two steps. They come back when nobody waits, and later each time if somebody waits again
+soon. If one of them is lost, all leave, too. Meanwhile steps run as jobs.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from headrace.runners.spark.crew.crew import Crew, CrewLost
-from headrace.runners.spark.crew.slots import slots, tasks_that_wait, unsuitable
+from headrace.runners.spark.residents.residents import ResidentLost, Residents
+from headrace.runners.spark.residents.slots import slots, tasks_that_wait, unsuitable
 from headrace.runners.spark.worker_sets import WorkerSet
 
 log = logging.getLogger("headrace.spark")
 
 #: How often to look whether somebody waits for slots, in seconds. The second look in a row counts.
 _LOOK_S = 0.25
-#: How long all members may take to arrive, in seconds.
+#: How long all residents may take to arrive, in seconds.
 _ENTER_S = 10.0
-#: The shortest and the longest pause without a crew, in seconds.
+#: The shortest and the longest pause without residents, in seconds.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
-#: A crew that was there for this long has been of use: the next pause is short again.
+#: Residents that were there for this long have been of use: the next pause is short again.
 _USEFUL_S = 30.0
 
 
-class CrewKeeper:
-    """Keeps the crew of a runner.
+class ResidentKeeper:
+    """Keeps the resident workers of a runner.
 
     Args:
         context: the SparkContext.
-        host: the address at which members on other hosts reach the driver; None if all are on its
+        host: the address at which residents on other hosts reach the driver; None if all are on its
             host.
         clock: seconds that never go back.
     """
@@ -53,8 +52,8 @@ class CrewKeeper:
         if self._never:
             log.info("steps run as jobs: %s", self._never)
         self._clock = clock
-        self._crew: Crew | None = None
-        self._at_work = threading.Lock()  # held while a crew works, enters or leaves
+        self._residents: Residents | None = None
+        self._at_work = threading.Lock()  # held while residents work, enter or leave
         self._closing = threading.Event()
         self._watching: threading.Thread | None = None
         self._somebody_waits = False
@@ -63,50 +62,50 @@ class CrewKeeper:
         self._again_s = 0.0
 
     @contextlib.contextmanager
-    def crew_for(self, worker_set: WorkerSet) -> Iterator[Crew | None]:
-        """Return the crew of a worker set, in a ``with`` block; None if there should be none now."""
+    def residents_for(self, worker_set: WorkerSet) -> Iterator[Residents | None]:
+        """Return the residents of a worker set, in a ``with`` block; None if steps are jobs now."""
         with self._at_work:
-            if self._crew is not None and self._crew.is_lost:
-                self._leave_for_a_while()
-            if self._crew is not None and self._crew.worker_set is not worker_set:
-                self._leave()
-            if self._crew is None and self._clock() >= self._again_s:
+            if self._residents is not None and self._residents.is_lost:
+                self._end_for_a_while()
+            if self._residents is not None and self._residents.worker_set is not worker_set:
+                self._end()
+            if self._residents is None and self._clock() >= self._again_s:
                 self._enter(worker_set)
             try:
-                yield self._crew
-            except CrewLost:
-                self._leave_for_a_while()
+                yield self._residents
+            except ResidentLost:
+                self._end_for_a_while()
                 raise
             except BaseException:
-                self._leave()
+                self._end()
                 raise
             if self._somebody_waits:
-                self._leave_for_a_while()
+                self._end_for_a_while()
 
-    def leave(self) -> None:
-        """End the crew, if there is one. It comes back with the next step."""
+    def end(self) -> None:
+        """End the residents, if they are there. They come back with the next step."""
         with self._at_work:
-            self._leave()
+            self._end()
 
     @property
     def _slots(self) -> int:
         return slots(self._sc)
 
     @property
-    def crew(self) -> Crew | None:
-        """The crew, if there is one."""
-        return self._crew
+    def residents(self) -> Residents | None:
+        """The residents, if they are there."""
+        return self._residents
 
     def cancel(self) -> None:
-        """End the crew at once, whatever it does. May be called from any thread."""
-        crew = self._crew
-        if crew is not None:
-            self._sc.cancelJobGroup(crew.group)
+        """End the residents at once, whatever they do. May be called from any thread."""
+        residents = self._residents
+        if residents is not None:
+            self._sc.cancelJobGroup(residents.group)
 
     def close(self) -> None:
-        """End the crew for good."""
+        """End the residents for good."""
         self._closing.set()
-        self.leave()
+        self.end()
 
     def _enter(self, worker_set: WorkerSet) -> None:
         if self._never:
@@ -114,13 +113,13 @@ class CrewKeeper:
         if self._slots < worker_set.workers or tasks_that_wait(self._sc):
             self._again_s = self._clock() + self._pause_s
             return
-        crew = Crew(self._sc, worker_set, self._host)
-        why = crew.enter(_ENTER_S)
+        residents = Residents(self._sc, worker_set, self._host)
+        why = residents.enter(_ENTER_S)
         self._entered_s = self._clock()
-        self._crew, self._somebody_waits = crew, False
+        self._residents, self._somebody_waits = residents, False
         if why is not None:
             log.info("steps run as jobs for now, since workers cannot stay: %s", why)
-            self._leave_for_a_while()
+            self._end_for_a_while()
         elif self._watching is None:
             log.info(
                 "workers stay in %d of %d slots for tasks, and leave when another task waits",
@@ -132,39 +131,39 @@ class CrewKeeper:
             )
             self._watching.start()
 
-    def _leave_for_a_while(self) -> None:
-        """End the crew. The less it was of use, the longer the pause."""
-        self._leave()
+    def _end_for_a_while(self) -> None:
+        """End the residents. The less they were of use, the longer the pause."""
+        self._end()
         if self._clock() - self._entered_s > _USEFUL_S:
             self._pause_s = _PAUSE_S
         self._again_s = self._clock() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
-    def _leave(self) -> None:
-        crew, self._crew = self._crew, None
-        if crew is not None:
-            crew.leave()
+    def _end(self) -> None:
+        residents, self._residents = self._residents, None
+        if residents is not None:
+            residents.end()
 
     # -- beside the steps ---------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Look whether somebody waits for slots. A crew at work leaves after its step."""
+        """Look whether somebody waits for slots. Residents at work leave after their step."""
         waited = False
         while not self._closing.wait(_LOOK_S):
-            crew = self._crew
-            if crew is None:
+            residents = self._residents
+            if residents is None:
                 waited = False
                 continue
             try:
-                waits = tasks_that_wait(self._sc, crew.stages) > 0
+                waits = tasks_that_wait(self._sc, residents.stages) > 0
             except Exception:  # the session is ending
                 waits = False
             if waits and waited:
                 self._somebody_waits = True
                 if self._at_work.acquire(blocking=False):
                     try:
-                        if self._crew is not None:
-                            self._leave_for_a_while()
+                        if self._residents is not None:
+                            self._end_for_a_while()
                     finally:
                         self._at_work.release()
             waited = waits

@@ -1,19 +1,19 @@
-"""What the driver and a member of a crew say to each other."""
+"""What the driver and a resident worker say to each other."""
 
 from __future__ import annotations
 
 import msgspec
 
-#: What a member says while a task is at work, and how often, in seconds.
-BEAT, BEAT_S = b"", 0.5
+#: What a resident says while a task is at work, and how often, in seconds.
+HEARTBEAT, HEARTBEAT_S = b"", 0.5
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """What a member says first.
+    """What a resident says first.
 
     Attributes:
         worker: the number of the worker.
-        token: names the start of the member that this is. The driver refuses others.
+        token: names the start of the resident that this is. The driver refuses others.
         task_attempt: Spark's id of its task attempt.
         stage: Spark's id of its stage.
         pid: its process.

@@ -1,7 +1,7 @@
-"""Links between the driver and the members of a crew: sockets on which both have proved who they are.
+"""Links between the driver and resident workers: sockets on which both have proved who they are.
 
 On the driver's host they are Unix sockets in a directory that only this user can read. Elsewhere they
-are of TCP. Both ends prove that they know a key, which travels to the members with their code.
+are of TCP. Both ends prove that they know a key, which travels to the residents with their code.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from multiprocessing import AuthenticationError
@@ -24,7 +25,7 @@ from multiprocessing.connection import (
 
 import msgspec
 
-from headrace.runners.spark.crew.orders import Hello
+from headrace.runners.spark.residents.orders import Hello
 from headrace.runners.spark.spool import make_directory
 
 log = logging.getLogger("headrace.spark")
@@ -32,11 +33,13 @@ log = logging.getLogger("headrace.spark")
 #: What may happen to a link whose other end has gone.
 BROKEN = (OSError, EOFError, AuthenticationError, msgspec.DecodeError)
 _KEY_BYTES = 32
+#: How long the driver waits for the rest of a message, or for room to send, in whole seconds.
+_STALLS_S = 3
 _hello = msgspec.msgpack.Decoder(Hello)
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where members reach the driver.
+    """Where residents reach the driver.
 
     Attributes:
         path: a Unix socket; "" for TCP.
@@ -51,7 +54,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def connect(address: Address, hello: Hello) -> Connection:
-    """Return the member's end of a link.
+    """Return the resident's end of a link.
 
     Raises:
         OSError, EOFError, AuthenticationError: the driver cannot be reached, or refuses it.
@@ -68,15 +71,15 @@ def connect(address: Address, hello: Hello) -> Connection:
 
 
 class Entrance:
-    """Where members arrive.
+    """Where residents arrive.
 
     Args:
-        host: the address at which members on other hosts reach the driver; None if all are on its
+        host: the address at which residents on other hosts reach the driver; None if all are on its
             host.
-        arrived: called in a thread with each link, and what the member has said.
+        arrived: called in a thread with each link, and what the resident has said.
 
     Attributes:
-        address: what members need in order to come.
+        address: what residents need in order to come.
     """
 
     def __init__(self, host: str | None, arrived: Callable[[Connection, Hello], None]) -> None:
@@ -85,7 +88,7 @@ class Entrance:
         key = os.urandom(_KEY_BYTES)
         if host is None:
             self._directory = make_directory(None)
-            path = os.path.join(self._directory, "crew")
+            path = os.path.join(self._directory, "residents")
             self._listener = Listener(path, "AF_UNIX", backlog=64)
             self.address = Address(path, "", 0, key)
         else:
@@ -108,6 +111,7 @@ class Entrance:
 
     def _receive(self, link: Connection) -> None:
         try:
+            _with_time_limit(link)
             if not self.address.path:
                 _without_delay(link)
             deliver_challenge(link, self.address.key)
@@ -129,6 +133,14 @@ class Entrance:
         self._listener.close()
         if self._directory:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _with_time_limit(link: Connection) -> None:
+    """Do not wait for ever for a resident that has stopped in the middle of a message."""
+    with socket.socket(fileno=os.dup(link.fileno())) as of:
+        limit = struct.pack("ll", _STALLS_S, 0)
+        of.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
 
 def _without_delay(link: Connection) -> None:
