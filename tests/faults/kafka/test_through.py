@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import subprocess
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,7 @@ import psutil
 import pytest
 
 from tests.support import processes
+from tests.support.cluster import HOSTS, StandaloneCluster
 from tests.support.kafka import Kafka, NewKafka, new_topic, producer
 from tests.support.kafka_commits import committed
 
@@ -104,27 +107,78 @@ def through(kafka: Kafka, seed: int, folder: Path, kills: int) -> None:
     check(kafka, into, out)
 
 
+def is_worker(process: psutil.Process) -> bool:
+    """Return whether it is a Python worker of Spark, and not the daemon of one."""
+    with contextlib.suppress(psutil.Error):
+        return "pyspark" in " ".join(process.cmdline()) and not process.children()
+    return False
+
+
 @pytest.mark.soak
-def test_killed_workers_of_spark_count_each_record_once(kafka: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("exchange", ["auto", "shuffle"])
+def test_killed_workers_of_spark_count_each_record_once(
+    kafka: Kafka, tmp_path: Path, exchange: str
+) -> None:
+    rng = random.Random(3)
+
+    def kill_one(driver: psutil.Process) -> bool:
+        workers = [child for child in driver.children(recursive=True) if is_worker(child)]
+        if workers:
+            rng.choice(workers).kill()
+        return bool(workers)
+
+    assert while_killed(kafka, tmp_path, ["local[2]", exchange], kill_one, most=8) >= 3
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
+    (tmp_path / "cluster").mkdir()
+    made = StandaloneCluster(tmp_path / "cluster")
+    made.start(*HOSTS)
+    yield made
+    made.close()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("exchange", ["auto", "shuffle"])
+def test_killed_executors_count_each_record_once(
+    kafka: Kafka, cluster: StandaloneCluster, tmp_path: Path, exchange: str
+) -> None:
+    rng = random.Random(4)
+
+    def kill_one(driver: psutil.Process) -> bool:
+        executors = cluster.executors(rng.choice(HOSTS))
+        processes.kill_all(executors)
+        return bool(executors)
+
+    assert while_killed(kafka, tmp_path, [cluster.master, exchange], kill_one, most=8) >= 3
+
+
+def while_killed(
+    kafka: Kafka,
+    folder: Path,
+    where: list[str],
+    kill_one: Callable[[psutil.Process], bool],
+    *,
+    most: int,
+) -> int:
+    """Kill somebody of Spark again and again while a driver works; return how often."""
     rng = random.Random(3)
     into, out = new_topic(kafka, partitions=3), new_topic(kafka, partitions=2)
     write_some(kafka, into, rng, 3_000)
-    log = tmp_path / "log"
-    command = [*MODULE, kafka.bootstrap, into, out, str(tmp_path / "state"), "spark"]
-    driver = processes.start(command, log)
+    log, state = folder / "log", folder / "state"
+    command = [*MODULE, kafka.bootstrap, into, out, str(state)]
+    driver = processes.start([*command, *where], log)
     killed = 0
-    while grown(tmp_path / "state", 15, driver):
-        workers = [
-            child
-            for child in psutil.Process(driver.pid).children(recursive=True)
-            if "pyspark" in " ".join(child.cmdline()) and not child.children()
-        ]
-        if workers and killed < 8:
-            rng.choice(workers).kill()
+    while grown(state, 15, driver):
+        if killed < most and kill_one(psutil.Process(driver.pid)):
             killed += 1
+            write_some(kafka, into, rng, 200)
     assert driver.wait(120) == 0, log.read_text()[-5_000:]
-    assert killed >= 3
+    last = processes.start(command, log)  # reads what was written since the other has begun
+    assert last.wait(120) == 0, log.read_text()[-5_000:]
     check(kafka, into, out)
+    return killed
 
 
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(

@@ -1,20 +1,23 @@
 """A driver that counts by key from one topic to another, until it has read what there is, or is killed.
 
-usage: through.py BROKERS INTO OUT FOLDER [spark]
+usage: through.py BROKERS INTO OUT FOLDER [MASTER EXCHANGE]
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 import headrace as hr
 from headrace.driver.driver import Driver
+from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
+from tests.support.cluster import cluster_settings
 
 
 class Item(msgspec.Struct):
@@ -55,20 +58,24 @@ def pipeline(brokers: str, into: str, out: str) -> hr.Pipeline:
     return made
 
 
-def main(brokers: str, into: str, out: str, folder: str, where: str = "inline") -> None:
-    is_spark = where == "spark"
+def runner_on(master: str) -> Runner:
+    if not master:
+        return InlineRunner()
+    settings = {} if master.startswith("local") else cluster_settings()
+    return SparkRunner(hr.spark_session(master=master, conf=settings).sparkContext)
+
+
+def main(
+    brokers: str, into: str, out: str, folder: str, master: str = "", exchange: Any = "auto"
+) -> None:
     driver = Driver(
         pipeline(brokers, into, out),
         LocalStore(Path(folder)),
-        SparkRunner(hr.spark_session(master="local[2]").sparkContext)
-        if is_spark
-        else InlineRunner(),
+        runner_on(master),
         workers=2,
         bins=8,
         # With the shuffle, tasks read; with the others, the driver reads steps that are small.
-        settings=hr.Settings(
-            limit=hr.Limit(100, 1 << 20), exchange="shuffle" if is_spark else "auto"
-        ),
+        settings=hr.Settings(limit=hr.Limit(100, 1 << 20), exchange=exchange),
     )
     driver.request_stop(catch_up=True)
     try:
