@@ -6,17 +6,21 @@ Spark's own sink delivers at least once. It measures the rate at which a backlog
 open loop the time from when a record was due until a consumer of committed records has the count of
 its key. (A key's count has the time of the newest of its records in the step.)
 
-Spark's connector for Kafka is fetched by Spark, as ``--connector`` names it.
+Spark's connector for Kafka is fetched by Spark, as ``--connector`` names it. With ``--quix``, a Python
+that has quixstreams runs the same count (:mod:`benchmarks.quix_count`), exactly once, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import os
 import shutil
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +217,58 @@ def spark_run(
     return run
 
 
+# -- Quix Streams, in a process of its own ---------------------------------------------------------
+
+
+@contextlib.contextmanager
+def quix(
+    kafka: Kafka, into: str, out: str, folder: Path, python: str, interval_s: float
+) -> Iterator[None]:
+    """Let Quix Streams count in a ``with`` block, with a commit each so many seconds."""
+    program = str(Path(__file__).with_name("quix_count.py"))
+    command = [python, program, kafka.bootstrap, into, out, str(folder), str(interval_s)]
+    with (folder.with_suffix(".log")).open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def quix_rate(python: str, spark: Any, kafka: Kafka, into: str, folder: Path, chosen: Any) -> float:
+    """Return records per second of Quix Streams, which produces each record that it has counted."""
+    out = kafka.create_topic(f"{into}-quix", partitions=PARTITIONS)
+    first, last = chosen.rows * chosen.warm // 2, chosen.rows * (chosen.warm + chosen.steps) // 2
+    with quix(kafka, into, out, folder / "quix-rate", python, 1.0):
+        begun_s = _when_there(kafka, out, first)
+        ended_s = _when_there(kafka, out, last)
+    return float((last - first) / (ended_s - begun_s))
+
+
+def _when_there(kafka: Kafka, topic: str, records: int) -> float:
+    """Wait until a topic has so many records; return when that was seen."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "ends"})
+    parts = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    while sum(consumer.get_watermark_offsets(part)[1] for part in parts) < records:
+        time.sleep(0.05)
+    consumer.close()
+    return time.monotonic()
+
+
+def quix_run(
+    python: str, kafka: Kafka, folder: Path
+) -> Callable[[str, str, Callable[[], bool]], None]:
+    def run(into: str, out: str, is_over: Callable[[], bool]) -> None:
+        with quix(kafka, into, out, folder / "quix-latency", python, 0.05):
+            while not is_over():
+                time.sleep(0.1)
+
+    return run
+
+
 def options() -> argparse.ArgumentParser:
     """Return the parser of this program."""
     made = parser(__doc__)
@@ -224,6 +280,7 @@ def options() -> argparse.ArgumentParser:
     made.add_argument("--seconds", type=float, default=30, help="how long latency is measured")
     made.add_argument("--settle", type=float, default=20, help="seconds before that")
     made.add_argument("--alone", action="store_true", help="without Spark's own engine")
+    made.add_argument("--quix", metavar="PYTHON", help="a Python that has quixstreams")
     made.add_argument("--connector", default="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0")
     return made
 
@@ -253,6 +310,9 @@ def main() -> None:
             }
             if not chosen.alone:
                 engines["spark"] = spark_rate, spark_run(spark, kafka, folder)
+            if chosen.quix:
+                of = functools.partial(quix_rate, chosen.quix)
+                engines["quix"] = of, quix_run(chosen.quix, kafka, folder)
             rates = {}
             for name, (rate, run) in engines.items():
                 rates[name] = rate(spark, kafka, into, folder, chosen)
