@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
@@ -24,6 +26,7 @@ from headrace.storage import LocalStore
 from tests.property.oracle.model import Model, NodeSpec, Spec
 from tests.spark.conftest import session
 from tests.support.pipelines import Collected, draw
+from tests.support.results import recording
 
 pytestmark = pytest.mark.spark
 
@@ -111,6 +114,7 @@ class Run:
     """A run of the pipeline to its end, with faults between its steps.
 
     Attributes:
+        left: faults that have not come yet.
         resident: for each step, whether resident workers were there after it.
         seconds: for each step, how long it took since the one before.
     """
@@ -118,7 +122,7 @@ class Run:
     def __init__(
         self, context: Any, folder: Path, faults: dict[int, tuple[str, int]], *, workers: int = 2
     ) -> None:
-        self._context, self._faults = context, dict(faults)
+        self._context, self.left = context, dict(faults)
         self.runner = SparkRunner(context)
         self.collected = Collected()
         self.resident: list[bool] = []
@@ -145,9 +149,9 @@ class Run:
         if residents is None:
             return
         self.pids.update(residents.pids)
-        due = [step for step in self._faults if step <= summary.step]
+        due = [step for step in self.left if step <= summary.step]
         if due:
-            what, at = self._faults.pop(min(due))
+            what, at = self.left.pop(min(due))
             FAULTS[what](self._context, residents, at)
 
     def __call__(self) -> dict[str, Any]:
@@ -168,12 +172,13 @@ def test_a_step_goes_on_after_each_fault_and_workers_come_back(
     assert run.resident[-1], "they did not come back"
 
 
-@settings(max_examples=3)
-@given(
-    faults=st.dictionaries(
-        st.integers(1, 55), st.tuples(st.sampled_from(sorted(FAULTS)), st.integers(0, 7))
-    )
+SOME_FAULTS = st.dictionaries(
+    st.integers(1, 55), st.tuples(st.sampled_from(sorted(FAULTS)), st.integers(0, 7)), max_size=6
 )
+
+
+@settings(max_examples=3)
+@given(faults=SOME_FAULTS)
 def test_faults_leave_no_trace_in_any_result(
     two_slots: Any,
     tmp_path_factory: pytest.TempPathFactory,
@@ -181,6 +186,25 @@ def test_faults_leave_no_trace_in_any_result(
     faults: dict[int, tuple[str, int]],
 ) -> None:
     assert Run(two_slots, tmp_path_factory.mktemp("store"), faults)() == expected
+
+
+@pytest.mark.soak
+def test_two_hundred_faults_leave_no_trace(
+    two_slots: Any, tmp_path_factory: pytest.TempPathFactory, expected: dict[str, Any]
+) -> None:
+    seed = int(os.environ.get("HEADRACE_SEED", str(random.SystemRandom().randrange(2**31))))
+    print(f"seed {seed}")
+    rng, done = random.Random(seed), Counter[str]()
+    longest: dict[str, float] = {}
+    with recording("resident_faults") as keep:
+        while done.total() < 200:
+            what = rng.choice(sorted(FAULTS))
+            faults = {step: (what, rng.randrange(8)) for step in rng.sample(range(1, 50), 2)}
+            run = Run(two_slots, tmp_path_factory.mktemp("store"), faults)
+            assert run() == expected
+            done[what] += len(faults) - len(run.left)
+            longest[what] = max(longest.get(what, 0.0), *run.seconds[1:])
+            keep({"seed": seed, "faults": dict(done), "longest_s": longest})
 
 
 def test_another_job_gets_the_slots_while_workers_have_all_of_them(
