@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Client, Connection, Pipe
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.driver.driver import Driver
+from headrace.runners.spark.residents import residents as residents_module
+from headrace.runners.spark.residents.resident import Heartbeats
 from headrace.runners.spark.residents.residents import ResidentLost, Residents
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
@@ -228,6 +230,7 @@ def test_another_job_gets_the_slots_while_workers_have_all_of_them(
     run._driver.listeners[:] = [begin_another]
     assert run() == expected
     assert done == [6]
+    assert not all(run.resident), "they did not give way"
 
 
 def test_strangers_at_the_door_are_refused_and_hold_up_nobody(
@@ -284,5 +287,30 @@ def test_with_fewer_slots_than_workers_steps_are_jobs(
     two_slots: Any, tmp_path: Path, expected: dict[str, Any]
 ) -> None:
     run = Run(two_slots, tmp_path, {}, workers=3)
+    assert run() == expected
+    assert not any(run.resident)
+
+
+def test_heartbeats_end_with_their_resident() -> None:
+    ours, theirs = Pipe()
+    before = threading.active_count()
+    for _ in range(5):
+        with Heartbeats(theirs) as heartbeats, heartbeats.while_at_work():
+            pass
+    deadline = time.monotonic() + 30
+    while threading.active_count() > before and time.monotonic() < deadline:
+        pass
+    assert threading.active_count() == before
+    assert not ours.poll()
+
+
+def test_where_no_link_can_be_opened_steps_are_jobs(
+    two_slots: Any, tmp_path: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("AF_UNIX path too long")
+
+    monkeypatch.setattr(residents_module, "Entrance", refused)
+    run = Run(two_slots, tmp_path, {})
     assert run() == expected
     assert not any(run.resident)

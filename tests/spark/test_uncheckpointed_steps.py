@@ -66,7 +66,7 @@ def spark() -> Iterator[Any]:
     started.stop()
 
 
-@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+@pytest.mark.parametrize("exchange", ["auto", "driver", "host", "shuffle"])
 def test_lost_processes_and_hosts_between_checkpoints_leave_no_trace(
     spark: Any, tmp_path: Path, exchange: str
 ) -> None:

@@ -1,11 +1,13 @@
 """Deleting what nobody needs any more, beside the steps where these run elsewhere.
 
 Nothing depends on when something is deleted, but on the order: one thread deletes, in the order of the
-instructions.
+instructions. A manifest may say that something is deleted a little before it is: after a crash, a
+sweep finds it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from headrace.coordinator.messages import Clean
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
+
+log = logging.getLogger("headrace")
 
 #: So many instructions may wait. Then the driver waits, too, so that a slow storage is not outrun.
 _MOST_WAITING = 32
@@ -69,6 +73,9 @@ class Cleaning:
             self._waiting.popleft().result()
 
     def close(self) -> None:
-        """Wait until all is deleted, and end the thread."""
+        """End the thread. What it has not deleted yet, a later sweep finds."""
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.shutdown(cancel_futures=True)
+        for done in self._waiting:
+            if not done.cancelled() and (error := done.exception()) is not None:
+                log.warning("what is not needed could not be deleted: %s", error)

@@ -565,6 +565,7 @@ class Driver:
         """
         self._given_up = self.loop_progress.given_up = True
         self._deliveries.abandon()
+        self.runner.abandon()
 
     def look_for_stop_now(self) -> None:
         """Cancel if another process has sent a command to stop at once. Safe from any thread."""
@@ -631,13 +632,13 @@ class Driver:
         self.requests.close()
         self._deliveries.close()
         self._attempts.close()
-        self._cleaning.close()
         with contextlib.ExitStack() as stack:  # all are closed even if closing one fails
             for sink in [
                 *self._dropped_sinks,
                 *(node.sink for node in self.full_pipeline.sinks.values()),
             ]:
                 stack.callback(_closed, sink)
+            stack.callback(self._cleaning.close)
             stack.callback(self._source_poller.close)
             stack.callback(self.runner.close)
 

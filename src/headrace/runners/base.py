@@ -114,6 +114,12 @@ class Runner(ABC):
     def rest(self) -> None:
         """Give back what only a driver that leads needs. The next attempt takes it again."""
 
+    def abandon(self) -> None:
+        """Let go of what runs elsewhere, since the driver's thread is stuck and never closes it.
+
+        May be called from any thread. Waits for nothing.
+        """
+
     def keep_warm(self) -> None:
         """Keep idle processes alive. Called every half minute while the pipeline is idle."""
 

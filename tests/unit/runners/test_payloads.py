@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.protocol.plan import TaskReport
 from headrace.runners.spark import task_entry
-from headrace.runners.spark.runner import SparkRunner
+from headrace.runners.spark.rounds import JobRounds, Properties
 from headrace.tasks.task import TaskResult
 
 
@@ -30,24 +30,19 @@ def results(layer: int, workers: int) -> list[TaskResult]:
     ]
 
 
-def run(runner: Any, workers: int) -> None:
+def run(properties: Properties, workers: int) -> None:
     def collect() -> list[bytes]:
         return [msgspec.msgpack.encode(one) for one in results(1, workers)]
 
-    worker_set = SimpleNamespace(workers=workers, layers=[collect])
-    runner._worker_set = lambda number: worker_set
-    parcels = [b"x" * 1_000] * workers
-    read = TaskResult(TaskReport(layer=0, worker=0, task_attempt="d"), parcels)
-    runner._read = lambda plan, worker_set: [read]
-    runner._run_by_jobs(SimpleNamespace(layout=SimpleNamespace(workers=workers)))
+    worker_set: Any = SimpleNamespace(workers=workers, layers=[collect])
+    JobRounds(properties, worker_set).apply(1, [[b"x" * 1_000]] * workers)
 
 
 def test_after_a_rescale_no_job_carries_what_was_sent_to_workers_that_are_gone() -> None:
-    runner = SparkRunner.__new__(SparkRunner)
     context = Context()
-    runner._sc, runner._properties, runner._spool = context, set(), None
+    properties = Properties(context)
     for workers in (32, 2, 5):
-        run(runner, workers)
+        run(properties, workers)
         assert sorted(context.properties) == sorted(
             f"{task_entry.PAYLOAD}.{n}" for n in range(workers)
         )

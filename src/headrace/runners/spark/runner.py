@@ -53,6 +53,7 @@ from headrace.runners.spark.rounds import (
     Rounds,
     encoded,
 )
+from headrace.runners.spark.spark_errors import short
 from headrace.runners.spark.spool import HostSpool, make_directory
 from headrace.runners.spark.worker_sets import WorkerSet, WorkerSets
 from headrace.session.session import find_context, stop
@@ -139,8 +140,11 @@ class SparkRunner(Runner):
         self._freeze()
 
     def _new_keeper(self) -> ResidentKeeper:
-        host = None if self._is_local() else str(self._sc.getConf().get("spark.driver.host"))
-        return ResidentKeeper(self._sc, host)
+        if self._is_local():
+            return ResidentKeeper(self._sc, None)
+        conf = self._sc.getConf()
+        host = str(conf.get("spark.driver.host"))
+        return ResidentKeeper(self._sc, (host, str(conf.get("spark.driver.bindAddress", host))))
 
     @property
     def residents(self) -> Residents | None:
@@ -300,7 +304,7 @@ class SparkRunner(Runner):
             why = self._why_ended(plan)
             if why is not None:
                 raise why from None
-            raise EngineFailed(_short(error)) from error
+            raise EngineFailed(short(error)) from error
         finally:
             self._running = None
             if self._spool is not None:
@@ -320,8 +324,11 @@ class SparkRunner(Runner):
             cancel(plan, self._worker.store)
         if force:
             self._sc.cancelJobGroup(self._group)
-            if self._keeper is not None:
-                self._keeper.cancel()
+            self.abandon()
+
+    def abandon(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
 
     def _why_ended(self, plan: StepPlan) -> HeadraceError | None:
         """Return why an attempt was ended, if it was, by one of its tasks or by
@@ -403,7 +410,7 @@ class SparkRunner(Runner):
             if self._worker_sets is not None:
                 self._worker_sets.keep_warm()
         except Exception as error:  # no attempt was running; one that fails is repeated
-            log.warning("processes could not be kept warm: %s", _short(error))
+            log.warning("processes could not be kept warm: %s", short(error))
             self._discard_known()
 
     def close(self) -> None:
@@ -434,10 +441,3 @@ def _never_ran(plan: StepPlan, layers: int) -> list[TaskReport]:
         for layer in range(1, layers + 1)
         for worker in range(plan.layout.workers)
     ]
-
-
-def _short(error: BaseException) -> str:
-    """Return the important lines of a Spark error. The JVM's stack trace is in Spark's own log."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    messages = [line for line in lines if not line.startswith(("at ", "..."))]
-    return "\n".join(messages[:12])

@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.runners.spark.residents.residents import ResidentLost, Residents
 from headrace.runners.spark.residents.slots import slots, tasks_that_wait, unsuitable
+from headrace.runners.spark.spark_errors import short
 from headrace.runners.spark.worker_sets import WorkerSet
 
 log = logging.getLogger("headrace.spark")
@@ -28,6 +29,8 @@ _ENTER_S = 10.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 #: Residents that were there for this long have been of use: the next pause is short again.
 _USEFUL_S = 30.0
+#: After how many starts that failed, one after another, they are not tried for so many seconds.
+_FAILURES, _GIVEN_UP_S = 3, 3600.0
 
 
 class ResidentKeeper:
@@ -35,20 +38,20 @@ class ResidentKeeper:
 
     Args:
         context: the SparkContext.
-        host: the address at which residents on other hosts reach the driver; None if all are on its
-            host.
+        hosts: see :class:`~headrace.runners.spark.residents.links.Entrance`.
         clock: seconds that never go back.
     """
 
     def __init__(
         self,
         context: Any,
-        host: str | None,
+        hosts: tuple[str, str] | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sc = context
-        self._host = host
-        self._never = unsuitable(context, local=host is None)
+        self._hosts = hosts
+        self._failed = 0  # how often in a row not all came
+        self._never = unsuitable(context, local=hosts is None)
         if self._never:
             log.info("steps run as jobs: %s", self._never)
         self._clock = clock
@@ -73,13 +76,14 @@ class ResidentKeeper:
                 self._enter(worker_set)
             try:
                 yield self._residents
-            except ResidentLost:
+            except ResidentLost as error:
+                log.info("steps run as jobs for now, since a resident worker is lost: %s", error)
                 self._end_for_a_while()
                 raise
             except BaseException:
                 self._end()
                 raise
-            if self._somebody_waits:
+            if self._somebody_waits and self._residents is not None:
                 self._end_for_a_while()
 
     def end(self) -> None:
@@ -113,23 +117,39 @@ class ResidentKeeper:
         if self._slots < worker_set.workers or tasks_that_wait(self._sc):
             self._again_s = self._clock() + self._pause_s
             return
-        residents = Residents(self._sc, worker_set, self._host)
-        why = residents.enter(_ENTER_S)
+        why = self._why_not_entered(worker_set)
         self._entered_s = self._clock()
-        self._residents, self._somebody_waits = residents, False
         if why is not None:
+            self._failed += 1
             log.info("steps run as jobs for now, since workers cannot stay: %s", why)
             self._end_for_a_while()
-        elif self._watching is None:
-            log.info(
-                "workers stay in %d of %d slots for tasks, and leave when another task waits",
-                worker_set.workers,
-                self._slots,
-            )
-            self._watching = threading.Thread(
-                target=self._watch, name="headrace-slots", daemon=True
-            )
-            self._watching.start()
+            if self._failed >= _FAILURES:
+                log.warning(
+                    "workers cannot stay, so steps run as jobs, which takes longer: %s", why
+                )
+                self._again_s = self._clock() + _GIVEN_UP_S
+            return
+        self._failed = 0
+        if self._watching is not None:
+            return
+        log.info(
+            "workers stay in %d of %d slots for tasks, and leave when another task waits",
+            worker_set.workers,
+            self._slots,
+        )
+        self._watching = threading.Thread(target=self._watch, name="headrace-slots", daemon=True)
+        self._watching.start()
+
+    def _why_not_entered(self, worker_set: WorkerSet) -> str | None:
+        """Start the residents. Return why they are not all there; None if they are."""
+        try:
+            self._residents = Residents(self._sc, worker_set, self._hosts)
+            return self._residents.enter(_ENTER_S)
+        except Exception as error:  # of a socket, a thread, or Spark: jobs may do
+            return f"{type(error).__name__}: {short(error)}"
+        except BaseException:
+            self._end()
+            raise
 
     def _end_for_a_while(self) -> None:
         """End the residents. The less they were of use, the longer the pause."""
@@ -141,6 +161,7 @@ class ResidentKeeper:
 
     def _end(self) -> None:
         residents, self._residents = self._residents, None
+        self._somebody_waits = False
         if residents is not None:
             residents.end()
 
@@ -150,20 +171,24 @@ class ResidentKeeper:
         """Look whether somebody waits for slots. Residents at work leave after their step."""
         waited = False
         while not self._closing.wait(_LOOK_S):
-            residents = self._residents
-            if residents is None:
-                waited = False
-                continue
             try:
-                waits = tasks_that_wait(self._sc, residents.stages) > 0
-            except Exception:  # the session is ending
+                waits = self._is_waited_for()
+                if waits and waited:
+                    self._give_way()
+            except Exception as error:  # the session may be ending; it is looked at again
+                log.info("could not see who waits for slots: %s", short(error))
                 waits = False
-            if waits and waited:
-                self._somebody_waits = True
-                if self._at_work.acquire(blocking=False):
-                    try:
-                        if self._residents is not None:
-                            self._end_for_a_while()
-                    finally:
-                        self._at_work.release()
             waited = waits
+
+    def _is_waited_for(self) -> bool:
+        residents = self._residents
+        return residents is not None and tasks_that_wait(self._sc, residents.stages) > 0
+
+    def _give_way(self) -> None:
+        self._somebody_waits = True
+        if self._at_work.acquire(blocking=False):
+            try:
+                if self._residents is not None:
+                    self._end_for_a_while()
+            finally:
+                self._at_work.release()

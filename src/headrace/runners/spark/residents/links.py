@@ -12,21 +12,17 @@ import os
 import shutil
 import socket
 import struct
+import tempfile
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import (
-    Client,
-    Connection,
-    Listener,
-    answer_challenge,
-    deliver_challenge,
-)
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
 
 import msgspec
 
 from headrace.runners.spark.residents.orders import Hello
-from headrace.runners.spark.spool import make_directory
 
 log = logging.getLogger("headrace.spark")
 
@@ -35,6 +31,10 @@ BROKEN = (OSError, EOFError, AuthenticationError, msgspec.DecodeError)
 _KEY_BYTES = 32
 #: How long the driver waits for the rest of a message, or for room to send, in whole seconds.
 _STALLS_S = 3
+#: How long anybody who arrives has to prove who it is, in seconds, and how many may at a time.
+_ARRIVES_S, _MOST_ARRIVING = 5.0, 128
+#: How often the entrance looks whether it is closed, in seconds.
+_LOOK_S = 0.5
 _hello = msgspec.msgpack.Decoder(Hello)
 
 
@@ -60,13 +60,19 @@ def connect(address: Address, hello: Hello) -> Connection:
         OSError, EOFError, AuthenticationError: the driver cannot be reached, or refuses it.
     """
     if address.path:
-        link = Client(address.path, "AF_UNIX")
+        of = socket.socket(socket.AF_UNIX)
+        of.connect(address.path)
     else:
-        link = Client((address.host, address.port), "AF_INET")
-        _without_delay(link)
+        of = socket.create_connection((address.host, address.port), _STALLS_S)
+        of.settimeout(None)
+    link = Connection(of.detach())
+    _limit_waiting(link, _STALLS_S)
+    if not address.path:
+        _send_at_once(link)
     answer_challenge(link, address.key)
     deliver_challenge(link, address.key)
     link.send_bytes(msgspec.msgpack.encode(hello))
+    _limit_waiting(link, 0)  # orders may be long in coming, and a driver may stand still
     return link
 
 
@@ -74,76 +80,109 @@ class Entrance:
     """Where residents arrive.
 
     Args:
-        host: the address at which residents on other hosts reach the driver; None if all are on its
-            host.
+        hosts: the address at which residents on other hosts reach the driver, and the one that it
+            listens on; None if all are on its host.
         arrived: called in a thread with each link, and what the resident has said.
 
     Attributes:
         address: what residents need in order to come.
     """
 
-    def __init__(self, host: str | None, arrived: Callable[[Connection, Hello], None]) -> None:
+    def __init__(
+        self, hosts: tuple[str, str] | None, arrived: Callable[[Connection, Hello], None]
+    ) -> None:
         self._arrived = arrived
         self._directory = ""
-        key = os.urandom(_KEY_BYTES)
-        if host is None:
-            self._directory = make_directory(None)
-            path = os.path.join(self._directory, "residents")
-            self._listener = Listener(path, "AF_UNIX", backlog=64)
-            self.address = Address(path, "", 0, key)
-        else:
-            self._listener = Listener((host, 0), "AF_INET", backlog=64)
-            bound = self._listener.address
-            assert isinstance(bound, tuple)
-            self.address = Address("", host, int(bound[1]), key)
         self._closed = False
+        self._room = threading.BoundedSemaphore(_MOST_ARRIVING)
+        key = os.urandom(_KEY_BYTES)
+        if hosts is None:
+            self._directory = tempfile.mkdtemp(prefix="hr-")
+            path = os.path.join(self._directory, "s")
+            self._socket = socket.socket(socket.AF_UNIX)
+            self.address = Address(path, "", 0, key)
+            self._listen(path)
+        else:
+            shown, own = hosts
+            family, *_, where = socket.getaddrinfo(own, 0, type=socket.SOCK_STREAM)[0]
+            self._socket = socket.socket(family)
+            self._listen(where)
+            self.address = Address("", shown, int(self._socket.getsockname()[1]), key)
         threading.Thread(target=self._accept, name="headrace-entrance", daemon=True).start()
+
+    def _listen(self, where: Any) -> None:
+        try:
+            self._socket.bind(where)
+            self._socket.listen(_MOST_ARRIVING)
+            self._socket.settimeout(_LOOK_S)
+        except BaseException:
+            self.close()
+            raise
 
     def _accept(self) -> None:
         while not self._closed:
             try:
-                link = self._listener.accept()
-            except OSError:
-                continue  # it is closed, or the other end has gone already
-            threading.Thread(
-                target=self._receive, args=(link,), name="headrace-arrival", daemon=True
-            ).start()
+                arrived, _ = self._socket.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # it is closed; or there are no descriptors left
+                time.sleep(_LOOK_S / 10)
+                continue
+            arrived.setblocking(True)
+            link = Connection(arrived.detach())
+            if not self._room.acquire(blocking=False):
+                link.close()
+                continue
+            try:
+                threading.Thread(
+                    target=self._receive, args=(link,), name="headrace-arrival", daemon=True
+                ).start()
+            except RuntimeError:  # no more threads
+                self._room.release()
+                link.close()
 
     def _receive(self, link: Connection) -> None:
+        in_time = threading.Timer(_ARRIVES_S, _cut, [link])
+        in_time.daemon = True
+        in_time.start()
         try:
-            _with_time_limit(link)
+            _limit_waiting(link, _STALLS_S)
             if not self.address.path:
-                _without_delay(link)
+                _send_at_once(link)
             deliver_challenge(link, self.address.key)
             answer_challenge(link, self.address.key)
             hello = _hello.decode(link.recv_bytes())
-        except BROKEN:
+        except (*BROKEN, AssertionError, ValueError):  # (a stranger may say anything)
             link.close()
             return
+        finally:
+            in_time.cancel()
+            self._room.release()
         self._arrived(link, hello)
 
     def close(self) -> None:
         """Let nobody in any more."""
         self._closed = True
-        with contextlib.suppress(OSError):  # wakes the thread that waits for the next
-            if self.address.path:
-                Client(self.address.path, "AF_UNIX").close()
-            else:
-                Client((self.address.host, self.address.port), "AF_INET").close()
-        self._listener.close()
+        with contextlib.suppress(OSError):
+            self._socket.close()
         if self._directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _with_time_limit(link: Connection) -> None:
-    """Do not wait for ever for a resident that has stopped in the middle of a message."""
+def _cut(link: Connection) -> None:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(link.fileno())) as of:
+        of.shutdown(socket.SHUT_RDWR)
+
+
+def _limit_waiting(link: Connection, seconds: int) -> None:
+    """Limit how long to wait for the rest of a message, or for room to send; 0 for no limit."""
     with socket.socket(fileno=os.dup(link.fileno())) as of:
-        limit = struct.pack("ll", _STALLS_S, 0)
+        limit = struct.pack("ll", seconds, 0)
         of.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
 
-def _without_delay(link: Connection) -> None:
+def _send_at_once(link: Connection) -> None:
     """Send small messages at once, and notice that the other host has gone."""
     with socket.socket(fileno=os.dup(link.fileno())) as of:
         of.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

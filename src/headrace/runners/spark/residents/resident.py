@@ -48,6 +48,7 @@ def _serve(link: Connection, run: Callable[[Order], Reply]) -> None:
                 link.send_bytes(_encode(reply))
             except BROKEN:
                 return
+            del order, reply
             gc.collect()  # as Spark does after each task
 
 
@@ -70,6 +71,7 @@ class Heartbeats:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
+        self._at_work.release()
 
     @contextlib.contextmanager
     def while_at_work(self) -> Iterator[None]:
@@ -83,7 +85,8 @@ class Heartbeats:
     def _run(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
             with self._at_work, contextlib.suppress(*BROKEN):
-                self._link.send_bytes(HEARTBEAT)
+                if not self._ended.is_set():
+                    self._link.send_bytes(HEARTBEAT)
 
 
 class Resident:
@@ -110,7 +113,7 @@ class Resident:
                 self._plan,
                 order.layer,
                 self._worker,
-                self._task_attempt,
+                f"{self._task_attempt}.{order.number}",  # (a name is never used again)
                 order.payload,
             )
         except Exception as error:

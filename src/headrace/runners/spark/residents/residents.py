@@ -20,6 +20,7 @@ from headrace.runners.base import EngineFailed
 from headrace.runners.spark.residents.links import BROKEN, Entrance
 from headrace.runners.spark.residents.orders import HEARTBEAT, Hello, Order, Reply
 from headrace.runners.spark.residents.resident import serve
+from headrace.runners.spark.spark_errors import short
 from headrace.runners.spark.worker_sets import WorkerSet
 
 log = logging.getLogger("headrace.spark")
@@ -29,6 +30,8 @@ _LOOK_S = 0.25
 #: After how long without a heartbeat a resident is given up, in seconds. (User code may keep others from
 #: running for a while.)
 _SILENT_S = 2.5
+#: How long a resident may come after the one before, in seconds.
+_FOLLOWS_S = 3.0
 #: How long residents have to end by themselves, before Spark ends them, in seconds.
 _END_S = 2.0
 _reply = msgspec.msgpack.Decoder(Reply)
@@ -64,15 +67,14 @@ class Residents:
     Args:
         context: the SparkContext.
         worker_set: the workers.
-        host: the address at which residents on other hosts reach the driver; None if all are on its
-            host.
+        hosts: see :class:`Entrance`.
 
     Attributes:
         worker_set: the workers.
         group: the job group of the residents.
     """
 
-    def __init__(self, context: Any, worker_set: WorkerSet, host: str | None) -> None:
+    def __init__(self, context: Any, worker_set: WorkerSet, hosts: tuple[str, str] | None) -> None:
         self.worker_set = worker_set
         self.group = f"headrace-residents-{uuid.uuid4().hex}"
         self._sc = context
@@ -80,8 +82,9 @@ class Residents:
         self._changed = threading.Condition()
         self._closed = False
         self._number = 0
+        self._stopped: set[int] = set()  # processes that were seen stopped at the last look
         self._threads: list[threading.Thread] = []
-        self._entrance = Entrance(host, self._arrived)
+        self._entrance = Entrance(hosts, self._arrived)
 
     # -- entering and leaving -----------------------------------------------------------------
 
@@ -101,10 +104,13 @@ class Residents:
             self._threads.append(thread)
             thread.start()
         with self._changed:
-            self._changed.wait_for(lambda: self._is_whole or self._why_ended, within_s)
-            if self._is_whole:
-                return None
-            return self._why_ended or f"no task has started within {within_s:g} s"
+            there, until_s = 0, time.monotonic() + within_s
+            while not self._is_whole and self._why_ended is None:
+                if not self._changed.wait(until_s - time.monotonic()):
+                    return f"{there} of {len(self._each)} tasks have started"
+                if len(self._links) > there:  # the others have to follow soon
+                    there, until_s = len(self._links), time.monotonic() + min(within_s, _FOLLOWS_S)
+            return self._why_ended
 
     @property
     def _is_whole(self) -> bool:
@@ -140,7 +146,7 @@ class Residents:
             self._sc.setJobGroup(self.group, "a worker of Headrace", interruptOnCancel=True)
             job()
         except Exception as error:
-            why = next(iter(str(error).splitlines()), type(error).__name__)
+            why = short(error)
         with self._changed:
             resident.why = why
             self._changed.notify_all()
@@ -159,10 +165,10 @@ class Residents:
         with self._changed:
             self._closed = True
             links = self._links
-        self._entrance.close()
         for link in links:
             with contextlib.suppress(OSError):
                 link.close()
+        self._entrance.close()
         until = time.monotonic() + _END_S
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -185,13 +191,14 @@ class Residents:
         self._number += 1
         links = self._links
         waiting: dict[Connection, int] = {}
-        heard = dict.fromkeys(links, time.monotonic())
+        heard: dict[Connection, float] = {}
         results = [b""] * len(links)
         try:
             for worker, link in enumerate(links):
                 order = Order(self._number, layer, plan, payloads[worker] if payloads else [])
                 link.send_bytes(_encode(order))
                 waiting[link] = worker
+                heard[link] = time.monotonic()
             looks_s = time.monotonic() + _LOOK_S
             while waiting:
                 for link in cast(list[Connection], wait(list(waiting), _LOOK_S)):
@@ -199,7 +206,8 @@ class Residents:
                     heard[link] = time.monotonic()
                     if data != HEARTBEAT:
                         results[waiting.pop(link)] = self._result(data)
-                if time.monotonic() >= looks_s:
+                # What has come while this process stood still is read first.
+                if time.monotonic() >= looks_s and not wait(list(waiting), 0):
                     self._look_after({worker: heard[link] for link, worker in waiting.items()})
                     looks_s = time.monotonic() + _LOOK_S
         except BROKEN as error:
@@ -230,18 +238,20 @@ class Residents:
                 raise ResidentLost(f"worker {worker}: {resident.why or 'it was ended'}")
             assert resident.hello is not None
             pid = resident.hello.pid
-            if self._entrance.address.path and _is_stopped(pid):
+            stopped = bool(self._entrance.address.path) and _is_stopped(pid)
+            if stopped and pid in self._stopped:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)  # it would keep its slot
-                raise ResidentLost(f"worker {worker}: process {pid} was stopped")
+                raise ResidentLost(f"worker {worker}: process {pid} was stopped (SIGSTOP)")
+            self._stopped = self._stopped | {pid} if stopped else self._stopped - {pid}
             if now - heard_s > _SILENT_S:
                 raise ResidentLost(f"worker {worker} was not heard of for {_SILENT_S:g} s")
 
 
 def _is_stopped(pid: int) -> bool:
-    """Return whether a process of this host was stopped, by a signal or a debugger."""
+    """Return whether a process of this host was stopped by a signal. (Profilers stop it otherwise.)"""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+            return file.read().rpartition(b")")[2].split()[:1] == [b"T"]
     except OSError:
         return False

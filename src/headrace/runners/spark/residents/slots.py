@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -47,6 +48,8 @@ def unsuitable(context: Any, *, local: bool) -> str:
     """
     if _is_set(context, "spark.python.worker.killOnIdleTimeout"):
         return "spark.python.worker.killOnIdleTimeout ends Python processes that wait for work"
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "false":
+        return "PYSPARK_PIN_THREAD is false, so that jobs of threads cannot be told apart"
     encrypts = [key for key in _ENCRYPTION if _is_set(context, key)]
     if encrypts and not local:
         return f"{encrypts[0]} is set, and the links to resident workers are not encrypted"
