@@ -10,7 +10,7 @@ import contextlib
 import json
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -32,27 +32,30 @@ class Received:
     @contextlib.contextmanager
     def running(self, servers: str, topic: str, partitions: int, after_us: int) -> Iterator[None]:
         """Collect latencies, in seconds, of counts whose records were due after a time."""
-        ended = _SPAWN.Event()
-        args = ended, self._count, self._queue, servers, topic, partitions, after_us
-        process = _SPAWN.Process(target=_collect, args=args, daemon=True)
-        process.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            self.latencies = self._queue.get(timeout=_JOIN_S)
-            process.join(_JOIN_S)
+        args = self._count, self._queue, servers, topic, partitions, after_us
+        with _beside(_collect, *args) as ended:
+            try:
+                yield
+            finally:
+                ended.set()
+                self.latencies = self._queue.get(timeout=_JOIN_S)
 
 
 @contextlib.contextmanager
 def paced(servers: str, topic: str, partitions: int, rate: int, keys: int) -> Iterator[None]:
     """Write records at a constant rate. Each says when it was due, in microseconds."""
+    with _beside(_write, servers, topic, partitions, rate, keys):
+        yield
+
+
+@contextlib.contextmanager
+def _beside(work: Callable[..., None], *args: Any) -> Iterator[Any]:
+    """Do work in another process until an event is set, at the latest at the end of the block."""
     ended = _SPAWN.Event()
-    args = ended, servers, topic, partitions, rate, keys
-    process = _SPAWN.Process(target=_write, args=args, daemon=True)
+    process = _SPAWN.Process(target=work, args=(ended, *args), daemon=True)
     process.start()
     try:
-        yield
+        yield ended
     finally:
         ended.set()
         process.join(_JOIN_S)

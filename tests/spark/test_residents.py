@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.driver.driver import Driver
 from headrace.runners.spark.residents import residents as residents_module
+from headrace.runners.spark.residents.links import cut_off
 from headrace.runners.spark.residents.resident import Heartbeats
 from headrace.runners.spark.residents.residents import ResidentLost, Residents
 from headrace.runners.spark.runner import SparkRunner
@@ -68,8 +68,7 @@ class Cut:
     def _count(self) -> None:
         self._left -= 1
         if self._left < 0:
-            with socket.socket(fileno=os.dup(self._link.fileno())) as of:
-                of.shutdown(socket.SHUT_RDWR)
+            cut_off(self._link)
 
     def send_bytes(self, data: bytes) -> None:
         self._count()
@@ -129,7 +128,6 @@ class Run:
         self.collected = Collected()
         self.resident: list[bool] = []
         self.seconds: list[float] = []
-        self.pids: set[int] = set()
         self._last = time.monotonic()
         self._driver = Driver(
             draw(SPEC, self.collected),
@@ -150,7 +148,6 @@ class Run:
         self.resident.append(residents is not None)
         if residents is None:
             return
-        self.pids.update(residents.pids)
         due = [step for step in self.left if step <= summary.step]
         if due:
             what, at = self.left.pop(min(due))

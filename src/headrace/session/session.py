@@ -26,6 +26,7 @@ from headrace.session.private_api import (
     print_in,
 )
 from headrace.session.settings import check_settings, defaults
+from headrace.session.spark_errors import short
 
 log = logging.getLogger("headrace.spark")
 
@@ -197,7 +198,7 @@ def _start(options: SessionOptions) -> Any:
             context = SparkContext(conf=conf, gateway=launched.gateway)
     except Exception as error:
         raise SessionUnsuitable(
-            f"Spark started no session: {_first_line(error)}",
+            f"Spark started no session: {short(error, lines=1)}",
             place="" if launched.log is None else str(launched.log),
             remedy="see Spark's log, and correct the master and the settings",
         ) from error
@@ -262,10 +263,3 @@ def _check_options(context: Any, options: SessionOptions) -> None:
                 "not set" if actual is None else actual,
                 value,
             )
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the line of a Spark error that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    messages = [line for line in lines if not line.startswith(("at ", "...", "An error occurred"))]
-    return next(iter(messages or lines), type(error).__name__)

@@ -302,9 +302,7 @@ class MessageColumns:
     def _headers(
         self, rows: pa.Table, numbers: Any, audit: list[Header] | None
     ) -> list[list[Header] | None]:
-        others: list[list[Header]] | None = None
-        if self._header_of is not None:
-            others = self._header_of(rows)
+        others = None if self._header_of is None else self._header_of(rows)
         if audit is None:
             return [None] * rows.num_rows if others is None else [*others]
         own = [[*audit, ("hr-row", b"%d" % number)] for number in numbers.tolist()]

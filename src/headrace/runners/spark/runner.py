@@ -53,11 +53,11 @@ from headrace.runners.spark.rounds import (
     Rounds,
     encoded,
 )
-from headrace.runners.spark.spark_errors import short
 from headrace.runners.spark.spool import HostSpool, make_directory
 from headrace.runners.spark.worker_sets import WorkerSet, WorkerSets
 from headrace.session.session import find_context, stop
 from headrace.session.settings import is_local
+from headrace.session.spark_errors import short
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
 from headrace.storage.probe import FOLDER as PROBES

@@ -72,25 +72,27 @@ class WorkerSet:
         """
         with self._preferred_hosts.lock:
             parts = [
-                private_api.set_environment(
-                    functools.partial(_with_task, task, rdd_of_worker),
-                    self._sc,
-                    _environment(number),
-                )
+                self._rdd(task, number, rdd_of_worker)
                 for number, rdd_of_worker in enumerate(self._preferred_hosts.of(self.workers))
                 if number >= first
             ]
         found: Callable[[], list[Any]] = private_api.lean_collector(self._sc.union(parts))
         return found
 
+    def _rdd(self, task: Any, worker: int, rdd_of_worker: Any) -> Any:
+        """Return the RDD of a task for a worker, which has a pool of processes of its own."""
+
+        def made() -> Any:
+            rdd = rdd_of_worker.mapPartitions(task)
+            rdd._jrdd  # noqa: B018  (the environment is taken over when the JVM's RDD is made)
+            return rdd
+
+        return private_api.set_environment(made, self._sc, {"HEADRACE_WORKER": str(worker)})
+
     def job_of(self, worker: int, task: Any) -> Callable[[], list[Any]]:
         """Return a function that runs a task for one worker, where that lives."""
         with self._preferred_hosts.lock:
-            rdd = private_api.set_environment(
-                functools.partial(_with_task, task, self._preferred_hosts.of(self.workers)[worker]),
-                self._sc,
-                _environment(worker),
-            )
+            rdd = self._rdd(task, worker, self._preferred_hosts.of(self.workers)[worker])
         found: Callable[[], list[Any]] = private_api.lean_collector(rdd)
         return found
 
@@ -159,17 +161,6 @@ class WorkerSet:
     def close(self) -> None:
         """Release what the executors hold for it."""
         self._drop_anchor()
-
-
-def _with_task(task: Any, rdd_of_worker: Any) -> Any:
-    rdd = rdd_of_worker.mapPartitions(task)
-    rdd._jrdd  # noqa: B018  (the environment is taken over when the JVM's RDD is made)
-    return rdd
-
-
-def _environment(worker: int) -> dict[str, str]:
-    """Return what names the pool of processes of a worker."""
-    return {"HEADRACE_WORKER": str(worker)}
 
 
 class WorkerSets:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from headrace.errors import HeadraceError
 from headrace.messages.servers import Servers
 from headrace.sources.kafka.cluster import Stamp
-from headrace.sources.kafka.looking import OFTEN_S, Look, Looking
+from headrace.sources.kafka.looking import MOMENT_S, OFTEN_S, Look, Looking
 from headrace.sources.kafka.position import PartitionOf
 from headrace.sources.kafka.ranges import READERS, Message
 
@@ -55,9 +55,9 @@ class Following:
             self._look(at, within_s=0.0)
         return self._seen and self._with_what_came(self._seen, at)
 
-    def _look(self, at: Mapping[PartitionOf, int], **within_s: float) -> Look | None:
+    def _look(self, at: Mapping[PartitionOf, int], within_s: float = MOMENT_S) -> Look | None:
         """Look by requests. Follow if there is little to read."""
-        found = self._looking.look(**within_s)
+        found = self._looking.look(within_s)
         if found is not None:
             waiting = sum(end - at.get(part, 0) for part, end in found.end.items())
             self._seen = found if waiting <= _NEAR else None

@@ -15,7 +15,7 @@ from headrace.sources.kafka.position import PartitionOf
 #: How often topics are looked for, in seconds. Their records are, whenever more are wanted.
 OFTEN_S = 1.0
 #: How long the answers of a look are waited for before the pipeline goes on without them.
-_MOMENT_S = 0.25
+MOMENT_S = 0.25
 
 
 class Look(NamedTuple):
@@ -66,7 +66,7 @@ class Looking:
         self._requested: _Offsets | None = None
         self._failing_since: float | None = None
 
-    def look(self, within_s: float = _MOMENT_S) -> Look | None:
+    def look(self, within_s: float = MOMENT_S) -> Look | None:
         """Return what there is; None if the answers have not come yet.
 
         Raises:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from headrace.errors import PipelineError, SourceChanged
 from headrace.messages.servers import PATIENCE_S, Servers
-from headrace.pipeline.source import Limit, Offer, Part, Position
+from headrace.pipeline.source import Limit, Offer, Part
 from headrace.sources.kafka.cluster import Cluster, Stamp
 from headrace.sources.kafka.dividing import Sizes, most_rows, shares
 from headrace.sources.kafka.looking import Look, deleted
@@ -16,7 +16,6 @@ from headrace.sources.kafka.position import (
     KafkaPosition,
     PartitionOf,
     TopicRead,
-    decoded,
     encoded,
 )
 from headrace.sources.kafka.ranges import READERS, Range, gone
@@ -55,13 +54,13 @@ class Offering:
         self._named: set[str] | None = None  # the partitions that an offer has named
         self._behind: dict[PartitionOf, float] = {}  # since when a partition lacks what was read
 
-    def offer(self, position: Position, limit: Limit, seen: Look) -> Offer | None:
+    def offer(self, position: KafkaPosition, limit: Limit, seen: Look) -> Offer | None:
         """Return what follows a position in topics as they were seen; None for nothing.
 
         Raises:
             SourceChanged: if a topic or records are gone.
         """
-        at = self.with_news(decoded(position), seen)
+        at = self.with_news(position, seen)
         self._note_stamps(seen)
         parts = {part.name: Part() for part, _ in at.partitions()}
         waiting = self._waiting(at, seen, limit)

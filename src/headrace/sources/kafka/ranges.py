@@ -115,13 +115,8 @@ class RangeReader:
             StorageError: if the servers do not answer.
         """
         firsts = {part: first for part, first, _ in ranges}
-        try:
-            if not self.goes_on_from(firsts):
-                self._assign(firsts)
+        with self._from(firsts):
             return self._read(ranges)
-        except BaseException:
-            self._forget()
-            raise
 
     def come(self, after: Mapping[PartitionOf, int]) -> dict[PartitionOf, Message]:
         """Return the last record that has come of each partition so far.
@@ -135,14 +130,20 @@ class RangeReader:
             SourceChanged: if the records behind that are gone.
             StorageError: if the servers refuse to give them.
         """
-        try:
-            if not self.goes_on_from(after):
-                self._assign(after)
+        with self._from(after):
             self._collect()
+        return {part: ahead[-1] for part in after if (ahead := self._ahead[part])}
+
+    @contextlib.contextmanager
+    def _from(self, firsts: Mapping[PartitionOf, int]) -> Iterator[None]:
+        """Let the client read from some offsets on. After an error it begins anew."""
+        try:
+            if not self.goes_on_from(firsts):
+                self._assign(firsts)
+            yield
         except BaseException:
             self._forget()
             raise
-        return {part: ahead[-1] for part in after if (ahead := self._ahead[part])}
 
     def _collect(self) -> None:
         """Take what the client has fetched, and what it fetches at once thereafter."""

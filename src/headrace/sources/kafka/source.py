@@ -230,12 +230,14 @@ class Kafka(Source):
         return self._looking.look_now().end
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
-        follows = limit.until is None
-        at = dict(decoded(position).partitions())
-        seen = self._following.look(at) if follows else self._looking.look()
+        at = decoded(position)
+        if limit.until is None:
+            seen = self._following.look(dict(at.partitions()))
+        else:
+            seen = self._looking.look()
         if seen is None:
             return Offer(position, 0, 0, empty=True, pending=True)
-        return self._offering.offer(position, limit, seen)
+        return self._offering.offer(at, limit, seen)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         before, after = dict(decoded(start).partitions()), decoded(end)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.runners.spark.residents.residents import ResidentLost, Residents
-from headrace.runners.spark.residents.slots import slots, tasks_that_wait, unsuitable
-from headrace.runners.spark.spark_errors import short
+from headrace.runners.spark.residents.slots import cpus_of_a_task, tasks_that_wait, unsuitable
 from headrace.runners.spark.worker_sets import WorkerSet
+from headrace.session.spark_errors import short
 
 log = logging.getLogger("headrace.spark")
 
@@ -51,7 +51,9 @@ class ResidentKeeper:
         self._sc = context
         self._hosts = hosts
         self._failed = 0  # how often in a row not all came
-        self._never = unsuitable(context, local=hosts is None)
+        conf = context.getConf()  # a copy of all of it, which takes many gateway calls
+        self._cpus = cpus_of_a_task(conf)
+        self._never = unsuitable(conf, local=hosts is None)
         if self._never:
             log.info("steps run as jobs: %s", self._never)
         self._clock = clock
@@ -93,7 +95,7 @@ class ResidentKeeper:
 
     @property
     def _slots(self) -> int:
-        return slots(self._sc)
+        return int(self._sc.defaultParallelism) // self._cpus
 
     @property
     def residents(self) -> Residents | None:

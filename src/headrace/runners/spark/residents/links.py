@@ -7,7 +7,6 @@ are of TCP. Both ends prove that they know a key, which travels to the residents
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
 import socket
@@ -23,8 +22,6 @@ from typing import Any
 import msgspec
 
 from headrace.runners.spark.residents.orders import Hello
-
-log = logging.getLogger("headrace.spark")
 
 #: What may happen to a link whose other end has gone.
 BROKEN = (OSError, EOFError, AuthenticationError, msgspec.DecodeError)
@@ -142,7 +139,7 @@ class Entrance:
                 link.close()
 
     def _receive(self, link: Connection) -> None:
-        in_time = threading.Timer(_ARRIVES_S, _cut, [link])
+        in_time = threading.Timer(_ARRIVES_S, cut_off, [link])
         in_time.daemon = True
         in_time.start()
         try:
@@ -169,14 +166,20 @@ class Entrance:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _cut(link: Connection) -> None:
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(link.fileno())) as of:
+def cut_off(link: Connection) -> None:
+    """End a link, also while a thread waits for it. Safe from any thread."""
+    with contextlib.suppress(OSError), _socket_of(link) as of:
         of.shutdown(socket.SHUT_RDWR)
+
+
+def _socket_of(link: Connection) -> socket.socket:
+    """Return another handle of a link's socket, to be closed."""
+    return socket.socket(fileno=os.dup(link.fileno()))
 
 
 def _limit_waiting(link: Connection, seconds: int) -> None:
     """Limit how long to wait for the rest of a message, or for room to send; 0 for no limit."""
-    with socket.socket(fileno=os.dup(link.fileno())) as of:
+    with _socket_of(link) as of:
         limit = struct.pack("ll", seconds, 0)
         of.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -184,7 +187,7 @@ def _limit_waiting(link: Connection, seconds: int) -> None:
 
 def _send_at_once(link: Connection) -> None:
     """Send small messages at once, and notice that the other host has gone."""
-    with socket.socket(fileno=os.dup(link.fileno())) as of:
+    with _socket_of(link) as of:
         of.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         of.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):

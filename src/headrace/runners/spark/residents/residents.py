@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 import signal
 import threading
@@ -20,10 +19,8 @@ from headrace.runners.base import EngineFailed
 from headrace.runners.spark.residents.links import BROKEN, Entrance
 from headrace.runners.spark.residents.orders import HEARTBEAT, Hello, Order, Reply
 from headrace.runners.spark.residents.resident import serve
-from headrace.runners.spark.spark_errors import short
 from headrace.runners.spark.worker_sets import WorkerSet
-
-log = logging.getLogger("headrace.spark")
+from headrace.session.spark_errors import short
 
 #: How often residents are looked after while the driver waits for their replies, in seconds.
 _LOOK_S = 0.25

@@ -34,31 +34,27 @@ def tasks_that_wait(context: Any, but: AbstractSet[int] = frozenset()) -> int:
     )
 
 
-def slots(context: Any) -> int:
-    """Return how many tasks a session can run at the same time."""
-    return int(context.defaultParallelism) // int(_setting(context, "spark.task.cpus", "1"))
+def cpus_of_a_task(conf: Any) -> int:
+    """Return how many cores a task takes."""
+    return int(conf.get("spark.task.cpus", "1"))
 
 
-def unsuitable(context: Any, *, local: bool) -> str:
+def unsuitable(conf: Any, *, local: bool) -> str:
     """Return why tasks cannot stay in a session, whatever it has free; "" if they can.
 
     Args:
-        context: the SparkContext.
+        conf: the session's ``SparkConf``.
         local: whether all tasks run on the driver's host.
     """
-    if _is_set(context, "spark.python.worker.killOnIdleTimeout"):
+    if _is_set(conf, "spark.python.worker.killOnIdleTimeout"):
         return "spark.python.worker.killOnIdleTimeout ends Python processes that wait for work"
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "false":
         return "PYSPARK_PIN_THREAD is false, so that jobs of threads cannot be told apart"
-    encrypts = [key for key in _ENCRYPTION if _is_set(context, key)]
+    encrypts = [key for key in _ENCRYPTION if _is_set(conf, key)]
     if encrypts and not local:
         return f"{encrypts[0]} is set, and the links to resident workers are not encrypted"
     return ""
 
 
-def _is_set(context: Any, key: str) -> bool:
-    return _setting(context, key, "false") == "true"
-
-
-def _setting(context: Any, key: str, default: str) -> str:
-    return str(context.getConf().get(key, default))
+def _is_set(conf: Any, key: str) -> bool:
+    return bool(conf.get(key, "false") == "true")
