@@ -14,6 +14,7 @@ import pytest
 
 from headrace.checkpoints import opening as opened_module
 from headrace.driver import attempts as tries_module
+from headrace.driver import cleaning as cleaning_module
 from headrace.driver import driver as driver_module
 from headrace.driver import heartbeat as heart_module
 from headrace.driver import leadership as reign_module
@@ -100,10 +101,17 @@ class _KernelFuture:
         self._work = work
         self._value: Any = None
         self._error: BaseException | None = None
+        self._cancelled = False
         self.actor: Actor | None = None
+
+    def cancel(self) -> None:
+        """Do nothing when its turn comes."""
+        self._cancelled = True
 
     def run(self) -> None:
         """Do it; who dies in it has died for whoever waits for it, too."""
+        if self._cancelled:
+            return
         try:
             self._value = self._work()
         except BaseException as error:
@@ -114,6 +122,14 @@ class _KernelFuture:
     def done(self) -> bool:
         assert self.actor is not None
         return self.actor.done
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def exception(self) -> BaseException | None:
+        assert self.actor is not None
+        self._kernel.wait_for([self.actor])
+        return self._error
 
     def result(self) -> Any:
         assert self.actor is not None
@@ -141,16 +157,15 @@ class _KernelPool:
         def in_turn() -> None:
             if before is not None:
                 self._kernel.wait_for([before])
-            if future in self._waiting:  # (else it was cancelled)
-                self._waiting.remove(future)
-                future.run()
+            self._waiting.remove(future)
+            future.run()
 
         self._newest = future.actor = self._kernel.spawn(self._name, in_turn)
         return future
 
     def shutdown(self, *, cancel_futures: bool = False) -> None:
-        if cancel_futures:
-            self._waiting.clear()
+        for future in self._waiting if cancel_futures else ():
+            future.cancel()
         if self._newest is not None:
             self._kernel.wait_for([self._newest])
 
@@ -216,7 +231,8 @@ def all_of(kernel: Kernel, *, inline_bytes: int) -> Iterator[None]:
         patched.setattr(heart_module, "threading", _threading_of(kernel))
         for module in (delivery_module, proof_module):
             patched.setattr(module, "threading", _threading_of(kernel))
-        patched.setattr(tries_module, "ThreadPoolExecutor", partial(_KernelPool, kernel))
+        for module in (tries_module, cleaning_module):
+            patched.setattr(module, "ThreadPoolExecutor", partial(_KernelPool, kernel))
         asleep = SimpleNamespace(sleep=lambda seconds: kernel.sleep(round(seconds * 1e6)))
         patched.setattr(garbage_module, "time", asleep)
         patched.setattr(heart_module, "socket", SimpleNamespace(gethostname=lambda: "host"))
