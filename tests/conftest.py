@@ -14,6 +14,7 @@ import pytest
 from headrace.coordinator.machine import Coordinator
 from tests.support import examples, fast, s3server
 from tests.support import hdfs as hdfs_server
+from tests.support.packing import packing
 
 if TYPE_CHECKING:
     from tests.support.kafka import Kafka, NewKafka
@@ -83,3 +84,10 @@ def _kafka_server() -> ModuleType:
     from tests.support import kafka as kafka_server
 
     return kafka_server
+
+
+@pytest.fixture
+def own_files() -> Iterator[None]:
+    """Let each file of a step be a file of its own: for tests of how these are read and deleted."""
+    with packing("files"):
+        yield

@@ -11,6 +11,7 @@ import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.errors import Damaged, ListLags, NewerFormat, NotFound
+from headrace.ledger.envelope import read_document
 from headrace.ledger.manifest import manifest_name
 from headrace.storage import MemoryStore
 from tests.support.checkpointed import draw, driven, items
@@ -50,12 +51,29 @@ def store_of(files: Files) -> MemoryStore:
     return store
 
 
-def needed(files: Files) -> set[str]:
-    """Return the names that the newest checkpoint needs: told by its head, and by where its base is."""
+#: Where parts of a file begin and end; at the end of the file, whatever its length, if that is None.
+Parts = list[tuple[int, int | None]]
+
+
+def needed(files: Files) -> dict[str, Parts]:
+    """Return what the newest checkpoint needs, by name: told by its head, and by where its base is."""
     checkpoint = Checkpoints(store_of(files)).open()
     base = max([0, *(at for at in checkpoint.head.bases if at <= checkpoint.step)])
-    manifests = [manifest_name(at) for at in {0, *range(base, checkpoint.step + 1)}]
-    return {ref.name for ref in checkpoint.files()} | set(manifests)
+    parts: dict[str, Parts] = {}
+    for name in [manifest_name(at) for at in {0, *range(base, checkpoint.step + 1)}]:
+        document = read_document(store_of(files), name)
+        parts[name] = [(0, len(document) if len(document) < len(files[name]) else None)]
+    for ref in checkpoint.files():
+        end = None if ref.pack is None else ref.offset + ref.length
+        parts.setdefault(ref.place, []).append((ref.offset, end))
+    return parts
+
+
+def is_hurt(parts: Parts, before: bytes, after: bytes | None) -> bool:
+    """Return whether damage has changed one of some parts of a file."""
+    return bool(parts) and (
+        after is None or any(before[begin:end] != after[begin:end] for begin, end in parts)
+    )
 
 
 class Overtaken(MemoryStore):

@@ -119,6 +119,7 @@ def main() -> None:
             base_every=4,
             retain_steps=2,
             slices=4,
+            packed_bytes=0,  # (so that a zombie leaves files behind)
         ),
     )
     log = open(chosen.folder / f"{chosen.run}.jsonl", "w")  # noqa: SIM115

@@ -234,9 +234,9 @@ class Checkpoints:
         """Delete what is no longer needed; return the names.
 
         These are the files of failed attempts, files that died up to the boundary, manifests and
-        intents below it, and expired pins. A driver deletes the same, by the rules of
-        :mod:`headrace.ledger.ledger`. So a running driver is not harmed, and commits nothing
-        differently. The boundary itself stays where it is.
+        intents below it that hold nothing that is needed, and expired pins. A driver deletes the
+        same, by the rules of :mod:`headrace.ledger.ledger`. So a running driver is not harmed, and
+        commits nothing differently. The boundary itself stays where it is.
 
         Args:
             now_us: the time of day, for pins.

@@ -125,10 +125,7 @@ class Checkpoint:
 
     def files(self) -> list[FileRef]:
         """Return every file that the checkpoint needs, each once."""
-        head = self.head
-        found = [*head.runs, *(file for part in head.slices.values() for file in part.files)]
-        found += [file for files in head.unreleased.values() for file in files]
-        return list({file.name: file for file in [*found, *head.retained]}.values())
+        return list({file.name: file for file in self.head.files}.values())
 
     def catalogs(self) -> list[str]:
         """Return the catalogs, which list what its sources have read if the manifest does not."""

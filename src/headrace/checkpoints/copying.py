@@ -23,6 +23,8 @@ from headrace.ledger.head import Head
 from headrace.ledger.intent import FOLDER as INTENTS
 from headrace.ledger.ledger import CLEANED_MARK, FILE_FOLDERS
 from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Manifest, manifest_name
+from headrace.ledger.packing import unpacked
+from headrace.ledger.records import Chain, Slice
 from headrace.runfiles.format import FileRef
 from headrace.sources.files.catalog import FOLDER as FILES_READ
 from headrace.sources.files.catalog import read_catalog, rows_in
@@ -66,10 +68,10 @@ def copy_files(files: list[FileRef], source: Store, to: Store) -> int:
         StorageError: when the target does not keep what is written to it.
     """
     for file in files:
-        data = source.read(file.name, 0, file.length)
-        for problem in problems_of(_reading(data), file):
+        data = file.read(source.read)
+        for problem in problems_of(_reading(data), unpacked(file)):
             raise Damaged(
-                f"{file.name} is damaged: {problem}",
+                f"{file.shown} is damaged: {problem}",
                 place=f"step {file.step}, worker {file.worker}",
                 remedy="copy another checkpoint; nothing at the target is a pipeline yet",
             )
@@ -180,8 +182,46 @@ def finish(newest: Manifest, before: Head | None, to: Store) -> None:
         with contextlib.suppress(AlreadyExists):
             to.create(CLEANED_MARK, b"")
     whole = msgspec.structs.replace(
-        newest, base=before, boundary=newest.step, cleaned=newest.step, timing=None
+        _without_packs(newest),
+        base=before and head_without_packs(before),
+        boundary=newest.step,
+        cleaned=newest.step,
+        timing=None,
     )
     name = manifest_name(newest.step)
     if not _is_created(to, name, MANIFESTS.encode(whole)):
         raise _no_place(to, f"is not empty: {name} is there")
+
+
+def _without_packs(manifest: Manifest) -> Manifest:
+    """Return a manifest that names all of its files as files of their own."""
+    return msgspec.structs.replace(
+        manifest,
+        runs=_unpacked(manifest.runs),
+        outputs=_unpacked(manifest.outputs),
+        slice=manifest.slice and _slice_without_packs(manifest.slice),
+    )
+
+
+def head_without_packs(head: Head) -> Head:
+    """Return a head that names all of its files as files of their own. Dead ones are not copied."""
+    return msgspec.structs.replace(
+        head,
+        runs=_unpacked(head.runs),
+        slices={number: _slice_without_packs(part) for number, part in head.slices.items()},
+        chains={at: _chain_without_packs(chain) for at, chain in head.chains.items()},
+        unreleased={step: _unpacked(files) for step, files in head.unreleased.items()},
+        dead=[],
+    )
+
+
+def _slice_without_packs(part: Slice) -> Slice:
+    return msgspec.structs.replace(part, files=_unpacked(part.files))
+
+
+def _chain_without_packs(chain: Chain) -> Chain:
+    return Chain(chain.digest, [(link[0], unpacked(link[1]), link[2]) for link in chain.recent])
+
+
+def _unpacked(files: list[FileRef]) -> list[FileRef]:
+    return [unpacked(file) for file in files]

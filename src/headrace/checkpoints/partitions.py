@@ -116,11 +116,11 @@ def _bins_touched(layout: Layout, ranges: Ranges) -> list[int]:
 
 def _piece(reader: RunReader, kind: str, step: int, block: Block) -> FilePiece:
     return FilePiece(
-        reader.ref.name,
+        reader.ref.place,
         kind,
         step,
         is_whole(kind),
-        block.offset,
+        reader.ref.offset + block.offset,
         block.length,
         f"{block.checksum:016x}",
         block.rows,

@@ -170,7 +170,7 @@ class Verifier:
             return
         self._checked.add(file.name)
         for what in problems_of(self._store.read, file, owned, part):
-            yield Finding(file.name, step, what, _RESTORE)
+            yield Finding(file.place, step, what, _RESTORE)
 
 
 def _wrong_link(manifest: Manifest, digest: str, after: Manifest | None) -> str:
@@ -201,7 +201,7 @@ def problems_of(
     reader = RunReader(read, file)
     try:
         reader.open()
-        if read(file.name, file.length, 1):
+        if file.pack is None and read(file.name, file.length, 1):
             yield "it is longer than it was written"
         end = 0
         for section in reader.sections:

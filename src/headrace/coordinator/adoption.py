@@ -42,6 +42,7 @@ class Adopted(msgspec.Struct, frozen=True):
             computation.
         next_wall_timer: the lowest pending wall timer, or a bound below it.
         runs: the files of state changes.
+        packed: the bytes of small files that are in no storage yet, by name.
         output: what sinks are to receive.
         retained: the files of retained productions.
         backlog: computations that left due timers or posts for the next steps.
@@ -68,6 +69,7 @@ class Adopted(msgspec.Struct, frozen=True):
     oldest: dict[str, int]
     next_wall_timer: int
     runs: list[FileRef]
+    packed: dict[str, bytes]
     output: StepOutput
     retained: list[FileRef]
     backlog: list[str]
@@ -125,9 +127,10 @@ def _sum(plan: StepPlan, reports: list[TaskReport]) -> Adopted:
         read_digests=_sums(reports, "read_digests"),
         skipped=_sums(reports, "skipped"),
         runs=[report.run for report in applied if report.run],
+        packed={name: data for report in applied for name, data in report.packed.items()},
         output=StepOutput(
             files=[report.outputs for report in applied if report.outputs],
-            copies=_joined(report.inline_outputs for report in reports),
+            copies=_copies(applied),
             unstaged=_joined(report.unstaged for report in reports),
         ),
         retained=[report.retained for report in applied if report.retained],
@@ -195,6 +198,16 @@ def _joined(parts: Iterable[Mapping[str, bytes]]) -> dict[str, list[bytes]]:
     for by_name in parts:
         for name, data in by_name.items():
             found.setdefault(name, []).append(data)
+    return found
+
+
+def _copies(applied: list[TaskReport]) -> dict[str, dict[str, bytes]]:
+    """Return copies of staged productions, by stream and file."""
+    found: dict[str, dict[str, bytes]] = {}
+    for report in applied:
+        for stream, data in report.inline_outputs.items():
+            if report.outputs is not None:
+                found.setdefault(stream, {})[report.outputs.name] = data
     return found
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from headrace.coordinator.messages import Clean
 from headrace.coordinator.settings import Settings
 from headrace.ledger.head import Head
+from headrace.ledger.manifest import is_manifest
 
 #: After each step, at least one in this many of the waiting names is deleted, so that their number
 #: stays bounded.
@@ -43,7 +44,7 @@ class CleanUp:
     def open(self, head: Head) -> None:
         """Start where an earlier driver may have stopped."""
         back = 2 * self._settings.base_every
-        self._manifests_from = max(1, head.boundary - back)
+        self._manifests_from = max(1, head.oldest_manifest - back)
         self._intents_from = max(1, head.settled - back)
 
     def wants_pins(self, head: Head, now_us: int) -> bool:
@@ -67,8 +68,8 @@ class CleanUp:
         if not self._garbage:
             self.cleaned = self._garbage_upto
         manifests_from, intents_from = self._manifests_from, self._intents_from
-        self._manifests_from = max(manifests_from, min(head.boundary, manifests_from + most))
-        if self._intents and self._manifests_from >= head.boundary:
+        self._manifests_from = max(manifests_from, min(head.oldest_manifest, manifests_from + most))
+        if self._intents and self._manifests_from >= head.oldest_manifest:
             self._intents_from = max(intents_from, min(head.settled + 1, intents_from + most))
         clean = Clean(names, manifests_from, self._manifests_from, intents_from, self._intents_from)
         nothing = manifests_from == self._manifests_from and intents_from == self._intents_from
@@ -76,7 +77,9 @@ class CleanUp:
 
     def _note_garbage(self, head: Head) -> None:
         self._garbage.extend(
-            name for name, died in head.dead if self._garbage_upto < died <= head.boundary
+            name
+            for name, died in head.dead
+            if self._garbage_upto < died <= head.boundary and not is_manifest(name)
         )
         self._garbage_upto = max(self._garbage_upto, head.boundary)
 
@@ -84,7 +87,7 @@ class CleanUp:
 def next_boundary(
     head: Head, settings: Settings, pinned: int | None = None, *, now_us: int | None = None
 ) -> int:
-    """Return the newest base that leaves enough steps readable. Manifests below it may be deleted.
+    """Return the newest base that leaves enough steps readable. No step below it can be opened then.
 
     A step is kept because of its number, its age, or a pin. The last checkpoint is kept, too, since
     the steps after it are computed again from there.

@@ -16,7 +16,7 @@ import numpy as np
 from headrace.coordinator.backfill import inactive, retained_after
 from headrace.coordinator.carried_state import carried
 from headrace.coordinator.pipeline_facts import PipelineFacts
-from headrace.coordinator.settings import Settings
+from headrace.coordinator.settings import MOST_PACKED_BYTES, Settings
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
 from headrace.keyspace.ranges import Ranges
@@ -111,6 +111,7 @@ def plan_step(
         exchange=_exchange(settings, pipeline_facts, _size(offers, retained)),
         resident=settings.exchange == "auto",
         cached_bytes=settings.cached_bytes,
+        packed_bytes=packed_bytes(settings, layout.workers * pipeline_facts.layers),
         slice=None if uncheckpointed else _next_slice(head, pipeline_facts, settings, step),
         percentiles=head.percentiles,
         reached={
@@ -173,6 +174,11 @@ def _exchange(settings: Settings, pipeline_facts: PipelineFacts, size: int) -> E
     if settings.exchange != "auto":
         return settings.exchange
     return "driver" if size <= settings.driver_exchange_bytes else pipeline_facts.wide_exchange
+
+
+def packed_bytes(settings: Settings, tasks: int) -> int:
+    """Return up to which size a task's file goes into the manifest."""
+    return min(settings.packed_bytes, MOST_PACKED_BYTES // max(1, tasks))
 
 
 def _chains(

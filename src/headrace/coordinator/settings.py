@@ -16,6 +16,8 @@ from headrace.storage.bounds import MOST_WORKERS
 _MOST_SLICES = 4_096
 #: Maximum number of uncheckpointed steps between two checkpoints.
 MOST_UNCHECKPOINTED_STEPS = 255
+#: All files of a step that are packed into its manifest have at most this size together.
+MOST_PACKED_BYTES = 8 << 20
 _RENAMED = Renamed(max_tries="max_attempts")
 
 
@@ -50,6 +52,9 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
         cached_bytes: about how much of a computation's state a worker keeps in memory. The bins
             that were not needed for longest are evicted, and read again from storage when they are
             needed.
+        packed_bytes: up to this size, what a task of a step writes is stored within the manifest of
+            the step, so that the step waits for one file and not for several. With 0, all are files
+            of their own, which older versions can read, too.
         max_attempts: how many attempts a step gets when the engine fails.
         poll_us: how long to wait when there is nothing to do.
         base_every: number of steps from one base in the ledger to the next.
@@ -100,6 +105,7 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
     exchange: Exchange | Literal["auto"] = "auto"
     driver_exchange_bytes: int = 1 << 20
     cached_bytes: int = 512 << 20
+    packed_bytes: int = 256 << 10
     max_attempts: int = 4
     poll_us: int = 20_000
     base_every: int = 64
@@ -187,8 +193,8 @@ def check_settings(settings: Settings) -> None:
 
     Raises:
         PipelineError: for a number of slices that is not a power of two or is too large; for a
-            number of workers or of steps between checkpoints that is out of bounds; for negative
-            retention.
+            number of workers, of bytes to pack or of steps between checkpoints that is out of
+            bounds; for negative retention.
     """
     if not 1 <= settings.checkpoint_steps <= MOST_UNCHECKPOINTED_STEPS + 1:
         raise PipelineError(
@@ -206,6 +212,11 @@ def check_settings(settings: Settings) -> None:
         raise PipelineError(
             f"most_workers={settings.most_workers} is not possible",
             remedy=f"use 1 to {MOST_WORKERS:,}",
+        )
+    if not 0 <= settings.packed_bytes <= MOST_PACKED_BYTES:
+        raise PipelineError(
+            f"packed_bytes={settings.packed_bytes:,} is not possible",
+            remedy=f"use 0 to {MOST_PACKED_BYTES:,}: a manifest is written and held in memory whole",
         )
     if settings.retain_steps < 0 or settings.retain_us < 0:
         raise PipelineError(

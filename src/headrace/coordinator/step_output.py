@@ -22,13 +22,13 @@ class StepOutput(msgspec.Struct, frozen=True):
 
     Attributes:
         files: staged files.
-        copies: by stream, copies of rows in ``files``. Those of a stream count only if they stand
-            for all files that hold the stream.
+        copies: copies of rows in ``files``, by stream and name of the file. Packed files have one
+            of each stream, since they can be read only after the commit.
         unstaged: by stream, rows that are in no file.
     """
 
     files: list[FileRef] = []
-    copies: dict[str, list[bytes]] = {}
+    copies: dict[str, dict[str, bytes]] = {}
     unstaged: dict[str, list[bytes]] = {}
 
     @property

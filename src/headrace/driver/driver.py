@@ -650,7 +650,8 @@ class Driver:
             self._source_poller.rest()
         started = time.perf_counter()
         with self._stopwatch.phase("commit"):
-            head = self.ledger.commit(instruction.head, self._timed(instruction, lap))
+            packed = None if adopted is None else adopted.packed
+            head = self.ledger.commit(instruction.head, self._timed(instruction, lap), packed)
         now = time.perf_counter()
         if adopted is None:
             if instruction.manifest.claim:

@@ -39,14 +39,14 @@ def rows_of(output: StepOutput, stream: Stream, store: Store) -> pa.Table | None
     """
     schema, name = stream_schema(stream), stream.name
     holding = [file for file in output.files if name in file.owners]
-    copies = output.copies.get(name, [])
+    copies = output.copies.get(name, {})
     tables = [_table(data, schema) for data in output.unstaged.get(name, [])]
-    if len(copies) == len(holding):
-        tables += [_table(data, schema) for data in copies]
-    else:
-        readers = [RunReader(store.read, file) for file in holding]
-        found = [reader.rows(name, OUTPUT, 0, 2**64 - 1) for reader in readers]
-        tables += [table for table in found if table is not None]
+    for file in holding:
+        if file.name in copies:
+            tables.append(_table(copies[file.name], schema))
+        else:
+            found = RunReader(store.read, file).rows(name, OUTPUT, 0, 2**64 - 1)
+            tables += [] if found is None else [found]
     return in_hash_order(pa.concat_tables(tables)) if tables else None
 
 

@@ -1,6 +1,7 @@
 """The envelope of what the ledger stores: a line with format and digest, then a line of JSON.
 
-Nothing that is read back is executed, and a person can read it.
+Nothing that is read back is executed, and a person can read it. Other bytes may follow a document.
+Then its envelope also says how long the document is, and the line of JSON ends with blanks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from headrace.errors import (
 from headrace.storage.base import Store
 
 FORMAT = 1
+#: The format of a document that other bytes follow.
+FOLLOWED = 2
+#: So much is read of a document at first. Few are longer.
+_FIRST_BYTES = 1 << 16
 _MOST_DIGITS = 9
+#: As long as a digest.
+_NO_DIGEST = "0" * 32
 #: Length in bytes of the longest document that is read. A base with 2^20 bins and 10^5 files has
 #: about 40 MB.
 MOST_BYTES = 256 << 20
@@ -36,13 +43,19 @@ def digest_of_bytes(data: bytes) -> str:
 
 
 def read_document(store: Store, name: str) -> bytes:
-    """Return the whole content of a document in a storage.
+    """Return the whole content of a document in a storage, without bytes that follow it.
 
     Raises:
         NotFound: when the name is not there.
         Damaged: when the document is longer than any that Headrace writes.
     """
-    data = store.read(name, 0, MOST_BYTES + 1)
+    data = store.read(name, 0, _FIRST_BYTES)
+    length = _followed_length(data)
+    if length is not None and length <= len(data):
+        return data[:length]
+    if len(data) < _FIRST_BYTES:
+        return data
+    data = store.read(name, 0, MOST_BYTES + 1 if length is None else min(length, MOST_BYTES + 1))
     if len(data) > MOST_BYTES:
         raise Damaged(
             f"{name} is longer than {MOST_BYTES:,} bytes",
@@ -50,6 +63,15 @@ def read_document(store: Store, name: str) -> bytes:
             remedy="restore the file from a copy of the storage; nothing was computed with it",
         )
     return data
+
+
+def _followed_length(data: bytes) -> int | None:
+    """Return how long a document is that other bytes follow; None for any other."""
+    parts = data.partition(b"\n")[0].split(b" ")
+    is_followed = len(parts) == 4 and parts[1] == str(FOLLOWED).encode()
+    if is_followed and parts[3].isdigit() and len(parts[3]) <= _MOST_DIGITS:
+        return int(parts[3])
+    return None
 
 
 class Sealed(Generic[T]):
@@ -76,10 +98,21 @@ class Sealed(Generic[T]):
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(type)
 
-    def encode(self, value: T) -> bytes:
-        """Return the bytes that store a value."""
+    def encode(self, value: T, *, padded_to: int | None = None) -> bytes:
+        """Return the bytes that store a value.
+
+        Args:
+            value: the value.
+            padded_to: how long the document is to be, if other bytes follow it. A document that
+                does not fit is longer.
+        """
         body = self._encoder.encode(value)
-        return f"{self._kind} {FORMAT} {digest_of_bytes(body)}\n".encode() + body + b"\n"
+        if padded_to is None:
+            return f"{self._kind} {FORMAT} {digest_of_bytes(body)}\n".encode() + body + b"\n"
+        envelope_bytes = len(f"{self._kind} {FOLLOWED} {_NO_DIGEST} {padded_to}\n")
+        body = body.ljust(padded_to - envelope_bytes - 1)
+        envelope = f"{self._kind} {FOLLOWED} {digest_of_bytes(body)} {padded_to}\n"
+        return envelope.encode() + body + b"\n"
 
     def decode(self, data: bytes, name: str) -> T:
         """Return the value that was stored.
@@ -119,14 +152,16 @@ def _unsealed(kind: str, data: bytes, name: str) -> bytes:
     envelope, _, body = data.partition(b"\n")
     parts = envelope.split(b" ")
     body = body.removesuffix(b"\n")
-    number = parts[1] if len(parts) == 3 and parts[0] == kind.encode() else b""
+    number = parts[1] if len(parts) >= 3 and parts[0] == kind.encode() else b""
     if number.isdigit() and len(number) < _MOST_DIGITS and int(number):
-        if int(number) > FORMAT:
+        if int(number) > FOLLOWED:
             raise NewerFormat(
-                f"{name} has format {int(number)}; this version reads up to {FORMAT}",
+                f"{name} has format {int(number)}; this version reads up to {FOLLOWED}",
                 remedy="run the version of Headrace that wrote it, or a newer one",
             )
-        if parts[2].decode(errors="replace") == digest_of_bytes(body) and data.endswith(b"\n"):
+        rest = [] if int(number) == FORMAT else [str(len(data)).encode()]
+        good = parts[3:] == rest and data.endswith(b"\n")
+        if good and parts[2].decode(errors="replace") == digest_of_bytes(body):
             return body
     raise Damaged(
         f"{name} is damaged: it is not what was written",

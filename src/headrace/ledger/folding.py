@@ -10,7 +10,7 @@ from headrace.computation.per_worker import Held
 from headrace.eventtime.watermark import Frontiers, changed
 from headrace.ledger.head import RECENT_ANSWERS, Head
 from headrace.ledger.layouts import LayoutNow
-from headrace.ledger.manifest import Manifest
+from headrace.ledger.manifest import Manifest, is_manifest, steps_of
 from headrace.ledger.migrations import migrations_after
 from headrace.ledger.records import Chain, Counts, Origin, ScheduledStop, Slice
 from headrace.ledger.retained import (
@@ -157,7 +157,9 @@ def _deliveries_after(head: Head, manifest: Manifest) -> dict[str, Any]:
         "delivered": {**head.delivered, **manifest.delivered},
         "waits_for": manifest.waits_for,
         "done": head.done + (manifest.delivery >= 0),
-        "done_before": _before_bases(head.done_before, manifest, head.done),
+        "done_before": head.done_before
+        if manifest.base is None
+        else {**head.done_before, manifest.step: head.done},
         "retained_clocks": _retained_clocks(head, manifest),
         "retained_marks": _marks_after(head, manifest),
     }
@@ -168,9 +170,9 @@ def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
     step = manifest.step
     retained, old = without_old(head.retained, manifest.kept_from)
     dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
-    dead += [(file.name, step) for file in old]
+    dead += [(file.place, step) for file in old]
     unreleased, origins, delivered = _unreleased_after(head, manifest, after.released)
-    dead += [(file.name, step) for file in delivered]
+    dead += [(file.place, step) for file in delivered]
     slices, replaced = _slices_after(head, manifest)
     runs = [*head.runs, *manifest.runs]
     after = msgspec.structs.replace(
@@ -184,8 +186,30 @@ def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
     )
     floor = after.slices_floor
     after = _with_layout(after, _layout_after(head, manifest).since(floor))
-    dead += [(name, step) for name in _without_use(slices, runs, replaced, floor)]
-    return msgspec.structs.replace(after, dead=dead, runs=[run for run in runs if run.step > floor])
+    dead += [(file.place, step) for file in _without_use(slices, runs, replaced, floor)]
+    after = msgspec.structs.replace(
+        after, dead=dead, runs=[run for run in runs if run.step > floor]
+    )
+    return _with_oldest_manifest(head, after)
+
+
+def _with_oldest_manifest(head: Head, after: Head) -> Head:
+    """Return the head with the oldest manifest that must be there, and the counts that it needs.
+
+    This is looked for when the boundary has moved: between two moves, nothing is needed less.
+    """
+    oldest = head.oldest_manifest
+    if after.boundary != head.boundary or oldest < 0:
+        packs = [file.pack for file in after.files if file.pack is not None]
+        packs += [name for name, died in after.dead if died > after.boundary and is_manifest(name)]
+        oldest = min([after.boundary, *steps_of(set(packs))])
+    bases = [at for at in after.done_before if at <= oldest]
+    first = max(bases, default=0)
+    return msgspec.structs.replace(
+        after,
+        oldest_manifest=oldest,
+        done_before={at: done for at, done in after.done_before.items() if at >= first},
+    )
 
 
 def _unreleased_after(
@@ -368,7 +392,7 @@ def _moved(head: Head, manifest: Manifest) -> dict[str, tuple[int, int]]:
 
 def _without_use(
     slices: dict[int, Slice], runs: list[FileRef], replaced: list[FileRef], floor: int
-) -> list[str]:
+) -> list[FileRef]:
     """Return the files that are needed neither for their changes nor for their slice.
 
     Args:
@@ -380,8 +404,9 @@ def _without_use(
     merged = [run for run in runs if run.step <= floor]
     steps = {run.step for run in merged}
     holding = {file.name for part in slices.values() if part.as_of in steps for file in part.files}
-    done = [run.name for run in merged if run.name not in holding]
-    return done + [file.name for file in replaced if file.step <= floor and file.name not in done]
+    done = {run.name: run for run in merged if run.name not in holding}
+    done |= {file.name: file for file in replaced if file.step <= floor}
+    return list(done.values())
 
 
 def _or(changed: T | None, before: T) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -23,8 +24,8 @@ from headrace.ledger.stored_schema import StoredSchema
 from headrace.runfiles.format import FileRef
 from headrace.storage.bounds import (
     Bins,
-    FileName,
     Micros,
+    PlaceName,
     StepNumber,
     Whole,
     WorkerNumber,
@@ -66,18 +67,21 @@ class Head(msgspec.Struct, frozen=True):
         retained: files of retained productions.
         retained_marks: the watermarks of the retained streams' producers, for each step that moved
             one of them.
-        dead: (file, the step since which no manifest needs it).
+        dead: (file, the step since which no manifest needs it). For a packed file, the file is its
+            manifest, which may hold others that are needed.
         released: every output up to this step has been delivered.
         delivered: the step up to which each sink has received its outputs.
         waits_for: sinks that the input waits for since this step, because the outbox is full.
-        boundary: manifests below this step may have been deleted.
+        boundary: steps below this one can no longer be opened.
+        oldest_manifest: manifests below this step may have been deleted. It is the boundary, or
+            lower if packed files are still needed; -1 in bases of older versions.
         counts: what each computation has done so far.
         skipped: how many records the source of each injector could not read so far, if any.
         waiting: how many records waited behind those that were read last, by injector, where the
             source knows that.
         bases: the steps of the retained bases, ascending.
         done: how many steps have computed something.
-        done_before: how many had done so before each retained base.
+        done_before: how many had done so before each base whose manifest is there.
         chains_since: names the claim with which all chains start. No two claims have the same name.
         commands: how many commands have been answered; also the number of the next one.
         answers: the newest answers.
@@ -126,9 +130,10 @@ class Head(msgspec.Struct, frozen=True):
     chains: dict[str, Chain] = {}
     unreleased: dict[StepNumber, list[FileRef]] = {}
     retained: list[FileRef] = []
-    dead: list[tuple[FileName, StepNumber]] = []
+    dead: list[tuple[PlaceName, StepNumber]] = []
     released: StepNumber = -1
     boundary: StepNumber = 0
+    oldest_manifest: StepNumber = -1
     counts: dict[str, Counts] = {}
     bases: list[StepNumber] = []
     chains_since: str = ""
@@ -219,8 +224,19 @@ class Head(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> int:
-        """How many steps below the boundary computed something. Their intents may go."""
-        return self.done_before.get(self.boundary, 0)
+        """How many steps below the oldest manifest computed something. Their intents may go."""
+        below = [at for at in self.done_before if at <= self.oldest_manifest]
+        return self.done_before[max(below)] if below else 0
+
+    @property
+    def files(self) -> Iterator[FileRef]:
+        """All files that the head needs: of state, staged outputs and retained productions."""
+        yield from self.runs
+        for part in self.slices.values():
+            yield from part.files
+        for files in self.unreleased.values():
+            yield from files
+        yield from self.retained
 
     def origin_of(self, step: int) -> Origin:
         """Return the origin of the outputs of an unreleased step."""

@@ -7,8 +7,8 @@ rival commits *t* and, much later, deletes it; then the stalled create would suc
 rules:
 
 1. Manifests are deleted in ascending order, and only below a *boundary* that a committed manifest
-   has raised. Manifest 0 is never deleted. Before manifest 1 is deleted, a mark is created that
-   stays.
+   has raised. (Those with packed files that are still needed stay longer, and so does what follows
+   them.) Manifest 0 is never deleted. Before manifest 1 is deleted, a mark is created that stays.
 2. A writer whose create succeeded reads its predecessor back before it acknowledges the commit. If
    the predecessor is there, no later name has been deleted, so the created name was really the
    first of its step. If the predecessor is gone or another, the writer is fenced. Manifest 0 is
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import overload
 
 import msgspec
@@ -62,6 +62,7 @@ from headrace.ledger.head import Head
 from headrace.ledger.intent import FOLDER as INTENT_FOLDER
 from headrace.ledger.intent import INTENTS, Intent, intent_name, orders_of
 from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Manifest, manifest_name, steps_of
+from headrace.ledger.packing import pack
 from headrace.storage.base import Store
 from headrace.storage.dense import left_below
 from headrace.storage.garbage import Garbage, with_retries
@@ -404,8 +405,16 @@ class Ledger:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def commit(self, head: Head | None, manifest: Manifest) -> Head:
+    def commit(
+        self, head: Head | None, manifest: Manifest, packed: Mapping[str, bytes] | None = None
+    ) -> Head:
         """Commit a step on top of a head; return the new head.
+
+        Args:
+            head: the head; None for a new store.
+            manifest: the manifest of the step.
+            packed: the bytes of small files that the manifest names and that are nowhere yet, by
+                name; see :mod:`headrace.ledger.packing`.
 
         Raises:
             Fenced: when another driver has taken over. Nothing of this manifest is ever read.
@@ -424,21 +433,20 @@ class Ledger:
             # (Its writer may have ended before the name was durable. The claim's name could outlast
             # it.)
             self._store.settle(manifest_name(head.step))
-        committed = self._create(manifest)
+        committed = self._create(manifest, packed or {})
         if head is not None and self._check_predecessor:
             self._require_head(head, manifest.epoch)
         return _sum([committed], head)
 
-    def _create(self, manifest: Manifest) -> Read:
+    def _create(self, manifest: Manifest, packed: Mapping[str, bytes]) -> Read:
         """Create the manifest, or find that this very one was created; return it as stored."""
         name = manifest_name(manifest.step)
         failure: StorageError | None = None
         for _ in range(RESOLVE_ATTEMPTS):
-            sent = self._sent(manifest)
-            data = MANIFESTS.encode(sent)
+            sent, document, data = pack(self._sent(manifest), packed)
             try:
                 self._store.create(name, data)
-                return sent, digest_of_bytes(data)
+                return sent, digest_of_bytes(document)
             except AlreadyExists:
                 return self._mine_if_there(name, manifest)
             except StorageError as error:
@@ -594,9 +602,9 @@ class Ledger:
 
         Args:
             names: dead files, which no retained manifest needs.
-            manifests: steps below the boundary of a *committed* manifest. They are deleted in
-                ascending order, because the protocol depends on it (see the top of this module).
-                Manifest 0 is never deleted.
+            manifests: steps below the boundary of a *committed* manifest, whose packed files nobody
+                needs. They are deleted in ascending order, because the protocol depends on it (see
+                the top of this module). Manifest 0 is never deleted.
             intents: numbers of order of steps below the boundary. All manifests of these steps must
                 be deleted before, or by this call.
         """
@@ -676,7 +684,7 @@ class Ledger:
         ]
         manifests = left_below(
             steps_of(self._store.list(MANIFEST_FOLDER)),
-            head.boundary,
+            head.oldest_manifest,
             lambda step: self._exists(manifest_name(step)),
             least=1,
         )
@@ -758,14 +766,9 @@ def _check_finished(manifest: Manifest, newest: int) -> None:
 
 
 def files_of(head: Head) -> Iterator[str]:
-    """Yield the names of all files that a head, or a manifest that it retains, needs."""
-    for run in head.runs:
-        yield run.name
-    for part in head.slices.values():
-        yield from (file.name for file in part.files)
-    for files in head.unreleased.values():
-        yield from (file.name for file in files)
-    for file in head.retained:
-        yield file.name
-    for name, _ in head.dead:
-        yield name
+    """Yield the names in the store that a head, or a manifest that it retains, needs for files.
+
+    A packed file is in a manifest, which is named in its place.
+    """
+    yield from (file.place for file in head.files)
+    yield from (name for name, _ in head.dead)

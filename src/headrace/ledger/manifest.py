@@ -191,6 +191,7 @@ def _check(manifest: Manifest) -> None:
 def _check_head(head: Head, step: int) -> None:
     ensure(head.step == step - 1, "its sum is not of the step before")
     ensure(head.boundary <= step, "its boundary is above its step")
+    ensure(head.oldest_manifest <= head.boundary, "manifests above its boundary were deleted")
     ensure(all(at <= head.step for at in head.bases), "a base is above its step")
     ensure(all(at <= head.step for _, at in head.dead), "a file dies at a later step")
     for number, part in head.slices.items():
@@ -214,6 +215,11 @@ _MANIFEST = re.compile(rf"{MANIFEST_FOLDER}(\d{{12,18}})")
 def manifest_name(step: int) -> str:
     """Return the name of a step's manifest."""
     return f"{MANIFEST_FOLDER}{step:012d}"
+
+
+def is_manifest(name: str) -> bool:
+    """Return whether a name is that of a manifest."""
+    return _MANIFEST.fullmatch(name) is not None
 
 
 def steps_of(names: Iterable[str]) -> list[int]:

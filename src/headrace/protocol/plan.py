@@ -152,6 +152,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         exchange: how records travel between layers. No result depends on it.
         resident: whether workers may be resident tasks. No result depends on it.
         cached_bytes: how much of a computation's state a worker may keep in memory.
+        packed_bytes: the size up to which a file goes into the manifest.
         slice: the slice to be written whole, if any.
         uncheckpointed: whether the step is uncheckpointed, so that its changes stay in soft files.
         timeout_us: how long its tasks may take; 0 for no limit.
@@ -172,6 +173,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     chains: dict[str, ChainPlan]
     exchange: Exchange
     cached_bytes: int
+    packed_bytes: int = 0
     slice: SlicePlan | None = None
     percentiles: dict[str, int] = {}
     reached: dict[str, int] = {}
@@ -297,6 +299,8 @@ class TaskReport(msgspec.Struct):
         opened: how much state it has opened; None if none.
         notes: facts for people: the process, and whether soft state was at hand.
         failure: why it failed.
+        packed: the bytes of its small files, by name. They are in no storage yet, and go into the
+            manifest of the step.
         inline_outputs: copies of small staged productions, so that their files need not be read.
         unstaged: small productions that are in no output file: those that only weak sinks receive
             and, in an uncheckpointed step, those of all sinks.
@@ -326,6 +330,7 @@ class TaskReport(msgspec.Struct):
     opened: OpenedState | None = None
     notes: dict[str, Any] = {}
     failure: Failure | None = None
+    packed: dict[str, bytes] = {}
     inline_outputs: dict[str, bytes] = {}
     unstaged: dict[str, bytes] = {}
     per_worker: dict[str, Held] = {}

@@ -35,7 +35,14 @@ from headrace.keyspace.ranges import MAX_HASH, Ranges
 from headrace.keyspace.spans import positions
 from headrace.schema.reserved import HASH
 from headrace.storage.arrow_messages import Unreadable, read_batch, read_schema
-from headrace.storage.bounds import FileName, LayerNumber, StepNumber, Whole, WorkerNumber
+from headrace.storage.bounds import (
+    FileName,
+    LayerNumber,
+    PackName,
+    StepNumber,
+    Whole,
+    WorkerNumber,
+)
 from headrace.storage.soft import is_soft
 
 #: Rows of a block: few enough to read a bin without the rest, and enough to be worth a read.
@@ -119,11 +126,14 @@ class Footer(msgspec.Struct, frozen=True, array_like=True):
 _footers = msgspec.msgpack.Decoder(Footer)
 
 
-class FileRef(msgspec.Struct, frozen=True):
+class FileRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file that a manifest names.
 
+    It is a file of its own, or packed into the manifest of its step; see
+    :mod:`headrace.ledger.packing`.
+
     Attributes:
-        name: its exact name in the store.
+        name: its exact name in the store, if it is a file of its own. No other file has this name.
         length: its length in bytes.
         checksum: the checksum of its footer, as 16 hexadecimal digits. The footer vouches for the
             rest.
@@ -131,6 +141,8 @@ class FileRef(msgspec.Struct, frozen=True):
         layer, worker: the layer and worker that wrote it.
         owners: the computations whose state it holds.
         layout: the lineage of the layout under which it was written; see ``LayoutNow``.
+        pack: the manifest that it is packed into; None for a file of its own.
+        offset: where it begins in that manifest.
     """
 
     name: FileName
@@ -141,6 +153,31 @@ class FileRef(msgspec.Struct, frozen=True):
     worker: WorkerNumber
     owners: list[str]
     layout: str
+    pack: PackName | None = None
+    offset: Whole = 0
+
+    @property
+    def place(self) -> str:
+        """The name under which the store has its bytes."""
+        return self.pack or self.name
+
+    @property
+    def shown(self) -> str:
+        """What a message calls it: its name, and what it is packed into."""
+        return self.name if self.pack is None else f"{self.name} in {self.pack}"
+
+    def read(
+        self, read: Callable[[str, int, int], bytes], offset: int = 0, length: int | None = None
+    ) -> bytes:
+        """Return a range of its bytes; all of them by default.
+
+        Args:
+            read: ``(name, offset, length) -> bytes``, such as ``store.read``.
+            offset: where the range begins in the file.
+            length: its length; by default up to the end.
+        """
+        length = self.length - offset if length is None else length
+        return read(self.place, self.offset + offset, length)
 
 
 class RunPart(msgspec.Struct):
@@ -265,7 +302,7 @@ class RunReader:
 
     def _open(self) -> dict[tuple[str, str], Section]:
         if self.ref.length <= _SMALL_FILE:
-            self._whole = self._read(self.ref.name, 0, self.ref.length)
+            self._whole = self.ref.read(self._read)
             self._check(len(self._whole) == self.ref.length, "it is shorter than it was written")
         return self._load_footer()
 
@@ -282,10 +319,10 @@ class RunReader:
 
     def _check(self, good: bool, what: str) -> None:
         if not good and is_soft(self.ref.name):
-            raise StateLost(f"{self.ref.name} is damaged: {what}")
+            raise StateLost(f"{self.ref.shown} is damaged: {what}")
         if not good:
             raise Damaged(
-                f"{self.ref.name} is damaged: {what}",
+                f"{self.ref.shown} is damaged: {what}",
                 place=f"step {self.ref.step}, worker {self.ref.worker}",
                 remedy="restore the file from a copy of the storage; nothing was computed with it",
             )
@@ -293,7 +330,7 @@ class RunReader:
     def _bytes(self, offset: int, length: int) -> bytes:
         if self._whole is not None:
             return self._whole[offset : offset + length]
-        return self._read(self.ref.name, offset, length)
+        return self.ref.read(self._read, offset, length)
 
     def _load_footer(self) -> dict[tuple[str, str], Section]:
         end = self.ref.length - _TRAILER.size
@@ -314,8 +351,8 @@ class RunReader:
             raise
         if decoded.format > FORMAT:
             raise NewerFormat(
-                f"{self.ref.name} has format {decoded.format}; this version reads up to {FORMAT}",
-                place=self.ref.name,
+                f"{self.ref.shown} has format {decoded.format}; this version reads up to {FORMAT}",
+                place=self.ref.place,
                 remedy="run the version of Headrace that wrote it, or a newer one",
             )
         self._check(_fits(decoded, end - length), "its footer does not fit the file")

@@ -44,12 +44,14 @@ DelayBin = Annotated[int, Meta(ge=-1, le=10_000)]
 #: A count of slices.
 SliceCount = Annotated[int, Meta(ge=1, le=4_096)]
 
+_PACK = r"manifests/[0-9]{12,18}"
+_FILE = (
+    r"(?:runs|outputs|streams|soft/[0-9a-f]{1,32}/l[0-9]{1,9}-w[0-9]{1,9})"
+    r"/[A-Za-z0-9][A-Za-z0-9.-]{0,127}"
+)
 #: A file that a step has made: in one of these folders, under a name that an attempt has made.
-FileName = Annotated[
-    str,
-    Meta(
-        pattern=r"\A(?:runs|outputs|streams|soft/[0-9a-f]{1,32}/l[0-9]{1,9}-w[0-9]{1,9})"
-        r"/[A-Za-z0-9][A-Za-z0-9.-]{0,127}\Z",
-        max_length=256,
-    ),
-]
+FileName = Annotated[str, Meta(pattern=rf"\A{_FILE}\Z", max_length=256)]
+#: A manifest that has small files of its step packed into it.
+PackName = Annotated[str, Meta(pattern=rf"\A{_PACK}\Z")]
+#: Either of them.
+PlaceName = Annotated[str, Meta(pattern=rf"\A(?:{_FILE}|{_PACK})\Z", max_length=256)]

@@ -166,10 +166,13 @@ class GroupVisitor:
         with self._blamed(""):
             running = self.computation.begin(self._handles, self._timers, times)
         on_group = running.on_group
+        on_time_us = self._output_before if self._output_before <= LAST_DATE_US else MIN_TIME
         for cells, groups, records, newest_us in self._groups(batches, running):
             report.keys += 1
             report.records += records
-            self._call(cells, partial(on_group, cells.key, groups), newest_us, report, groups)
+            # (What records produce that were late and were processed is not late, unless it says so.)
+            cause = max(newest_us, on_time_us)
+            self._call(cells, partial(on_group, cells.key, groups), cause, report, groups)
         self._fire(running, until, report)
         with self._blamed(""):
             running.close()

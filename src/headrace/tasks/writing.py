@@ -26,7 +26,7 @@ INLINE_BYTES = 1 << 18
 
 
 class AttemptFiles:
-    """The files of one attempt. They are written all at once.
+    """The files of one attempt. They are written all at once; small ones are packed instead.
 
     Args:
         plan: the plan of the step.
@@ -40,20 +40,30 @@ class AttemptFiles:
         self._at = report.layer, report.worker
         self._stem = plan.file_stem(*self._at, report.task_attempt)
         self._files: dict[str, bytes] = {}
+        self._packed = report.packed
 
-    def add(self, folder: str, parts: list[RunPart]) -> FileRef | None:
-        """Add a file to a folder and return its reference. Without parts, return None."""
+    def add(self, folder: str, parts: list[RunPart], *, may_pack: bool = False) -> FileRef | None:
+        """Add a file to a folder and return its reference. Without parts, return None.
+
+        Args:
+            folder: the folder.
+            parts: what the file holds.
+            may_pack: whether the file goes into the manifest if it is small.
+        """
         if not parts:
             return None
         data, checksum = write_run(parts, self._layout)
         name = f"{folder}{self._stem}"
-        self._files[name] = data
+        if may_pack and len(data) <= self._plan.packed_bytes:
+            self._packed[name] = data
+        else:
+            self._files[name] = data
         owners = list(dict.fromkeys(part.owner for part in parts))
         lineage = self._plan.lineage or self._layout.digest
         return FileRef(name, len(data), checksum, self._plan.step, *self._at, owners, lineage)
 
     def write(self, store: Store) -> None:
-        """Write the files. Afterwards all of them are durable, except soft files."""
+        """Write the files that are not packed. Afterwards they are durable, except soft files."""
         store.write_all(self._files)
 
 
@@ -121,8 +131,11 @@ def stage(
     small = {name for name, batch in staged.items() if batch.nbytes <= INLINE_BYTES}
     unstaged = small & (set(sinks) if uncheckpointed else set(pipeline.weak_only))
     parts = {name: RunPart(name, OUTPUT, batch) for name, batch in staged.items()}
+    for_sinks = {name for name in parts if name in sinks and name not in unstaged}
     report.outputs = files.add(
-        "outputs/", [of for name, of in parts.items() if name in sinks and name not in unstaged]
+        "outputs/",
+        [parts[name] for name in parts if name in for_sinks],
+        may_pack=for_sinks <= small,
     )
     report.retained = files.add(
         "streams/", [of for name, of in parts.items() if name in pipeline.retained]

@@ -22,6 +22,7 @@ from tests.support.damage import (
     Files,
     Refused,
     flipped,
+    is_hurt,
     needed,
     read_all,
     run_on,
@@ -32,6 +33,7 @@ from tests.support.damage import (
     truncated,
     without,
 )
+from tests.support.packing import PACKING, packing
 from tests.support.results import recording
 
 
@@ -41,18 +43,24 @@ class World:
     def __init__(self, files: Files) -> None:
         self.files = files
         self.needed = needed(self.files)
-        self.newest = Checkpoints(store_of(self.files)).open().step
+        checkpoint = Checkpoints(store_of(self.files)).open()
+        self.newest, self.refs = checkpoint.step, checkpoint.files()
         self.read = read_all(self.files)
         self.ran = run_on(self.files)
 
-    def check(self, files: Files, name: str, *, run: bool, other: str = "") -> None:
-        """Check that damage to a file (and another) is found and named, or has no effect."""
+    def check(self, files: Files, name: str, *, run: bool, other: str = "") -> bool:
+        """Check that damage to a file (and another) is found and named, or has no effect.
+
+        Return which of it it was.
+        """
         found = list(Checkpoints(store_of(files)).verify(self.newest))
         assert all(finding.what and finding.remedy and finding.file for finding in found)
-        if name in self.needed:
-            assert name in {finding.file for finding in found}
-        else:
-            assert not found
+        hurt = {
+            one
+            for one in (name, other)
+            if is_hurt(self.needed.get(one, []), self.files.get(one, b""), files.get(one))
+        }
+        assert hurt & {finding.file for finding in found} if hurt else not found
         outcomes = [(read_all(files), self.read)]
         if run:
             outcomes.append((run_on(files), self.ran))
@@ -62,25 +70,26 @@ class World:
                 assert any(one and one in outcome.said for one in (name, other)), outcome.said
             else:
                 assert outcome == undamaged
+        return bool(hurt)
 
-    def check_swapped(self, one: str, other: str, *, run: bool) -> str:
-        """Check that two files that changed places are found; return the one that is needed, if one is."""
-        first, second = (one, other) if one in self.needed else (other, one)
-        self.check(swapped(self.files, one, other), first, run=run, other=second)
-        return first
+    def check_swapped(self, one: str, other: str, *, run: bool) -> bool:
+        """Check that two files that changed places are found, or have no effect; return which."""
+        return self.check(swapped(self.files, one, other), one, run=run, other=other)
 
 
-@pytest.fixture(scope="module")
-def world() -> World:
-    return World(small_world())
+@pytest.fixture(scope="module", params=PACKING)
+def world(request: pytest.FixtureRequest) -> World:
+    with packing(request.param):
+        return World(small_world())
 
 
 def test_the_world_has_a_bit_of_everything_and_nothing_is_wrong_with_it(world: World) -> None:
     assert list(Checkpoints(store_of(world.files)).verify()) == []
     folders = {name.partition("/")[0] for name in world.needed}
-    assert folders == {"manifests", "runs", "outputs", "streams"}
-    unused = {name.partition("/")[0] for name in world.files.keys() - world.needed}
-    assert unused >= {"manifests", "runs", "outputs"}
+    unused = {name.partition("/")[0] for name in world.files.keys() - world.needed.keys()}
+    own_files = set() if any(ref.pack for ref in world.refs) else {"runs", "outputs"}
+    assert folders == {"manifests", "streams"} | own_files
+    assert unused >= {"manifests"} | own_files
     assert not any(isinstance(one, Refused) for one in (world.read, world.ran))
     assert all(world.ran)
 
@@ -144,7 +153,7 @@ def test_an_unknown_file_has_no_effect(world: World, name: str) -> None:
 
 
 def test_all_that_is_wrong_is_told_at_once_and_once(world: World) -> None:
-    files, damaged = world.files, sorted(world.needed - {manifest_name(world.newest)})
+    files, damaged = world.files, sorted(world.needed.keys() - {manifest_name(world.newest)})
     damaged = [
         name for name in damaged if not name.startswith("manifests/") or name == manifest_name(0)
     ]
@@ -179,15 +188,18 @@ def _prepare(files: Files) -> None:
 def _sweep(case: tuple[str, range]) -> Counter[tuple[str, str]]:
     """Flip some bytes of a file, and cut it off there; count what was found and what was not needed."""
     (world,), (name, some) = _in_this_process, case
-    how = "found" if name in world.needed else "not needed"
     done: Counter[tuple[str, str]] = Counter()
     for position in some:
-        world.check(flipped(world.files, name, position), name, run=position % _RUN_EVERY == 0)
-        done["flips", how] += 1
+        run = position % _RUN_EVERY == 0
+        done["flips", _how(world.check(flipped(world.files, name, position), name, run=run))] += 1
         if position % _CUT_EVERY == 0:
-            world.check(truncated(world.files, name, position), name, run=False)
-            done["cuts", how] += 1
+            cut = truncated(world.files, name, position)
+            done["cuts", _how(world.check(cut, name, run=False))] += 1
     return done
+
+
+def _how(found: bool) -> str:
+    return "found" if found else "not needed"
 
 
 def _swap(pair: tuple[str, str]) -> Counter[tuple[str, str]]:
@@ -195,19 +207,20 @@ def _swap(pair: tuple[str, str]) -> Counter[tuple[str, str]]:
     one, other = pair
     if world.files[one] == world.files[other]:
         return Counter()
-    name = world.check_swapped(one, other, run=False)
-    return Counter({("swaps", "found" if name in world.needed else "not needed"): 1})
+    return Counter({("swaps", _how(world.check_swapped(one, other, run=False))): 1})
 
 
 @pytest.mark.soak
-def test_every_byte_many_lengths_and_every_pair_of_a_small_checkpoint() -> None:
-    files = smallest_world()
+@pytest.mark.parametrize("how", PACKING)
+def test_every_byte_many_lengths_and_every_pair_of_a_small_checkpoint(how: str) -> None:
+    with packing(how):
+        files = smallest_world()
     parts = [
         (name, range(at, min(at + 200, len(data))))
         for name, data in files.items()
         for at in range(0, len(data), 200)
     ]
-    with recording("damage") as keep:
+    with recording("damage" if how == "packed" else "damage-files") as keep:
         begun, done = time.monotonic(), Counter[tuple[str, str]]()
         pairs = list(itertools.combinations(sorted(files), 2))
         context = multiprocessing.get_context("spawn")
@@ -217,8 +230,8 @@ def test_every_byte_many_lengths_and_every_pair_of_a_small_checkpoint() -> None:
             for found in pool.imap_unordered(_swap, pairs):
                 done += found
         figures: dict[str, dict[str, int]] = {}
-        for (what, how), count in sorted(done.items()):
-            figures.setdefault(what, {})[how] = count
+        for (what, found_or_not), count in sorted(done.items()):
+            figures.setdefault(what, {})[found_or_not] = count
         size = sum(map(len, files.values()))
         seconds = round(time.monotonic() - begun)
         keep(

@@ -17,6 +17,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.storage import LocalStore, MemoryStore
 from tests.faults.crashpoints.scenarios import SPEC, UPKEEP
 from tests.property.oracle.model import Model, Spec
+from tests.support.packing import PACKING, packing
 from tests.support.pipelines import Collected, draw, run_inline, run_until_read
 
 
@@ -26,9 +27,15 @@ def expected() -> dict[str, Any]:
     return dict(model.outputs)
 
 
+@pytest.mark.parametrize("how", PACKING)
 @pytest.mark.parametrize("flips", [8, pytest.param(25, marks=pytest.mark.soak)])
-def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(flips: int) -> None:
+def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(flips: int, how: str) -> None:
     """A pipeline is stopped half-way, one byte of one file is flipped, and it is started again."""
+    with packing(how):
+        flip(flips)
+
+
+def flip(flips: int) -> None:
     outputs = expected()
     half = Spec({"first": SPEC.injectors["first"][:27]}, SPEC.bound, SPEC.rows, SPEC.nodes)
     first, whole = Collected(), MemoryStore()
@@ -62,7 +69,8 @@ def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(flips: int) -> No
 
 def test_a_missing_run_file_is_named(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    run_inline(draw(SPEC, Collected()), store=store, rows=SPEC.rows)
+    with packing("files"):
+        run_inline(draw(SPEC, Collected()), store=store, rows=SPEC.rows)
     head = Ledger(store).open()
     assert head is not None
     store.delete(head.runs[0].name)

@@ -19,6 +19,7 @@ from headrace.pipeline.source import Offer
 from headrace.sources.inbox import Producer
 from headrace.storage import MemoryStore, Store
 from tests.support.checkpointed import SECOND, UPKEEP, draw, driven, items
+from tests.support.packing import packing
 
 Files = dict[str, bytes]
 #: The clock of those that look at it.
@@ -39,10 +40,15 @@ def files_of(store: Store) -> Files:
 
 
 @functools.cache
-def pipeline_files() -> Files:
-    """Return what a pipeline has left that has stopped in the middle of everything."""
+def pipeline_files(how: str) -> Files:
+    """Return what a pipeline has left that has stopped in the middle of everything.
+
+    Args:
+        how: whether its files are packed; see :mod:`tests.support.packing`.
+    """
     store = MemoryStore()
-    harness = driven(store, steps=7, slices=2, retain_steps=4)
+    with packing(how):
+        harness = driven(store, steps=7, slices=2, retain_steps=4)
     harness.publish(Update(harness.current().step + 20, workers=4))
     harness.close()
     head = Ledger(store).open()

@@ -113,19 +113,42 @@ def sealed(kind: bytes, body: bytes) -> bytes:
     return kind + b" 1 " + digest + b"\n" + body + b"\n"
 
 
-def opened(data: bytes) -> tuple[bytes, Any]:
-    """Return the kind of a document, and what it holds."""
-    envelope, _, body = data.partition(b"\n")
-    return envelope.split(b" ")[0], json.loads(body)
+def opened(data: bytes) -> Any:
+    """Return what a document holds."""
+    return json.loads(document_of(data).partition(b"\n")[2])
+
+
+def document_of(data: bytes) -> bytes:
+    """Return a document without the files that are packed behind it."""
+    parts = data.partition(b"\n")[0].split(b" ")
+    return data[: int(parts[3])] if len(parts) > 3 else data
+
+
+def rewritten(data: bytes, value: Any) -> bytes:
+    """Return a document that holds something else, with the right seal, and with what is behind it."""
+    kind, number, _, *length = data.partition(b"\n")[0].split(b" ")
+    body, rest = _dumped(value), data[len(document_of(data)) :]
+    if number == b"1":
+        return sealed(kind, body)
+    before = len(kind) + len(b" 2  \n") + 32 + len(length[0])
+    body = body.ljust(max(int(length[0]) - before - 1, 0))
+    digest = blake2b(body, digest_size=16).hexdigest().encode()
+    return (
+        b" ".join([kind, b"2", digest, b"%d" % (before + len(body) + 1)])
+        + b"\n"
+        + body
+        + b"\n"
+        + rest
+    )
 
 
 def _spoil_document(files: Files, rng: random.Random) -> str:
     documents = [name for name, data in files.items() if data.startswith(b"headrace-")]
     weights = [3 if name.startswith("manifests/") else 1 for name in documents]
     name = rng.choices(documents, weights)[0]
-    kind, value = opened(files[name])
+    value = opened(files[name])
     where = _spoil_value(value, rng)
-    files[name] = sealed(kind, _dumped(value))
+    files[name] = rewritten(files[name], value)
     _chain(files)
     return f"{name}: {where}"
 
@@ -190,13 +213,13 @@ def _chain(files: Files) -> None:
     """Let each manifest name the one before it by its digest, and bases, too."""
     digest = ""
     for name in _manifests(files):
-        kind, value = opened(files[name])
+        value = opened(files[name])
         if isinstance(value, dict) and digest:
             value["predecessor"] = digest
             if isinstance(value.get("base"), dict):
                 value["base"]["digest"] = digest
-            files[name] = sealed(kind, _dumped(value))
-        digest = blake2b(files[name], digest_size=16).hexdigest()
+            files[name] = rewritten(files[name], value)
+        digest = blake2b(document_of(files[name]), digest_size=16).hexdigest()
 
 
 def _spoil_name(files: Files, rng: random.Random) -> str:
@@ -296,9 +319,9 @@ def _refer(files: Files, changed: str) -> None:
                 walk(item)
 
     for name in _manifests(files):
-        kind, value = opened(files[name])
+        value = opened(files[name])
         walk(value)
-        files[name] = sealed(kind, _dumped(value))
+        files[name] = rewritten(files[name], value)
     _chain(files)
 
 

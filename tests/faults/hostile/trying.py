@@ -43,6 +43,7 @@ from tests.faults.hostile.left_in_storage import (
 )
 from tests.faults.hostile.spoiling import spoilt, spoilt_inbox
 from tests.support.inboxes import StopWhenIdle
+from tests.support.packing import PACKING
 
 #: One look at, or one run on, spoilt storage may take so long.
 MOST_S = 60
@@ -250,7 +251,9 @@ def case(number: int, seed: int, kind: str, remote: str) -> tuple[str, list[str]
         problems: list[str] = []
         of_inbox = rng.random() < 0.2
         files, what = (
-            spoilt_inbox(inbox_files(), rng) if of_inbox else spoilt(pipeline_files(), rng)
+            spoilt_inbox(inbox_files(), rng)
+            if of_inbox
+            else spoilt(pipeline_files(rng.choice(PACKING)), rng)
         )
         place.fill(files)
         what += place.link(rng)
@@ -284,7 +287,8 @@ def most_resident() -> int:
 
 def campaign(cases: int, seed: int, kind: str, remote: str, first: int) -> dict[str, Any]:
     """Try many; return figures, and what is not as it should be."""
-    pipeline_files(), inbox_files()
+    [pipeline_files(how) for how in PACKING]
+    inbox_files()
     began = time.perf_counter()
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MOST_BYTES, resource.RLIM_INFINITY))

@@ -79,9 +79,10 @@ def followed(name: str, stalls: bool, part: slice, outcomes: int, drawn: int) ->
 @pytest.mark.parametrize("name", WORLDS)
 def test_power_loss_at_any_operation_leaves_no_trace(name: str) -> None:
     tried = once(name, 1, slice(None))
-    assert tried["operations"] > 150 and tried["outcomes"] > 50, tried
+    assert tried["operations"] > 150 and tried["outcomes"] > 30, tried
     assert tried["outcomes"] == tried["nothing"] + tried["part"] + tried["all"]
-    assert all(tried[left] > 10 for left in ("nothing", "part", "all")), tried
+    assert tried["part"] > (10 if "files" in name or name == "light" else 1), tried
+    assert all(tried[left] > 10 for left in ("nothing", "all")), tried
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -158,8 +159,8 @@ def test_a_step_that_a_claim_follows_may_have_been_made_by_who_was_killed(
 
 def who_follows_is_misled(among: str) -> bool:
     """Say whether power loss shows that a second driver relied on such names of the first one."""
-    for at, _ in [one for one in fragile_moments(WORLDS["weak"]()) if among in one[1]][:2]:
-        recorder = taken_over(WORLDS["weak"](), at, stalls=False)
+    for at, _ in [one for one in fragile_moments(WORLDS["weak, files"]()) if among in one[1]][:2]:
+        recorder = taken_over(WORLDS["weak, files"](), at, stalls=False)
         cases = distinct(recorder.moments, 0)
         if any(trouble(disk, world) for _, disk, world in cases):
             return True

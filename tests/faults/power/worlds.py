@@ -22,6 +22,7 @@ from tests.faults.power.standins import a_process_of_its_own, used_by_stores
 from tests.faults.storage.test_weak_sinks import Seen, task_attempt
 from tests.property.oracle.model import Model, NodeSpec, Spec
 from tests.support.faults import SimulatedCrash
+from tests.support.packing import packing
 from tests.support.pipelines import Collected, draw, run_inline
 
 T = TypeVar("T")
@@ -47,17 +48,21 @@ EXPECTED = _expected()
 class World(ABC):
     """What the world has seen of a pipeline, through any number of its lives.
 
+    Args:
+        how: whether files are packed into manifests; see :mod:`tests.support.packing`.
+
     Attributes:
         lives: how often it was started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, how: str) -> None:
         self.lives = 0
+        self._how = how
 
     def live(self) -> None:
         """Start the pipeline on what is stored, and let it work to the end of its input."""
         self.lives += 1
-        with a_process_of_its_own():
+        with a_process_of_its_own(), packing(self._how):
             self._live(LocalStore(STORAGE))
 
     @abstractmethod
@@ -78,8 +83,8 @@ class World(ABC):
 class Strong(World):
     """The oracle's pipeline, with a sink in memory, and one of files on the same disk."""
 
-    def __init__(self, checkpoint_steps: int) -> None:
-        super().__init__()
+    def __init__(self, checkpoint_steps: int, how: str) -> None:
+        super().__init__(how)
         self.collected = Collected()
         self._every = checkpoint_steps
 
@@ -113,8 +118,8 @@ class Strong(World):
 class Weak(World):
     """A pipeline with a weak sink; each life takes other amounts of input, at other times."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
         self.seen = Seen()
 
     def _live(self, store: LocalStore) -> None:
@@ -129,7 +134,7 @@ class Weak(World):
         return sum(map(len, self.seen.contents.values()))
 
     def copy(self) -> World:
-        new = Weak()
+        new = Weak(self._how)
         new.lives = self.lives
         new.seen.contents = defaultdict(list, {k: list(v) for k, v in self.seen.contents.items()})
         new.seen.positions = defaultdict(list, {k: list(v) for k, v in self.seen.positions.items()})
@@ -137,9 +142,11 @@ class Weak(World):
 
 
 WORLDS: dict[str, Callable[[], World]] = {
-    "ordinary": lambda: Strong(1),
-    "light": lambda: Strong(3),
-    "weak": Weak,
+    "ordinary": lambda: Strong(1, "packed"),
+    "light": lambda: Strong(3, "files"),
+    "weak": lambda: Weak("packed"),
+    "files": lambda: Strong(1, "files"),
+    "weak, files": lambda: Weak("files"),
 }
 
 

@@ -68,6 +68,8 @@ WANTED = [
     "took over: handed over",
     "a step is delivered again",
     "the boundary was raised",
+    "a packed file is needed below the boundary",
+    "some files are packed and some are not",
     "migration done",
     "migration aborted",
     "bins of different depth",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -54,8 +55,10 @@ def _follow_commits(driver: Driver, world: World) -> None:
     """Let a world know of all that a driver is told was committed: claims and notes, too."""
     commit = driver.ledger.commit
 
-    def followed(head: Head | None, manifest: Manifest) -> Head:
-        after = commit(head, manifest)
+    def followed(
+        head: Head | None, manifest: Manifest, packed: Mapping[str, bytes] | None = None
+    ) -> Head:
+        after = commit(head, manifest, packed)
         world.acknowledged(after)
         return after
 

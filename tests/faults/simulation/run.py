@@ -104,6 +104,7 @@ class World:
             task_timeout_us=TIMEOUT_US,
             sink_timeout_us=TIMEOUT_US,
             outbox_steps=rng.choice([1, 3, 64]),
+            packed_bytes=rng.choice([0, 1_000, 3_000, 256 << 10]),
         )
         self.inline_bytes = rng.choice([0, 300, 600, 1 << 18])
         self.processes = rng.choice([1, 2, 3])
@@ -205,6 +206,10 @@ class World:
                 saw(f"a step while a migration is {one.state}")
         if head.boundary > 0:
             saw("the boundary was raised")
+        if 0 < head.oldest_manifest < head.boundary:
+            saw("a packed file is needed below the boundary")
+        if {file.pack is None for file in head.files} == {True, False}:
+            saw("some files are packed and some are not")
         if head.paused:
             saw("a step while it is paused")
         if len(set(Layout.from_wire(head.layout).bits.tolist())) > 1:

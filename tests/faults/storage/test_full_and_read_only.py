@@ -26,6 +26,7 @@ from headrace.storage import LocalStore
 from headrace.storage.soft import HostFiles
 from tests.faults.crashpoints.scenarios import SPEC, UPKEEP
 from tests.property.oracle.model import Model
+from tests.support.packing import packing
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.results import recording
 
@@ -92,6 +93,7 @@ def fill_up(disk: SmallDisk, option: str) -> bool:
 LIMITS = [f"size={4 * n}k" for n in range(2, 64)] + [f"nr_inodes={n}" for n in range(4, 64)]
 
 
+@pytest.mark.usefixtures("own_files")
 def test_a_disk_that_is_full_at_any_time_stops_with_a_typed_error_and_resumes(
     disk: SmallDisk,
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_disk_that_is_full_at_any_time_stops_with_a_typed_error_and_resumes(
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("own_files")
 def test_a_disk_that_is_full_at_each_page_and_each_file(disk: SmallDisk) -> None:
     with recording("disk_full") as keep:
         stopped = sum(fill_up(disk, limit) for limit in LIMITS)
@@ -108,9 +111,11 @@ def test_a_disk_that_is_full_at_each_page_and_each_file(disk: SmallDisk) -> None
         assert len(LIMITS) // 2 < stopped < len(LIMITS), "there also was room enough"
 
 
-@pytest.mark.parametrize("writes", [3, 15, 30])
+@pytest.mark.parametrize(
+    ("how", "writes"), [("packed", 3), ("packed", 8), ("files", 3), ("files", 15), ("files", 30)]
+)
 def test_a_quota_that_is_used_up_stops_with_a_typed_error_and_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, writes: int
 ) -> None:
     """The error of a quota is the system's, raised in its place: there are none on most test machines."""
     write, left = os.write, [writes]
@@ -122,7 +127,7 @@ def test_a_quota_that_is_used_up_stops_with_a_typed_error_and_resumes(
         return write(descriptor, data)
 
     collected = Collected()
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, packing(how):
         patched.setattr("headrace.storage.local.os.write", within_quota)
         with pytest.raises(StorageFull, match="make room and start again"):
             run_inline(draw(SPEC, collected), store=LocalStore(tmp_path), rows=SPEC.rows, **UPKEEP)

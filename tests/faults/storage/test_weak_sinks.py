@@ -27,8 +27,8 @@ from tests.support.pipelines import Elsewhere
 from tests.support.records import Item
 
 COUNT = 18
-#: A short run fails at every third operation. Which ones, depends on the way that they fail.
-EVERY = [3, pytest.param(1, marks=pytest.mark.soak)]
+#: A short run fails at every second operation. Which ones, depends on the way that they fail.
+EVERY = [2, pytest.param(1, marks=pytest.mark.soak)]
 CASES = [
     *(("weak alone", act) for act in ACTS),
     ("weak beside strong", "crash before"),

@@ -87,7 +87,7 @@ def test_a_stop_at_a_step_is_kept_by_whoever_runs_the_pipeline_until_then() -> N
     run(begin(items(50), counted, count=Count()), store, {5: halts(store, "stop", 7)}, **KEPT)
     assert computed(reference)[-1] == 7
     ended = 0
-    for at in range(1, store.operations + 1, 2):
+    for at in range(1, store.operations + 1):
         inner, collected = MemoryStore(), Collected()
         faulty = FaultStore(inner, at, "crash after")
         with contextlib.suppress(SimulatedCrash):

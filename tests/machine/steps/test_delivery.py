@@ -541,6 +541,7 @@ def test_a_driver_that_is_paused_while_another_takes_over_shows_nothing_else(
 
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("pause", [*PAUSES, "read runs/", 2, 3, 4])
+@pytest.mark.usefixtures("own_files")
 def test_a_driver_that_is_overtaken_computes_nothing_from_what_the_other_has_committed_since(
     pause: str | int, order: int
 ) -> None:

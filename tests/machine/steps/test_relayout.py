@@ -352,6 +352,7 @@ SWITCH = 15
 
 
 @pytest.mark.parametrize("ahead", [None, [4]])
+@pytest.mark.usefixtures("own_files")
 def test_what_is_prepared_is_not_read_at_the_switch_but_for_the_tail(
     ahead: list[int] | None,
 ) -> None:
@@ -371,6 +372,7 @@ def test_what_is_prepared_is_not_read_at_the_switch_but_for_the_tail(
 
 
 @pytest.mark.parametrize("late", [0, 1, 3])
+@pytest.mark.usefixtures("own_files")
 def test_what_is_read_beside_the_steps_is_taken_over_when_it_is_there(late: int) -> None:
     way = {"workers": 2, "bins": 8, "slices": 256}
     with what_is_prepared_is_what_is_stored() as taken:
@@ -395,6 +397,7 @@ def taken_over_ahead(store: Reads) -> list[Any]:
     return taken
 
 
+@pytest.mark.usefixtures("own_files")
 def test_reading_ahead_goes_on_after_a_read_that_failed() -> None:
     class Failing(Reads):
         def __init__(self) -> None:

@@ -81,8 +81,8 @@ def check_nothing_is_missing(store: MemoryStore, own: hr.Computation) -> None:
     """Let another driver go on to the end; what it gives a sink is all that there was to give."""
     head = Ledger(store).open()
     assert head is not None
-    named = {file.name for files in head.unreleased.values() for file in files}
-    assert named <= set(store.list("outputs/"))
+    named = {file.place for files in head.unreleased.values() for file in files}
+    assert named <= set(store.list(""))
     seen = Seen()
     finish(start(draw(seen, own), store))
     assert numbers(seen) == expected()

@@ -170,6 +170,7 @@ def expected(number: int = RECORDS) -> dict[int, list[int]]:
 # -- what is written --------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("own_files")
 def test_between_checkpoints_a_step_writes_its_manifest_and_nothing_else() -> None:
     store = MemoryStore()
     driver = start(draw(Seen()), store)

@@ -14,8 +14,9 @@ from tests.spark.processors.engines import SETTINGS, batches_of, in_utc
 
 pytestmark = pytest.mark.spark
 
-#: A chain with both forms, a processor alone, and a chain without event time of its own.
-USUAL = [1, 13, 16]
+#: A chain with both forms, a processor alone, and a chain without event time of its own, whose first
+#: processor gets records that are late.
+USUAL = [1, 13, 2_018]
 MORE = list(range(2_000, 2_100))
 
 

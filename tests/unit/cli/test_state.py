@@ -21,12 +21,14 @@ from headrace.errors import Expired, NotFound
 from headrace.ledger.pins import Pins
 from headrace.storage import LocalStore
 from tests.support.checkpointed import draw, driven, items
+from tests.support.packing import packing
 
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("state")
-    driven(LocalStore(folder)).close()
+    with packing("files"):  # (so that what is no longer kept is gone after few steps)
+        driven(LocalStore(folder)).close()
     return folder
 
 
@@ -151,6 +153,7 @@ def test_nothing_there_is_said_with_its_code(tmp_path: Path) -> None:
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.usefixtures("own_files")
 def test_verify_tells_a_damaged_file_and_copies_of_it_are_refused(tmp_path: Path) -> None:
     driven(LocalStore(tmp_path / "a"), steps=3).close()
     assert "all checkpoints are whole" in ask(tmp_path / "a", "checkpoint", "verify").stdout

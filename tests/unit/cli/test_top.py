@@ -82,6 +82,7 @@ def test_fewer_steps_can_be_looked_at(tmp_path: Path) -> None:
     assert facts(tmp_path, "--steps", "3")["steps"] < 4
 
 
+@pytest.mark.usefixtures("own_files")
 def test_a_storage_that_is_cleaned_while_it_runs_is_no_error(tmp_path: Path) -> None:
     seen: list[int] = []
 

@@ -171,9 +171,9 @@ def test_a_newer_format_is_refused_by_name() -> None:
     store = MemoryStore()
     committed(store, 2)
     body = b'{"something": "new"}'
-    data = b"headrace-manifest 2 " + digest_of_bytes(body).encode() + b"\n" + body + b"\n"
+    data = b"headrace-manifest 3 " + digest_of_bytes(body).encode() + b"\n" + body + b"\n"
     store.write(manifest_name(1), data)
-    with pytest.raises(NewerFormat, match="has format 2; this version reads up to 1"):
+    with pytest.raises(NewerFormat, match="has format 3; this version reads up to 2"):
         Ledger(store).open()
 
 

@@ -23,6 +23,7 @@ from headrace.runners.base import EngineFailed
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.machine.steps.test_soft_state import Count, Item, drawn
+from tests.support.packing import packing
 
 ITEMS = [Item("abcd"[i % 4], i, i) for i in range(60)]
 
@@ -159,9 +160,10 @@ def rewritten(store: MemoryStore, change: Any, *, honest: bool) -> None:
 def stored() -> MemoryStore:
     pipeline, _ = drawn(Count(), ITEMS)
     store = MemoryStore()
-    driver = Driver(pipeline, store, InlineRunner(), drain=True)
-    driver.run()
-    driver.close()
+    with packing("files"):
+        driver = Driver(pipeline, store, InlineRunner(), drain=True)
+        driver.run()
+        driver.close()
     return store
 
 

@@ -175,6 +175,7 @@ def test_a_remote_store_has_one_cache_a_process_as_large_as_its_location_says(s3
             open_store(f"{location}?{query}")
 
 
+@pytest.mark.usefixtures("own_files")
 def test_who_verifies_sees_what_is_there_and_not_what_was_read_before() -> None:
     inner = MemoryStore()
     store = CachedStore(inner, 1 << 20)
