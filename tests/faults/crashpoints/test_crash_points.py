@@ -14,11 +14,13 @@ import multiprocessing
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from tests.faults.crashpoints.scenarios import STORIES, Fault, operations, strike
 from tests.support.faults import ACTS
+from tests.support.packing import PACKING, packing
 from tests.support.results import recording
 
 #: So many points of a story are tried in the suite, about; and so many pairs of them.
@@ -48,10 +50,17 @@ def spread(count: int, among: int) -> range:
     return range(0, among, stride)
 
 
+@pytest.fixture(params=PACKING, autouse=True)
+def how(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run each test with files that are packed into manifests, and with files of their own."""
+    with packing(request.param):
+        yield request.param
+
+
 @pytest.mark.parametrize("name", STORIES)
-def test_a_fault_at_any_operation_leaves_no_trace(name: str) -> None:
+def test_a_fault_at_any_operation_leaves_no_trace(name: str, how: str) -> None:
     total = operations(name)
-    assert total > 50
+    assert total > (50 if how == "files" else 40)
     every = points(total)
     some = [every[at] for at in spread(_SOME, len(every))]
     assert {act for _, act in some} == set(ACTS)
@@ -65,23 +74,24 @@ def test_a_crash_in_recovery_leaves_no_trace_either(name: str) -> None:
     assert sum(strike(name, *faults) for faults in some) >= len(some) * 3 // 2
 
 
-def _strike(case: tuple[str, tuple[Fault, ...]]) -> tuple[int, int, str]:
+def _strike(case: tuple[str, str, tuple[Fault, ...]]) -> tuple[int, int, str]:
     """Strike one point, in a process of a pool; return how many faults, how many were reached, trouble."""
     logging.disable(logging.WARNING)
-    name, faults = case
+    name, how, faults = case
     try:
-        return len(faults), strike(name, *faults), ""
+        with packing(how):
+            return len(faults), strike(name, *faults), ""
     except AssertionError as error:
         return len(faults), 0, str(error)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", STORIES)
-def test_all_crash_points(name: str) -> None:
+def test_all_crash_points(name: str, how: str) -> None:
     begun, total = time.monotonic(), operations(name)
-    singles = [(name, (fault,)) for fault in points(total)]
-    doubles = [(name, faults) for faults in pairs(total)[::3]]
-    with recording(f"crash_points_{name}") as keep:
+    singles = [(name, how, (fault,)) for fault in points(total)]
+    doubles = [(name, how, faults) for faults in pairs(total)[::3]]
+    with recording(f"crash_points_{name}" + ("" if how == "packed" else "_files")) as keep:
         struck, troubles = Counter[int](), []
         with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
             for faults, reached, trouble in pool.imap_unordered(_strike, [*singles, *doubles], 8):

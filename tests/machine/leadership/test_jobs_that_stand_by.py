@@ -322,7 +322,7 @@ def test_a_plain_job_that_is_replaced_ends_and_says_by_whom(
 ) -> None:
     collected, here = Collected(), f"{socket.gethostname()}:{os.getpid()}, which leads since 20"
     with pytest.raises(Fenced, match=f"led by {here}"), job(tmp_path, collected) as first:
-        until(lambda: first.head is not None and first.head.step > 3)
+        until(lambda: roles(tmp_path) == ["leads"])
         with job(tmp_path, collected, take_over=True):
             first.wait("60s")
     assert f"takes over from {here}" in caplog.text
