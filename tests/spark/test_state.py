@@ -98,9 +98,9 @@ def test_what_is_asked_wrongly_is_refused_with_the_remedy(spark: Any, storage: P
 def test_damage_fails_the_read_and_names_the_file(spark: Any, tmp_path: Path) -> None:
     driven(LocalStore(tmp_path), steps=3).close()
     frame = of(spark, tmp_path, "cells", parts=2)
-    for run in (tmp_path / "runs").iterdir():
-        data = bytearray(run.read_bytes())
-        data[8] ^= 1
-        run.write_bytes(bytes(data))
+    for file in Checkpoints(LocalStore(tmp_path)).open().files():
+        data = bytearray((tmp_path / file.place).read_bytes())
+        data[file.offset + 8] ^= 1
+        (tmp_path / file.place).write_bytes(bytes(data))
     with pytest.raises(Exception, match="HR307"):
         frame.collect()

@@ -57,5 +57,6 @@ WAYS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "slice_every": st.sampled_from([1, 2]),
         "retain_steps": st.sampled_from([1, 16]),
         "cached_bytes": st.sampled_from([512, 2_048, 1 << 30]),
+        "packed_bytes": st.sampled_from([0, 1_500, 256 << 10]),
     }
 )

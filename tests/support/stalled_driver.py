@@ -65,7 +65,7 @@ def main() -> None:
         InlineRunner(),
         workers=1,
         bins=16,
-        settings=Settings(limit=hr.Limit(10, 1 << 20), base_every=2, retain_steps=1),
+        settings=Settings(limit=hr.Limit(10, 1 << 20), base_every=2, retain_steps=1, slices=2),
         check_predecessor=not chosen.unprotected,
     )
     done = [0]
