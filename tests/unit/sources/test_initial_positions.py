@@ -96,13 +96,13 @@ def test_what_comes_between_the_claim_and_the_first_step_is_read_after_a_restart
 def test_rows_that_a_weak_sink_was_shown_come_of_the_same_records_after_a_crash() -> None:
     world = World()
 
-    def late(driver: Driver) -> Callable[[Any, Manifest], Any]:
+    def late(driver: Driver) -> Callable[..., Any]:
         commit = driver.ledger.commit
 
-        def dies(head: Any, manifest: Manifest) -> Any:
+        def dies(head: Any, manifest: Manifest, *packed: Any) -> Any:
             if manifest.divisions:
                 raise SimulatedCrash
-            return commit(head, manifest)
+            return commit(head, manifest, *packed)
 
         return dies
 
