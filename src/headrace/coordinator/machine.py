@@ -103,7 +103,12 @@ from headrace.coordinator.planning import PlannedStep, plan_step
 from headrace.coordinator.polls import Input, Polls
 from headrace.coordinator.replay import Replay, UncheckpointedSteps, check_same
 from headrace.coordinator.settings import Settings, check_settings
-from headrace.coordinator.step_output import StepDelivery, StepOutput, UnstagedOutputs
+from headrace.coordinator.step_output import (
+    StepDelivery,
+    StepOutput,
+    UnstagedOutputs,
+    packed_for_long,
+)
 from headrace.coordinator.story import Story
 from headrace.errors import CodeChanged, ReplayDiffers, StateLost, StepAbandoned, ensure
 from headrace.ledger.commands import Answer
@@ -708,10 +713,14 @@ class Coordinator:
     def _stage(self, draft: StepDraft) -> list[Instruction]:
         """Commit a step.
 
-        Before a checkpoint, stage outputs that no later replay would make again.
+        Before a checkpoint, stage outputs that no later replay would make again. And once in a
+        while stage those for which old manifests would stay, since a sink is slow.
         """
         if draft.is_checkpoint:
-            left = self._unstaged.left(self._outbox.undelivered(self._head.unreleased))
+            undelivered = self._outbox.undelivered(self._head.unreleased)
+            left = self._unstaged.left(undelivered)
+            if draft.is_base:
+                left = {**packed_for_long(self._head, undelivered), **left}
             if left:
                 return [StageOutputs(self._under_way.planned.plan, left)]
         return [self._commit(draft)]

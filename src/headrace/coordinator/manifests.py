@@ -279,6 +279,11 @@ class StepDraft:
         return self._manifest.origin
 
     @property
+    def is_base(self) -> bool:
+        """Whether the manifest carries a base."""
+        return self._manifest.base is not None
+
+    @property
     def is_checkpoint(self) -> bool:
         """Whether the step is a checkpoint."""
         return not self._manifest.uncheckpointed

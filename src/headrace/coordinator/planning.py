@@ -16,7 +16,7 @@ import numpy as np
 from headrace.coordinator.backfill import inactive, retained_after
 from headrace.coordinator.carried_state import carried
 from headrace.coordinator.pipeline_facts import PipelineFacts
-from headrace.coordinator.settings import MOST_PACKED_BYTES, Settings
+from headrace.coordinator.settings import FILES_OF_TASK, MOST_PACKED_BYTES, Settings
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
 from headrace.keyspace.ranges import Ranges
@@ -91,6 +91,7 @@ def plan_step(
     step = head.step + 1
     in_force = head.layout_now.at(step)
     layout = in_force.wire
+    exchange = _exchange(settings, pipeline_facts, _size(offers, retained))
     plan = StepPlan(
         step=step,
         epoch=head.epoch,
@@ -108,10 +109,12 @@ def plan_step(
         },
         watermarks={name: head.watermark_of(name) for name in pipeline_facts.nodes},
         chains=_chains(head, layout, pipeline_facts.layers, soft or {}),
-        exchange=_exchange(settings, pipeline_facts, _size(offers, retained)),
+        exchange=exchange,
         resident=settings.exchange == "auto",
         cached_bytes=settings.cached_bytes,
-        packed_bytes=packed_bytes(settings, layout.workers * pipeline_facts.layers),
+        packed_bytes=0
+        if uncheckpointed  # (nothing of it is committed, and a replay commits nothing)
+        else packed_bytes(settings, layout.workers * pipeline_facts.layers, exchange),
         slice=None if uncheckpointed else _next_slice(head, pipeline_facts, settings, step),
         percentiles=head.percentiles,
         reached={
@@ -176,9 +179,16 @@ def _exchange(settings: Settings, pipeline_facts: PipelineFacts, size: int) -> E
     return "driver" if size <= settings.driver_exchange_bytes else pipeline_facts.wide_exchange
 
 
-def packed_bytes(settings: Settings, tasks: int) -> int:
-    """Return up to which size a task's file goes into the manifest."""
-    return min(settings.packed_bytes, MOST_PACKED_BYTES // max(1, tasks))
+def packed_bytes(settings: Settings, tasks: int, exchange: Exchange) -> int:
+    """Return up to which size a task's file goes into the manifest.
+
+    None does where checkpoints are rare, since manifests would stay for hundreds of checkpoints.
+    None does where reports go through Spark's shuffle with the parcels, since they would become
+    large.
+    """
+    if settings.has_uncheckpointed_steps or exchange == "shuffle":
+        return 0
+    return min(settings.packed_bytes, MOST_PACKED_BYTES // max(1, FILES_OF_TASK * tasks))
 
 
 def _chains(

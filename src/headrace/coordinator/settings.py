@@ -16,6 +16,8 @@ from headrace.storage.bounds import MOST_WORKERS
 _MOST_SLICES = 4_096
 #: Maximum number of uncheckpointed steps between two checkpoints.
 MOST_UNCHECKPOINTED_STEPS = 255
+#: A task writes so many files that may be packed: changes of state, and outputs.
+FILES_OF_TASK = 2
 #: All files of a step that are packed into its manifest have at most this size together.
 MOST_PACKED_BYTES = 8 << 20
 _RENAMED = Renamed(max_tries="max_attempts")
@@ -52,9 +54,10 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
         cached_bytes: about how much of a computation's state a worker keeps in memory. The bins
             that were not needed for longest are evicted, and read again from storage when they are
             needed.
-        packed_bytes: up to this size, what a task of a step writes is stored within the manifest of
-            the step, so that the step waits for one file and not for several. With 0, all are files
-            of their own, which older versions can read, too.
+        packed_bytes: up to this size, the changes of state of a task are stored within the manifest
+            of the step, so that the step waits for one file and not for several. Of outputs it is a
+            quarter of that. With 0, all are files of their own. So are those of a pipeline whose
+            checkpoints are rare, or whose records travel through Spark's shuffle.
         max_attempts: how many attempts a step gets when the engine fails.
         poll_us: how long to wait when there is nothing to do.
         base_every: number of steps from one base in the ledger to the next.

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from headrace.ledger.head import Head
 from headrace.ledger.records import Origin
 from headrace.runfiles.format import FileRef
 
@@ -115,3 +116,20 @@ class UnstagedOutputs:
     def staged(self) -> None:
         """Drop all: they are in files now."""
         self._kept.clear()
+
+
+def packed_for_long(head: Head, undelivered: Iterable[int]) -> dict[int, UnstagedOutput]:
+    """Return outputs that are packed into manifests below the boundary, by step.
+
+    These manifests, and all that follow them, stay until the outputs are delivered, or are in files
+    of their own.
+    """
+    found: dict[int, UnstagedOutput] = {}
+    for step in undelivered:
+        if step < head.boundary:
+            files = head.unreleased.get(step, [])
+            packed = [file for file in files if file.pack is not None]
+            if packed:
+                named = [file for file in files if file.pack is None]
+                found[step] = UnstagedOutput(named, StepOutput(packed))
+    return found

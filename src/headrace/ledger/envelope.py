@@ -25,8 +25,8 @@ from headrace.storage.base import Store
 FORMAT = 1
 #: The format of a document that other bytes follow.
 FOLLOWED = 2
-#: So much is read of a document at first. Few are longer.
-_FIRST_BYTES = 1 << 16
+#: So much is read of a document at first. Few are longer, except those that carry a base.
+_FIRST_BYTES = 1 << 13
 _MOST_DIGITS = 9
 #: As long as a digest.
 _NO_DIGEST = "0" * 32
@@ -68,9 +68,9 @@ def read_document(store: Store, name: str) -> bytes:
 def _followed_length(data: bytes) -> int | None:
     """Return how long a document is that other bytes follow; None for any other."""
     parts = data.partition(b"\n")[0].split(b" ")
-    is_followed = len(parts) == 4 and parts[1] == str(FOLLOWED).encode()
-    if is_followed and parts[3].isdigit() and len(parts[3]) <= _MOST_DIGITS:
-        return int(parts[3])
+    if len(parts) == 3 and parts[1] == str(FOLLOWED).encode():
+        length = parts[2].partition(b"/")[2]
+        return int(length) if length.isdigit() and len(length) <= _MOST_DIGITS else None
     return None
 
 
@@ -85,15 +85,23 @@ class Sealed(Generic[T]):
         kind: the name of this kind, in the envelope.
         type: the type of the values, which are plain data.
         check: raises a PipelineError or InvariantBroken for a value that cannot have been written.
+        may_be_followed: whether other bytes may follow a document of this kind.
+        may_be_followed: whether other bytes may follow a document of this kind.
 
     Example: after ``NOTES = Sealed("headrace-note", Note)``,
     ``NOTES.decode(NOTES.encode(note), name) == note``.
     """
 
     def __init__(
-        self, kind: str, type: type[T], check: Callable[[T], None] = lambda _: None
+        self,
+        kind: str,
+        type: type[T],
+        check: Callable[[T], None] = lambda _: None,
+        *,
+        may_be_followed: bool = False,
     ) -> None:
         self._kind = kind
+        self._newest = FOLLOWED if may_be_followed else FORMAT
         self._check = check
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(type)
@@ -109,9 +117,9 @@ class Sealed(Generic[T]):
         body = self._encoder.encode(value)
         if padded_to is None:
             return f"{self._kind} {FORMAT} {digest_of_bytes(body)}\n".encode() + body + b"\n"
-        envelope_bytes = len(f"{self._kind} {FOLLOWED} {_NO_DIGEST} {padded_to}\n")
+        envelope_bytes = len(f"{self._kind} {FOLLOWED} {_NO_DIGEST}/{padded_to}\n")
         body = body.ljust(padded_to - envelope_bytes - 1)
-        envelope = f"{self._kind} {FOLLOWED} {digest_of_bytes(body)} {padded_to}\n"
+        envelope = f"{self._kind} {FOLLOWED} {digest_of_bytes(body)}/{padded_to}\n"
         return envelope.encode() + body + b"\n"
 
     def decode(self, data: bytes, name: str) -> T:
@@ -125,7 +133,7 @@ class Sealed(Generic[T]):
             NewerFormat: when a newer version of Headrace wrote the document.
             Damaged: when the bytes have changed since they were written, or are of another kind.
         """
-        body = _unsealed(self._kind, data, name)
+        body = _unsealed(self._kind, data, name, self._newest)
         try:
             value = self._decoder.decode(body)
             self._check(value)
@@ -147,21 +155,21 @@ class Sealed(Generic[T]):
         return self.decode(read_document(store, name), name)
 
 
-def _unsealed(kind: str, data: bytes, name: str) -> bytes:
+def _unsealed(kind: str, data: bytes, name: str, newest: int) -> bytes:
     """Return the line of JSON in an envelope, after checking the seal."""
     envelope, _, body = data.partition(b"\n")
     parts = envelope.split(b" ")
     body = body.removesuffix(b"\n")
-    number = parts[1] if len(parts) >= 3 and parts[0] == kind.encode() else b""
+    number = parts[1] if len(parts) == 3 and parts[0] == kind.encode() else b""
     if number.isdigit() and len(number) < _MOST_DIGITS and int(number):
-        if int(number) > FOLLOWED:
+        if int(number) > newest:
             raise NewerFormat(
-                f"{name} has format {int(number)}; this version reads up to {FOLLOWED}",
+                f"{name} has format {int(number)}; this version reads up to {newest}",
                 remedy="run the version of Headrace that wrote it, or a newer one",
             )
-        rest = [] if int(number) == FORMAT else [str(len(data)).encode()]
-        good = parts[3:] == rest and data.endswith(b"\n")
-        if good and parts[2].decode(errors="replace") == digest_of_bytes(body):
+        seal = digest_of_bytes(body)
+        seal += "" if int(number) == FORMAT else f"/{len(data)}"
+        if parts[2].decode(errors="replace") == seal and data.endswith(b"\n"):
             return body
     raise Damaged(
         f"{name} is damaged: it is not what was written",

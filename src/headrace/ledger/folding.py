@@ -169,7 +169,12 @@ def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
     """Return the head with the files of state and outputs that are needed, and those that died."""
     step = manifest.step
     retained, old = without_old(head.retained, manifest.kept_from)
-    dead = [entry for entry in head.dead if entry[1] > manifest.cleaned]
+    boundary = after.boundary
+    dead = [
+        (name, died)
+        for name, died in head.dead
+        if died > (boundary if is_manifest(name) else manifest.cleaned)
+    ]
     dead += [(file.place, step) for file in old]
     unreleased, origins, delivered = _unreleased_after(head, manifest, after.released)
     dead += [(file.place, step) for file in delivered]

@@ -72,7 +72,7 @@ class Head(msgspec.Struct, frozen=True):
         released: every output up to this step has been delivered.
         delivered: the step up to which each sink has received its outputs.
         waits_for: sinks that the input waits for since this step, because the outbox is full.
-        boundary: steps below this one can no longer be opened.
+        boundary: of steps below this one, something may have been deleted.
         oldest_manifest: manifests below this step may have been deleted. It is the boundary, or
             lower if packed files are still needed; -1 in bases of older versions.
         counts: what each computation has done so far.

@@ -39,6 +39,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import overload
 
 import msgspec
@@ -122,6 +123,7 @@ class Ledger:
         self._probes: set[str] = set()  # those that were there at the last sweep
         self.garbage = Garbage(store)
         self._manifests_left: int | None = None  # the first that could not be deleted
+        self._has_cleaned = False  # whether manifests were deleted by this object
         self._unreported = 0  # how many creates of manifests had an unknown outcome
 
     # -- reading ------------------------------------------------------------------------------
@@ -618,14 +620,34 @@ class Ledger:
 
         They are deleted in ascending order: none before the one below it is gone.
         """
-        first = steps.start if self._manifests_left is None else self._manifests_left
-        wanted = [step for step in range(min(first, steps.start), steps.stop) if step > 0]
+        try:
+            first = self._first_left(steps)
+        except StorageError as error:
+            log.warning("manifests could not be cleaned away: %s", error.what)
+            return False
+        wanted = [step for step in range(first, steps.stop) if step > 0]
         if wanted[:1] == [1] and not self._is_marked():
             self._manifests_left = 1
             return False
         left = self.garbage.discard_in_order([manifest_name(step) for step in wanted])
         self._manifests_left = wanted[-len(left)] if left else None
         return not left
+
+    def _first_left(self, steps: range) -> int:
+        """Return the first manifest that may still be there.
+
+        An earlier driver may have left some whose deletion has failed. So the first call of a
+        process asks for those below by their names: a list may lag, or fail.
+        """
+        if self._manifests_left is not None:
+            return min(self._manifests_left, steps.start)
+        first = steps.start
+        while not self._has_cleaned and first > 1:
+            if not with_retries(partial(self._exists, manifest_name(first - 1))):
+                break
+            first -= 1
+        self._has_cleaned = True
+        return first
 
     def _is_marked(self) -> bool:
         """Create the mark for the deletion of manifest 1; return whether it is there."""

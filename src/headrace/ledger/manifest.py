@@ -205,7 +205,7 @@ def _check_slice(part: Slice, step: int) -> None:
     ensure(part.as_of <= step, "a slice is of a later step")
 
 
-MANIFESTS = Sealed("headrace-manifest", Manifest, _check)
+MANIFESTS = Sealed("headrace-manifest", Manifest, _check, may_be_followed=True)
 
 
 MANIFEST_FOLDER = "manifests/"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.errors import ensure
-from headrace.ledger.manifest import MANIFESTS, Manifest, manifest_name
+from headrace.ledger.manifest import MANIFESTS, Manifest, is_manifest, manifest_name
 from headrace.runfiles.format import FileRef
 
 #: The document of a manifest with packed files has a multiple of this length in bytes.
@@ -34,7 +34,7 @@ def pack(manifest: Manifest, contents: Mapping[str, bytes]) -> tuple[Manifest, b
         manifest: the manifest, which names the files.
         contents: the bytes of the files to pack, by name.
     """
-    if not contents:
+    if not contents and not _names_packed(manifest):
         document = MANIFESTS.encode(manifest)
         return manifest, document, document
     length = _USUAL
@@ -44,6 +44,18 @@ def pack(manifest: Manifest, contents: Mapping[str, bytes]) -> tuple[Manifest, b
         if len(document) == length:
             return placed, document, b"".join([document, *contents.values()])
         length = -(-(len(document) + _SPARE) // _UNIT) * _UNIT
+
+
+def _names_packed(manifest: Manifest) -> bool:
+    """Return whether a manifest names packed files of earlier steps, which older versions overlook.
+
+    It then has the format that they refuse.
+    """
+    base = manifest.base
+    return base is not None and (
+        any(file.pack is not None for file in base.files)
+        or any(is_manifest(name) for name, _ in base.dead)
+    )
 
 
 def _placed(manifest: Manifest, contents: Mapping[str, bytes], begin: int) -> Manifest:

@@ -15,6 +15,8 @@ from headrace.storage.base import Store
 
 #: Folders of files that never change, and about whose existence no protocol asks.
 _DATA = ("runs/", "outputs/", "streams/", "batches/")
+#: Data is packed into what lies there, too, but never at its beginning, where protocols read.
+_PACKS = "manifests/"
 #: Bytes that an entry takes beside its content, roughly.
 _ENTRY_BYTES = 200
 
@@ -55,7 +57,8 @@ class CachedStore(Store):
         self.inner.write_all(files)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        if not name.startswith(_DATA):
+        is_packed = offset > 0 and name.startswith(_PACKS)
+        if not (is_packed or name.startswith(_DATA)):
             return self.inner.read(name, offset, length)
         wanted = (name, offset, length)
         with self._lock:

@@ -258,7 +258,7 @@ class ApplyTask(Task):
             if not plan.uncheckpointed and chain.soft:
                 changes = since_checkpoint(changes, chain, store, self.pipeline)
             files = AttemptFiles(plan, self.layout, report)
-            report.run = files.add(folder, [*changes, *whole], may_pack=not plan.uncheckpointed)
+            report.run = files.add(folder, [*changes, *whole], most_packed=plan.packed_bytes)
             report.in_slice = bool(whole)
             report.slice_bytes = sum(part.batch.nbytes for part in whole)
             stage(self._staged, self.pipeline, files, report, uncheckpointed=plan.uncheckpointed)

@@ -23,6 +23,9 @@ from headrace.storage.soft import soft_folder
 OUTPUT = "output"
 #: Staged productions up to this size are returned with the report, so that delivery needs no read.
 INLINE_BYTES = 1 << 18
+#: Outputs are packed up to this part of what state is. They are needed for a moment, and would stay
+#: for as long as the changes of state beside them.
+_PART_OF_OUTPUTS = 4
 
 
 class AttemptFiles:
@@ -42,25 +45,30 @@ class AttemptFiles:
         self._files: dict[str, bytes] = {}
         self._packed = report.packed
 
-    def add(self, folder: str, parts: list[RunPart], *, may_pack: bool = False) -> FileRef | None:
+    def add(self, folder: str, parts: list[RunPart], *, most_packed: int = -1) -> FileRef | None:
         """Add a file to a folder and return its reference. Without parts, return None.
 
         Args:
             folder: the folder.
             parts: what the file holds.
-            may_pack: whether the file goes into the manifest if it is small.
+            most_packed: up to which size the file goes into the manifest; -1 if it never does.
         """
         if not parts:
             return None
         data, checksum = write_run(parts, self._layout)
         name = f"{folder}{self._stem}"
-        if may_pack and len(data) <= self._plan.packed_bytes:
+        if len(data) <= most_packed:
             self._packed[name] = data
         else:
             self._files[name] = data
         owners = list(dict.fromkeys(part.owner for part in parts))
         lineage = self._plan.lineage or self._layout.digest
         return FileRef(name, len(data), checksum, self._plan.step, *self._at, owners, lineage)
+
+    @property
+    def most_packed_outputs(self) -> int:
+        """Up to which size a file with outputs goes into the manifest."""
+        return self._plan.packed_bytes // _PART_OF_OUTPUTS
 
     def write(self, store: Store) -> None:
         """Write the files that are not packed. Afterwards they are durable, except soft files."""
@@ -135,7 +143,7 @@ def stage(
     report.outputs = files.add(
         "outputs/",
         [parts[name] for name in parts if name in for_sinks],
-        may_pack=for_sinks <= small,
+        most_packed=files.most_packed_outputs if for_sinks <= small else -1,
     )
     report.retained = files.add(
         "streams/", [of for name, of in parts.items() if name in pipeline.retained]

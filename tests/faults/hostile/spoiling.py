@@ -120,26 +120,22 @@ def opened(data: bytes) -> Any:
 
 def document_of(data: bytes) -> bytes:
     """Return a document without the files that are packed behind it."""
-    parts = data.partition(b"\n")[0].split(b" ")
-    return data[: int(parts[3])] if len(parts) > 3 else data
+    _, _, length = data.partition(b"\n")[0].partition(b"/")
+    return data[: int(length)] if length else data
 
 
 def rewritten(data: bytes, value: Any) -> bytes:
     """Return a document that holds something else, with the right seal, and with what is behind it."""
-    kind, number, _, *length = data.partition(b"\n")[0].split(b" ")
+    kind, _, seal = data.partition(b"\n")[0].split(b" ")
     body, rest = _dumped(value), data[len(document_of(data)) :]
-    if number == b"1":
+    length = seal.partition(b"/")[2]
+    if not length:
         return sealed(kind, body)
-    before = len(kind) + len(b" 2  \n") + 32 + len(length[0])
-    body = body.ljust(max(int(length[0]) - before - 1, 0))
+    before = len(kind) + len(b" 2 /\n") + 32 + len(length)
+    body = body.ljust(max(int(length) - before - 1, 0))
     digest = blake2b(body, digest_size=16).hexdigest().encode()
-    return (
-        b" ".join([kind, b"2", digest, b"%d" % (before + len(body) + 1)])
-        + b"\n"
-        + body
-        + b"\n"
-        + rest
-    )
+    envelope = b"%s 2 %s/%d\n" % (kind, digest, before + len(body) + 1)
+    return envelope + body + b"\n" + rest
 
 
 def _spoil_document(files: Files, rng: random.Random) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.soak.test_resources_stay_flat import Sliding, Tick, ticks
 from tests.support.ledger_drivers import manifest
+from tests.support.pipelines import Elsewhere
 
 
 def naming(contents: dict[str, bytes], head: Head | None = None, nonce: str = "n") -> Manifest:
@@ -127,11 +129,15 @@ def test_a_commit_whose_reply_was_lost_has_its_files_where_its_head_says(done: b
 # -- how long they stay ----------------------------------------------------------------------
 
 
+class Steady(Sliding):
+    deterministic = True
+
+
 def run(store: MemoryStore, steps: int, *, weak: bool = False, **upkeep: Any) -> list[Head]:
     """Run so many steps of a pipeline with little state; return the heads."""
     pipeline = hr.Pipeline("upkeep")
     stream = pipeline.inject("ticks", hr.sources.Iterable(ticks, Tick, event_time="at"))
-    node = pipeline.compute("sliding", Sliding(), keys={stream: "key"})
+    node = pipeline.compute("sliding", Steady(), keys={stream: "key"})
     pipeline.sink("out", node, hr.sinks.Calls(lambda step, rows: None), weak=weak)
     settings = Settings(limit=hr.Limit(20, 1 << 20), **upkeep)
     driver = Driver(pipeline, store, InlineRunner(), workers=2, settings=settings)
@@ -198,11 +204,121 @@ def test_every_step_that_is_kept_can_be_read_and_is_whole(
 
 
 def test_all_files_of_a_step_together_are_bounded() -> None:
-    store = MemoryStore()
     with pytest.raises(hr.errors.PipelineError, match="packed_bytes=9,000,000 is not possible"):
-        run(store, 1, packed_bytes=9_000_000)
-    many = packed_bytes(Settings(), 1_000)
-    assert (packed_bytes(Settings(), 4), many) == (256 << 10, (8 << 20) // 1_000)
+        run(MemoryStore(), 1, packed_bytes=9_000_000)
+    assert packed_bytes(Settings(), 4, "driver") == 256 << 10
+    for tasks in (1, 16, 17, 1_000, 10**7):  # (each packs its state, and its outputs)
+        most = packed_bytes(Settings(), tasks, "driver")
+        assert tasks * (most + most // 4) <= 8 << 20
+
+
+def test_what_travels_through_the_shuffle_of_spark_is_not_packed() -> None:
+    assert packed_bytes(Settings(), 4, "shuffle") == 0
+
+
+def test_rare_checkpoints_do_not_keep_the_manifests_between_them() -> None:
+    store = MemoryStore()
+    run(store, 400, **{**UPKEEP, "slices": 8}, checkpoint_steps=10)
+    assert len(store.list("manifests/")) < 40
+    assert store.list("runs/")
+
+
+def test_outputs_that_nobody_takes_do_not_keep_manifests_for_ever() -> None:
+    """One output at the beginning, and none after it: the input goes on."""
+    store, held = MemoryStore(), threading.Event()
+    taken: list[int] = []
+
+    def write(step: int, rows: Any) -> None:
+        held.wait(60)
+        taken.append(rows.num_rows)
+
+    pipeline = hr.Pipeline("upkeep")
+    stream = pipeline.inject("ticks", hr.sources.Iterable(ticks, Tick, event_time="at"))
+    node = pipeline.compute("once", Once(), keys={stream: "key"})
+    pipeline.sink("out", node, hr.sinks.Calls(write))
+    settings = Settings(limit=hr.Limit(20, 1 << 20), **UPKEEP)
+    driver = Driver(pipeline, store, Elsewhere(), workers=2, settings=settings)
+    counts: list[int] = []
+
+    def note(summary: hr.StepSummary) -> None:
+        counts.append(len(store.list("manifests/")))
+        if len(counts) == 200:
+            held.set()
+            driver.request_stop()
+
+    driver.listeners.append(note)
+    driver.run()
+    driver.close()
+    assert max(counts) < 60
+    assert taken == [1]
+
+
+class Once(hr.Computation):
+    """Produces a single row."""
+
+    deterministic = True
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record[Tick]) -> None:
+        if record.value.at == 0:
+            ctx.produce("out", record.value.at)
+
+
+class Unlisted(MemoryStore):
+    """Cannot be listed for a while."""
+
+    listed = True
+
+    def list(self, prefix: str) -> list[str]:
+        if not self.listed:
+            raise StorageError("it cannot be listed")
+        return super().list(prefix)
+
+
+def test_manifests_go_in_their_order_even_if_an_earlier_driver_left_many_and_no_list_is_had() -> (
+    None
+):
+    store = Unlisted()
+    run(store, 60, **UPKEEP)
+    head = newest(store)
+    first = head.oldest_manifest
+    assert first > 5
+    for step in range(1, first):  # (what an earlier driver could not delete)
+        store.write(manifest_name(step), store.read(manifest_name(0)))
+    store.listed = False
+    gone: list[int] = []
+    delete = store.delete
+    store.delete = lambda name: gone.extend(steps_of([name])) or delete(name)  # type: ignore[method-assign]
+    Ledger(store).clean([], range(first - 1, first + 1))
+    assert gone == list(range(1, first + 1))
+
+
+# -- other versions --------------------------------------------------------------------------
+
+
+def is_refused_by_the_first_version(data: bytes) -> bool:
+    """Return whether the version that knew one format says that this is a newer one."""
+    parts = data.partition(b"\n")[0].split(b" ")
+    return len(parts) == 3 and parts[1].isdigit() and int(parts[1]) > 1
+
+
+def test_a_version_that_does_not_know_packed_files_refuses_storage_that_has_some() -> None:
+    """It would overlook where they are, and sweep away the manifests that hold them."""
+    store = MemoryStore()
+    run(store, 20, **UPKEEP)
+    refused = []
+    for _ in range(16):
+        run(store, 4, **UPKEEP, packed_bytes=0)
+        head = newest(store)
+        chain = range(head.last_base, head.step + 1)
+        refused.append(
+            any(is_refused_by_the_first_version(store.read(manifest_name(at))) for at in chain)
+        )
+        base, _ = Ledger(store).read(head.last_base)
+        assert base.base is not None
+        has_packed = any(file.pack for file in base.base.files)
+        assert refused[-1] or not has_packed
+    assert refused[0] and not refused[-1], "in the end, nothing is left that it does not know"
 
 
 def test_intents_go_with_the_manifests_that_their_steps_could_follow() -> None:
