@@ -202,6 +202,26 @@ def leader_among(heartbeats: Iterable[HeartbeatRecord], epoch: int) -> Heartbeat
     return max(found, key=lambda heartbeat: (heartbeat.epoch, heartbeat.counter), default=None)
 
 
+def is_on_purpose(why: str) -> bool:
+    """Return whether no driver takes over after an end for this reason.
+
+    >>> is_on_purpose("caught up"), is_on_purpose("stopped after step 7"), is_on_purpose("failed")
+    (True, True, False)
+    """
+    return any(why == end or why.startswith(f"{end} ") for end in ENDS)
+
+
+def patience_for(leader: HeartbeatRecord | None, least_s: float) -> float:
+    """Return the seconds without a heartbeat after which a leader counts as dead.
+
+    Args:
+        leader: its heartbeat, if there is one.
+        least_s: it is not counted as dead before.
+    """
+    own = 0.0 if leader is None else _PERIODS * leader.period_us / 1e6
+    return max(least_s, own)
+
+
 class LeaderSeen(msgspec.Struct, frozen=True):
     """What a watcher has read: the newest step, and the leader's heartbeat or None."""
 
@@ -262,16 +282,14 @@ class FailureDetector:
     @property
     def patience_now_s(self) -> float:
         """The seconds without a heartbeat after which the present leader counts as dead."""
-        leader = self._seen.leader
-        own = 0.0 if leader is None else _PERIODS * leader.period_us / 1e6
-        return max(self._patience_s, own)
+        return patience_for(self._seen.leader, self._patience_s)
 
     def _verdict(self) -> Verdict:
         leader = self._seen.leader
         silent: Verdict = "gone" if self.silent_s >= self.patience_now_s else "lives"
         if leader is None or leader.role != "ended" or leader.why.startswith(HANDED_OVER):
             return silent
-        on_purpose = leader.why.partition(" ")[0] in ENDS and leader.token in self._lived
+        on_purpose = is_on_purpose(leader.why) and leader.token in self._lived
         return "ended" if on_purpose else "gone"
 
 

@@ -149,7 +149,7 @@ def test_a_driver_that_beats_seldom_is_given_three_of_its_periods() -> None:
     assert [at for at, verdict in verdicts.items() if verdict == "gone"] == [12.0]
 
 
-@pytest.mark.parametrize("why", ["stopped", "drained"])
+@pytest.mark.parametrize("why", ["stopped", "drained", "caught up", "cancelled at step 7"])
 def test_who_ended_on_purpose_while_it_was_watched_is_followed_by_nobody(why: str) -> None:
     watch = FailureDetector(PATIENCE_S)
     assert watch.saw(LeaderSeen(7, heartbeat(0)), 0.0, 0.0) == "lives"
