@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from headrace.cli.common import NothingThere, head_of, say
-from headrace.cli.status import input_of
 from headrace.errors import HeadraceError
+from headrace.observe.picture import input_of
 from headrace.pipeline import Pipeline
 
 #: What is said of a pipeline whose input was read to its end, or as far as there was any.

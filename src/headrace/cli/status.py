@@ -12,26 +12,25 @@ from rich.console import Console
 
 from headrace.cli.common import (
     emit,
-    head_of,
-    ledger_of,
     no_pipeline,
     output_option,
     storage_option,
+    store_of,
     typed_errors,
     with_null_times,
 )
 from headrace.computation.record_ids import IDS
 from headrace.eventtime.timestamps import show_time
-from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
-from headrace.ledger.heartbeats import HeartbeatRecord, Heartbeats
 from headrace.ledger.ledger import Ledger
-from headrace.observe.recent import Recent
+from headrace.observe.event_times import EventTime
+from headrace.observe.leaders import DriverView
+from headrace.observe.observer import PipelineObserver
+from headrace.observe.picture import Picture
 from headrace.observe.screen import render, show_live
-from headrace.observe.top import View, view_of
+from headrace.observe.top import View
 from headrace.pipeline import DEAD_LETTER
 from headrace.sources.files.position import files_that_must_stay
-from headrace.storage import open_store
 
 #: Explanations of the states of the input.
 _INPUT = {
@@ -49,11 +48,13 @@ _SHOWN_FILES = 5
 def status(storage: str, output: str) -> None:
     """Show the progress of a pipeline as of its last committed step. Changes nothing."""
     with typed_errors():
-        head = head_of(storage)
-        ledger = ledger_of(storage)
-        name = ledger.read(0)[0].pipeline
-        facts = status_of(name, head, Heartbeats(open_store(storage)).all())
-        _add_files(facts, head, ledger)
+        store = store_of(storage)
+        observer = PipelineObserver(store, steps=1)
+        picture = observer.look(time.time_ns() // 1_000)
+        if picture is None or observer.head is None:
+            raise no_pipeline(storage)
+        facts = status_of(picture)
+        _add_files(facts, observer.head, Ledger(store))
         emit(with_null_times(facts), _status_text(facts), output)
 
 
@@ -82,13 +83,13 @@ def top(storage: str, steps: int, once: bool, every: float, output: str) -> None
     Changes nothing.
     """
     with typed_errors():
-        recent = Recent(ledger_of(storage), steps)
+        observer = PipelineObserver(store_of(storage), steps)
 
         def look() -> View:
-            window = recent.look()
-            if not window:
+            picture = observer.look(time.time_ns() // 1_000)
+            if picture is None or picture.recent is None:
                 raise no_pipeline(storage)
-            return view_of(window, time.time_ns() // 1_000)
+            return picture.recent
 
         if output == "json":
             emit(with_null_times(look()), "", output)
@@ -107,74 +108,64 @@ def _add_files(facts: dict[str, Any], head: Head, ledger: Ledger) -> None:
         of["files_that_must_stay"] = files_that_must_stay(of["position"], ends)
 
 
-def status_of(name: str, head: Head, heartbeats: list[HeartbeatRecord]) -> dict[str, Any]:
-    """Return a pipeline's status as plain data, with the newest heartbeats of its drivers."""
+def status_of(picture: Picture) -> dict[str, Any]:
+    """Return the part of a pipeline's picture that its status shows, as plain data."""
     return {
-        "pipeline": name,
-        "step": head.step,
-        "epoch": head.epoch,
-        "workers": head.layout.workers,
-        "paused": head.paused,
+        "pipeline": picture.pipeline,
+        "step": picture.step,
+        "epoch": picture.epoch,
+        "workers": len(picture.workers),
+        "paused": picture.paused,
         "scheduled_stop": None
-        if head.scheduled_stop is None
-        else msgspec.to_builtins(head.scheduled_stop),
-        "drivers": [
-            _driver(heartbeat)
-            for heartbeat in heartbeats
-            if heartbeat.epoch >= head.epoch or not heartbeat.epoch
-        ],
-        "removed": head.stored_schema.get("removed", {}),
-        "backfilling": head.backfilling,
-        "bins": len(Layout.from_wire(head.layout)),
-        "ended": head.ended,
-        "input": input_of(head),
-        "released": head.released,
+        if picture.scheduled_stop is None
+        else msgspec.to_builtins(picture.scheduled_stop),
+        "drivers": [_driver(driver) for driver in picture.drivers],
+        "removed": picture.removed,
+        "backfilling": picture.backfilling,
+        "bins": picture.bins,
+        "ended": picture.ended,
+        "input": picture.input,
+        "released": picture.outbox.released,
         "outbox": {
-            "steps": len(head.unreleased),
-            "bytes": sum(file.length for files in head.unreleased.values() for file in files),
-            "delivered": head.delivered,
-            "waits_for": head.waits_for,
+            "steps": picture.outbox.steps,
+            "bytes": picture.outbox.nbytes,
+            "delivered": picture.outbox.delivered,
+            "waits_for": picture.outbox.waits_for,
         },
         "injectors": {
             injector: {
-                "position": position,
-                "highest_event_time": show_time(head.highest[injector])
-                if injector in head.highest
-                else None,
-                "skipped": head.skipped.get(injector, 0),
-                "waiting": head.waiting.get(injector),
+                "position": of.position,
+                "highest_event_time": None if of.highest is None else _time(of.highest),
+                "skipped": of.skipped,
+                "waiting": of.waiting,
             }
-            for injector, position in head.positions.items()
+            for injector, of in picture.injectors.items()
         },
         "computations": {
             node: {
-                "input_watermark": show_time(head.watermark_of(node)[0]),
-                "output_watermark": show_time(head.watermark_of(node)[1]),
-                **msgspec.to_builtins(counts),
+                "input_watermark": _time(of.input),
+                "output_watermark": _time(of.output),
+                **msgspec.to_builtins(of.counts),
             }
-            for node, counts in sorted(head.counts.items())
+            for node, of in picture.computations.items()
         },
     }
 
 
-def input_of(head: Head) -> str:
-    """Return the state of the input: ``ended``, ``caught up`` (by the newest run), or ``open``."""
-    injectors = set(head.stored_schema.get("injectors") or head.positions)
-    if injectors and injectors <= set(head.ended):
-        return "ended"
-    return "caught up" if head.caught_up else "open"
+def _time(of: EventTime) -> str:
+    return of.text or "-"
 
 
-def _driver(heartbeat: HeartbeatRecord) -> dict[str, Any]:
+def _driver(of: DriverView) -> dict[str, Any]:
     """Return the heartbeat of a driver as plain data. Its times are those of the driver's clock."""
     return {
-        "role": heartbeat.role,
-        "where": heartbeat.where,
-        "epoch": heartbeat.epoch,
-        "why": heartbeat.why,
-        "not_deleted": heartbeat.not_deleted,
-        "since": show_time(heartbeat.since_us),
-        "seen": show_time(heartbeat.now_us),
+        "role": of.role,
+        "where": of.where,
+        "epoch": of.epoch,
+        "why": of.why,
+        "not_deleted": of.not_deleted,
+        "since": show_time(of.since_us),
+        "seen": show_time(of.seen_us),
     }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from headrace.eventtime.timestamps import MIN_TIME, show_time
+from headrace.ledger.head import Head
 from headrace.ledger.manifest import Manifest
 from headrace.ledger.records import Counts
 from headrace.ledger.timing import Timing
@@ -124,12 +125,14 @@ class View(msgspec.Struct, frozen=True):
     waiting: dict[str, int] = {}
 
 
-def view_of(window: Sequence[Manifest], now_us: int) -> View:
+def view_of(window: Sequence[Manifest], now_us: int, head: Head | None = None) -> View:
     """Return the view of some manifests. Claims and notes among them do not count as steps.
 
     Args:
         window: at least one manifest, in the order of steps.
         now_us: the time of day.
+        head: the pipeline as of the last of them. Without it, watermarks and the highest event time
+            are those that the newest step records, which is only what it has changed.
     """
     steps = [manifest for manifest in window if manifest.counts]
     timings = [manifest.timing for manifest in steps if manifest.timing is not None]
@@ -153,7 +156,7 @@ def view_of(window: Sequence[Manifest], now_us: int) -> View:
         deliver_ms=_mean_ms(sum(timing.deliver_us for timing in timings), len(timings)),
         exchange=dict(Counter(timing.exchange for timing in timings)),
         soft_state=_added(timing.soft_state for timing in timings),
-        computations=_computations(steps, timed, seconds),
+        computations=_computations(steps, timed, seconds, head),
         waits_for=window[-1].waits_for,
         unread=_added(
             {name: of.skipped for name, of in manifest.divisions.items() if of.skipped}
@@ -208,16 +211,17 @@ def _in_order(names: Iterable[str], order: list[str]) -> list[str]:
 
 
 def _computations(
-    steps: Sequence[Manifest], timed: Sequence[Manifest], seconds: float
+    steps: Sequence[Manifest], timed: Sequence[Manifest], seconds: float, head: Head | None
 ) -> dict[str, ComputationView]:
     """Return the progress of each computation, with watermarks as of the newest step."""
     if not steps:
         return {}
-    highest = max(steps[-1].highest.values(), default=MIN_TIME)
+    newest = head or steps[-1]
+    highest = max(newest.highest.values(), default=MIN_TIME)
     found = {}
     for name in sorted(steps[-1].counts):
         whole, rated = _counts(steps, name), _counts(timed, name)
-        _, watermark = steps[-1].watermarks.get(name, (MIN_TIME, MIN_TIME))
+        _, watermark = newest.watermarks.get(name, (MIN_TIME, MIN_TIME))
         lag = lag_us(watermark, highest)
         found[name] = ComputationView(
             _rate(rated.records, seconds),

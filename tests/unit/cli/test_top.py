@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 import headrace as hr
 from headrace.cli import main
 from headrace.driver.driver import Driver
+from headrace.ledger.envelope import digest_of_bytes
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFESTS, manifest_name
 from headrace.pipeline.source import Limit
@@ -105,11 +106,14 @@ def test_text_is_printed_once_where_there_is_no_terminal(tmp_path: Path) -> None
 
 def test_manifests_of_an_older_version_have_a_view(tmp_path: Path) -> None:
     run(tmp_path)
-    store = LocalStore(tmp_path)
+    store, digest = LocalStore(tmp_path), ""
     for manifest in Ledger(store).newest(100):
         name = manifest_name(manifest.step)
+        older = msgspec.structs.replace(manifest, timing=None, predecessor=digest)
+        data = MANIFESTS.encode(older)
+        digest = digest_of_bytes(data)
         store.delete(name)
-        store.create(name, MANIFESTS.encode(msgspec.structs.replace(manifest, timing=None)))
+        store.create(name, data)
     view = facts(tmp_path)
     assert (view["steps"], view["timed"], view["records"], view["busy"]) == (7, 0, 60, None)
     assert "7 of 7 steps do not say where their time went" in top(tmp_path).stdout

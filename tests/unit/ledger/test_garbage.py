@@ -18,6 +18,7 @@ from headrace.errors import StorageDenied, StorageError
 from headrace.ledger.heartbeats import Heartbeats, HeartbeatSettings
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER, steps_of
+from headrace.observe.picture import picture_of
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, garbage
 from tests.support.changing import Count, Item
@@ -143,6 +144,7 @@ def test_the_status_says_how_much_could_not_be_deleted() -> None:
     heart._write()
     head = driver.coordinator.head
     assert head is not None
-    (shown,) = status_of("words", head, Heartbeats(store).all())["drivers"]
+    picture = picture_of("words", head, [], Heartbeats(store).all(), None, 0)
+    (shown,) = status_of(picture)["drivers"]
     assert shown["not_deleted"] == driver.ledger.garbage.left > 0
     driver.close()

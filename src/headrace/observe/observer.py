@@ -1,0 +1,67 @@
+"""Looks at a pipeline from any process that can read its storage, once or repeatedly."""
+
+from __future__ import annotations
+
+from headrace.errors import ListLags
+from headrace.ledger.head import Head
+from headrace.ledger.heartbeats import Heartbeats
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.measurements import newest_measurements
+from headrace.observe.leaders import HeardHeartbeats
+from headrace.observe.picture import Picture, picture_of
+from headrace.observe.recent import Recent
+from headrace.storage.base import Store
+
+#: How many of the newest steps a picture covers by default.
+STEPS = 100
+
+
+class PipelineObserver:
+    """Makes pictures of the pipeline in a storage. It changes nothing, and fences no driver.
+
+    Args:
+        store: the pipeline's storage.
+        steps: how many of the newest steps ``Picture.recent`` covers.
+
+    Attributes:
+        head: the pipeline as of the newest picture; None before the first.
+    """
+
+    def __init__(self, store: Store, steps: int = STEPS) -> None:
+        self.head: Head | None = None
+        self._store = store
+        self._ledger = Ledger(store)
+        self._recent = Recent(self._ledger, steps)
+        self._heartbeats = Heartbeats(store)
+        self._heard = HeardHeartbeats()
+
+    def look(self, now_us: int) -> Picture | None:
+        """Return the picture as of the newest step; None if no pipeline has run there.
+
+        It reads what is new since the last look.
+
+        Args:
+            now_us: the time of day.
+
+        Raises:
+            HeadraceError: if the storage cannot be read, or is damaged.
+        """
+        window = self._recent.look()
+        self.head = head = self._open() if window else None
+        if head is None:
+            return None
+        name = window[-1].pipeline
+        if window[-1].step < head.step:  # a step was committed meanwhile
+            window = self._recent.look()
+        heartbeats = self._heartbeats.all()
+        heard_us = self._heard.at(heartbeats, now_us)
+        measurements = newest_measurements(self._store)
+        return picture_of(name, head, window, heartbeats, measurements, now_us, heard_us)
+
+    def _open(self) -> Head | None:
+        try:
+            return self._ledger.open(known=self.head)
+        except ListLags:
+            if self.head is None:
+                raise
+            return self._ledger.open()  # the storage may have been replaced by an earlier copy
