@@ -134,11 +134,17 @@ def _values_of(
     for key in SHARED:
         apart = words[0] == _APART and key in _PATHS
         if key in project.table and key in options and not apart:
-            value = _checked(project, (key,), project.table[key], command, options[key], context)
-            found[options[key]] = value
+            value = project.table[key]
+            if key in _PATHS and _is_repeatable(command, options[key]):
+                value = [value]
+            found[options[key]] = _checked(project, (key,), value, command, options[key], context)
     for table_words in [(INHERITS[words[0]],)] if words[0] in INHERITS else []:
         found |= _table_of(project, table_words, command, context, foreign=True)
     return found | _table_of(project, words, command, context)
+
+
+def _is_repeatable(command: click.Command, name: str) -> bool:
+    return any(parameter.name == name and parameter.multiple for parameter in command.params)
 
 
 def _table_of(
@@ -250,7 +256,8 @@ def _checked(
         if isinstance(text, dict | list) or not isinstance(text, str | int | float):
             raise project.error(place, f"{text!r} is not a text or a number", "correct it")
     if key[-1] in _PATHS:
-        value = _from(project.path.parent, str(value))
+        paths = [_from(project.path.parent, str(text)) for text in texts]
+        value = paths if parameter.multiple else paths[0]
     elif not flag:
         value = [str(text) for text in texts] if parameter.multiple else str(value)
     try:

@@ -17,7 +17,6 @@ from headrace.cli.common import (
     storage_option,
     store_of,
     typed_errors,
-    with_null_times,
 )
 from headrace.computation.record_ids import IDS
 from headrace.eventtime.timestamps import show_time
@@ -27,6 +26,7 @@ from headrace.observe.event_times import EventTime
 from headrace.observe.leaders import DriverView
 from headrace.observe.observer import PipelineObserver
 from headrace.observe.picture import Picture
+from headrace.observe.plain import with_null_times
 from headrace.observe.screen import render, show_live
 from headrace.observe.top import View
 from headrace.pipeline import DEAD_LETTER

@@ -18,11 +18,11 @@ from headrace.cli.common import (
     output_option,
     storage_option,
     typed_errors,
-    with_null_times,
 )
 from headrace.cli.tables import emit_rows, rows_option
 from headrace.eventtime.timestamps import show_time
 from headrace.observe.bin_watermarks import bin_marks
+from headrace.observe.plain import with_null_times
 from headrace.observe.why import explain, why
 from headrace.storage import open_store
 

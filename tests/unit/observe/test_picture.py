@@ -11,7 +11,6 @@ from hypothesis import given, settings
 
 import headrace as hr
 from headrace.cli import main
-from headrace.cli.common import with_null_times
 from headrace.cli.status import status_of
 from headrace.driver.driver import Driver
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
@@ -22,6 +21,7 @@ from headrace.ledger.measurements import newest_measurements
 from headrace.observe.event_times import EventTime
 from headrace.observe.observer import PipelineObserver
 from headrace.observe.picture import Picture, input_of, picture_of
+from headrace.observe.plain import with_null_times
 from headrace.observe.top import view_of
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore

@@ -1,0 +1,1 @@
+"""A small web server that shows pipelines, and changes nothing: metrics, health, pictures as JSON."""
