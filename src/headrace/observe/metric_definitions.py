@@ -146,8 +146,8 @@ def _seconds(time: EventTime | None) -> float | None:
 
 
 _EXACT = (
-    "The commits of the steps add up to it, so each record counts once whatever fails, and it goes "
-    "on over restarts."
+    "The commits of the steps add up to it, so nothing counts twice whatever fails, and it goes on "
+    "over restarts."
 )
 
 BUILD_INFO = Definition(
