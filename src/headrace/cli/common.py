@@ -117,6 +117,11 @@ def say_json(facts: Any) -> None:
     click.echo(json_printable(msgspec.json.encode(facts).decode()))
 
 
+def say_as_it_is(text: str) -> None:
+    """Print text for programs. It is printable already, and ends with a newline."""
+    click.echo(text, nl=False)
+
+
 def emit(facts: Any, text: str, output: str) -> None:
     """Print data as JSON, or as text for people."""
     if output == "json":

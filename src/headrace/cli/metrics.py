@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from headrace.cli import completion
-from headrace.cli.common import NothingThere, no_pipeline, say, store_of, typed_errors
+from headrace.cli.common import NothingThere, no_pipeline, say, say_as_it_is, store_of, typed_errors
 from headrace.observe.observer import PipelineObserver
 from headrace.observe.watching import Reading, StorageWatcher, shown_location
 from headrace.observe.web.addresses import Address, address_of, hosts_of, listening_socket
@@ -82,7 +82,7 @@ def _print_once(storages: tuple[str, ...]) -> None:
     from headrace.observe.metrics import exposition
 
     data, _ = exposition([_read(storage) for storage in storages])
-    click.echo(data.decode(), nl=False)
+    say_as_it_is(data.decode())
 
 
 def _read(storage: str) -> Reading:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.eventtime.timestamps import LAST_DATE_US, MIN_TIME, show_time
+from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US, show_time
 
 
 class EventTime(msgspec.Struct, frozen=True):
@@ -21,6 +21,6 @@ class EventTime(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, micros: int) -> EventTime:
         """Return the event time of a number of microseconds since 1970."""
-        if micros <= MIN_TIME:
+        if micros < FIRST_DATE_US:
             return cls(None, None)
         return cls(show_time(micros), micros / 1e6 if micros <= LAST_DATE_US else None)

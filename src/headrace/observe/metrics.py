@@ -14,6 +14,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from headrace.errors.printable import MOST_CELL, printable
 from headrace.observe.metric_definitions import (
     BUILD_INFO,
     METRICS,
@@ -60,7 +61,10 @@ class PipelineCollector(Collector):
 
 
 def family_of(definition: Definition, samples: Iterable[Sample]) -> Family:
-    """Return a metric with its series. Series without a value are left out."""
+    """Return a metric with its series. Series without a value are left out.
+
+    Names come from storage, so labels are made fit for a terminal, and bounded.
+    """
     family: CounterMetricFamily | GaugeMetricFamily
     if definition.kind == "counter":
         name = definition.name.removesuffix(TOTAL)
@@ -69,7 +73,7 @@ def family_of(definition: Definition, samples: Iterable[Sample]) -> Family:
         family = GaugeMetricFamily(definition.name, definition.help, labels=definition.all_labels)
     for labels, value in samples:
         if value is not None:
-            family.add_metric(labels, float(value))
+            family.add_metric([printable(label, MOST_CELL) for label in labels], float(value))
     return family
 
 

@@ -409,12 +409,17 @@ def _current(measurements: Published | None, head: Head) -> Published | None:
 def _workers(head: Head, layout: Layout, measured: Published | None) -> list[WorkerPicture]:
     hosts = head.places.worker_hosts
     bins = np.bincount(layout.owners, minlength=layout.workers).tolist()
-    if measured is not None and len(measured.state_bytes) != layout.workers:
+    if measured is not None and not _is_of(measured, layout.workers):
         measured = None  # the number of workers has changed since
     return [
         _worker(hosts[worker] if worker < len(hosts) else "", bins[worker], worker, measured)
         for worker in range(layout.workers)
     ]
+
+
+def _is_of(measured: Published, workers: int) -> bool:
+    columns = (measured.state_bytes, measured.records_per_s, measured.true_rates)
+    return all(len(column) == workers for column in columns)
 
 
 def _worker(host: str, bins: int, worker: int, measured: Published | None) -> WorkerPicture:

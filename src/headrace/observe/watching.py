@@ -63,6 +63,24 @@ class Clocks(msgspec.Struct, frozen=True):
     monotonic_s: Callable[[], float] = time.monotonic
 
 
+class _Known(msgspec.Struct, frozen=True):
+    """What the looks so far have found. It is replaced whole, for other threads read it.
+
+    Attributes:
+        looked_s: when the newest look ended, by the monotonic clock.
+        picture: the newest picture.
+        read: when that was read, by the time of day and by the monotonic clock.
+        failing_since_s: since when looks fail.
+        why: why the newest look failed.
+    """
+
+    looked_s: float
+    picture: Picture | None = None
+    read: tuple[float, float] | None = None
+    failing_since_s: float | None = None
+    why: str = ""
+
+
 class StorageWatcher:
     """Watches one storage. Safe to use from any thread.
 
@@ -83,17 +101,13 @@ class StorageWatcher:
         every_s: float = 1.0,
         clocks: Clocks | None = None,
     ) -> None:
+        self._number = number
         self._observer = PipelineObserver(store)
         self._storage = storage
         self._every_s = every_s
         self._clocks = clocks or Clocks()
         self._one_look = threading.Lock()
-        self._name = f"storage-{number}"
-        self._looked_s: float | None = None  # when the last look ended, by the monotonic clock
-        self._picture: Picture | None = None
-        self._read: tuple[float, float] | None = None  # when it was read, by both clocks
-        self._failing_since_s: float | None = None
-        self._why = ""
+        self._known: _Known | None = None
 
     def reading(self) -> Reading:
         """Return what is known of the storage. Look first if the last look is older than a period.
@@ -101,51 +115,51 @@ class StorageWatcher:
         If another thread looks at this moment, the answer is what was known before, unless nothing
         was.
         """
-        if self._one_look.acquire(blocking=self._looked_s is None):
+        if self._one_look.acquire(blocking=self._known is None):
             try:
                 if self._is_due():
-                    self._look()
+                    self._known = self._look(self._known)
             finally:
                 self._one_look.release()
-        return self._known()
+        assert self._known is not None
+        return self._reading(self._known)
 
     def _is_due(self) -> bool:
-        looked_s = self._looked_s
-        return looked_s is None or self._clocks.monotonic_s() - looked_s >= self._every_s
+        known = self._known
+        return known is None or self._clocks.monotonic_s() - known.looked_s >= self._every_s
 
-    def _look(self) -> None:
-        now_us = self._clocks.now_us()
+    def _look(self, before: _Known | None) -> _Known:
+        now_s = self._clocks.now_us() / 1e6
+        last = before or _Known(0.0)
         try:
-            picture = self._observer.look(now_us)
-            why = "" if picture or not self._picture else "no pipeline is there any more"
-        except HeadraceError as error:
+            picture = self._observer.look(self._clocks.now_us())
+            why = "no pipeline is there any more" if picture is None and last.picture else ""
+        except (HeadraceError, OSError) as error:
             picture, why = None, without_secrets(str(error))
+        looked_s = self._clocks.monotonic_s()
         if picture is not None:
-            self._picture, self._name = picture, picture.pipeline
-            self._read = now_us / 1e6, self._clocks.monotonic_s()
-        if not why:
-            self._failing_since_s = None
-        elif self._failing_since_s is None:
-            self._failing_since_s = now_us / 1e6
-        self._why = why
-        self._looked_s = self._clocks.monotonic_s()
+            return _Known(looked_s, picture, (now_s, looked_s))
+        since_s = (
+            None if not why else now_s if last.failing_since_s is None else last.failing_since_s
+        )
+        return _Known(looked_s, last.picture, last.read, since_s, why)
 
-    def _known(self) -> Reading:
-        read = self._read
+    def _reading(self, known: _Known) -> Reading:
+        picture, read = known.picture, known.read
         age_s = None if read is None else max(0.0, self._clocks.monotonic_s() - read[1])
         return Reading(
-            pipeline=self._name,
+            pipeline=f"storage-{self._number}" if picture is None else picture.pipeline,
             storage=self._storage,
-            state=self._state(age_s),
-            picture=self._picture,
+            state=self._state(known, age_s),
+            picture=picture,
             read_s=None if read is None else read[0],
             age_s=age_s,
-            unreachable_since_s=self._failing_since_s,
-            why=self._why,
+            unreachable_since_s=known.failing_since_s,
+            why=known.why,
         )
 
-    def _state(self, age_s: float | None) -> ReadingState:
-        if self._why:
+    def _state(self, known: _Known, age_s: float | None) -> ReadingState:
+        if known.why:
             return "unreachable"
         if age_s is None:
             return "empty"

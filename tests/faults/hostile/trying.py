@@ -70,6 +70,8 @@ _COMMANDS = [
     ["state", "get", "cells", "u1"],
     ["state", "diff", "4", "6", "ordered"],
     ["top", "--once"],
+    ["top", "--output", "json"],
+    ["metrics", "--once"],
 ]
 
 

@@ -75,6 +75,7 @@ def test_damage_is_a_typed_error(tmp_path: Path) -> None:
         (["--listen", "0.0.0.0:9464"], "other machines reach 0.0.0.0, so a token is needed"),
         (["--listen", "[::]:9464"], "other machines reach ::, so a token is needed"),
         (["--listen", "example.com:9464"], "other machines reach example.com"),
+        (["--listen", "\xe9" * 99 + ":9464"], "other machines reach"),
         (["--token-file", "weak"], "a token has 22 characters or more"),
         (["--token-file", "missing"], "the token file cannot be read"),
         (["--token-file", "odd"], "a token has 22 characters or more"),

@@ -192,6 +192,22 @@ def test_names_of_any_kind_stay_labels() -> None:
     assert value(series, "headrace_records_total", pipeline=name, computation=name) == 7
 
 
+def test_a_terminal_obeys_no_name() -> None:
+    t = driven(store := MemoryStore(), steps=1)
+    *_, (head, _) = pictures_of(store)
+    t.close()
+    hostile = msgspec.structs.replace(
+        head, counts={"a\x1b[31m\u202e": Counts(), "x" * 10**6: Counts()}
+    )
+    data, _ = exposition([read(picture_of("p", hostile, [], [], None, NOW_US))])
+    assert "\x1b" not in data.decode()
+    assert "\u202e" not in data.decode()
+    assert max(map(len, data.splitlines())) < 2_000
+    of = {"pipeline": "p", "computation": "a\\x1b[31m\\u202e"}
+    series = series_of(read(picture_of("p", hostile, [], [], None, NOW_US)))
+    assert value(series, "headrace_records_total", **of) == 0
+
+
 def test_a_scraper_gets_the_format_that_it_asks_for() -> None:
     plain, kind = exposition([])
     assert kind.startswith("text/plain")

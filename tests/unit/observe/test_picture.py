@@ -13,7 +13,13 @@ import headrace as hr
 from headrace.cli import main
 from headrace.cli.status import status_of
 from headrace.driver.driver import Driver
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
+from headrace.eventtime.timestamps import (
+    FIRST_DATE_US,
+    LAST_DATE_US,
+    MAX_TIME,
+    MIN_TIME,
+    show_time,
+)
 from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
@@ -212,9 +218,10 @@ def test_measurements_of_the_present_driver_alone_are_shown() -> None:
     assert all(0 <= (worker.busy or 0) <= 1 for worker in picture.workers)
     earlier = msgspec.structs.replace(measured, epoch=head.epoch - 1)
     assert picture_of("p", head, [], [], earlier, NOW_US).load is None
-    fewer = msgspec.structs.replace(measured, state_bytes=measured.state_bytes[:-1])
-    shown = picture_of("p", head, [], [], fewer, NOW_US)
-    assert [worker.state_bytes for worker in shown.workers] == [None] * 3
+    for column in ("state_bytes", "records_per_s", "true_rates"):
+        fewer = msgspec.structs.replace(measured, **{column: getattr(measured, column)[:-1]})
+        shown = picture_of("p", head, [], [], fewer, NOW_US)
+        assert [worker.state_bytes for worker in shown.workers] == [None] * 3
     t.close()
 
 
@@ -271,6 +278,9 @@ def run_store() -> MemoryStore:
     ("micros", "shown"),
     [
         (MIN_TIME, EventTime(None, None)),
+        (FIRST_DATE_US - 1, EventTime(None, None)),
+        (FIRST_DATE_US, EventTime("0001-01-01T00:00:00Z", FIRST_DATE_US / 1e6)),
+        (LAST_DATE_US + 1, EventTime("end", None)),
         (MAX_TIME, EventTime("end", None)),
         (1_500_000, EventTime("1970-01-01T00:00:01.500000Z", 1.5)),
     ],

@@ -91,8 +91,8 @@ def listening_socket(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server((address.host, address.port), family=family)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise PipelineError(
-            f"cannot listen on {address.host}:{address.port}: {error.strerror or error}",
+            f"cannot listen on {address.host}:{address.port}: {getattr(error, 'strerror', None) or error}",
             remedy="choose another address with --listen HOST:PORT, or port 0 for a free one",
         ) from None

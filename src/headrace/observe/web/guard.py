@@ -17,6 +17,8 @@ from headrace.observe.web.addresses import host_name
 #: Answers without a token, since it says nothing but that the process answers.
 OPEN_PATH = "/healthz"
 METHODS = ("GET", "HEAD")
+#: How a web socket is refused (RFC 6455, a policy is violated).
+_NOT_ALLOWED = 1008
 #: Headers of every answer. Nothing may be loaded, framed, kept or guessed.
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'",
@@ -54,6 +56,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _NOT_ALLOWED})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 from headrace.cli.status import status_of
 from headrace.observe.observer import PipelineObserver
@@ -122,6 +123,11 @@ def test_nothing_can_be_changed(store: WatchedStore, method: str) -> None:
         for path in PATHS:
             answer = at.request(method, path)
             assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_there_are_no_web_sockets(store: WatchedStore) -> None:
+    with client(watched(store)) as at, pytest.raises(WebSocketDisconnect):
+        at.websocket_connect("/metrics").__enter__()
 
 
 @pytest.mark.parametrize(
