@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
@@ -10,7 +12,9 @@ from headrace.observe.leaders import HeardHeartbeats, LeaderView, drivers_of, le
 from headrace.observe.observer import PipelineObserver
 from headrace.storage import MemoryStore
 from tests.support.checkpointed import driven
+from tests.support.jobs import waiting_job
 from tests.support.pictures import heartbeat
+from tests.support.processes import wait_for
 
 SECOND = 1_000_000
 
@@ -99,3 +103,17 @@ def test_an_observer_sees_who_leads_and_who_stands_by() -> None:
     assert picture is not None
     assert picture.leader.state == "leads", "it lives, and its clock is wrong"
     t.close()
+
+
+def test_a_job_leads_while_it_runs_and_has_ended_on_purpose_when_it_is_closed() -> None:
+    store = MemoryStore()
+    observer = PipelineObserver(store)
+
+    def leader() -> LeaderView:
+        picture = observer.look(time.time_ns() // 1_000)
+        return LeaderView() if picture is None else picture.leader
+
+    with waiting_job(store):
+        wait_for(lambda: leader().state == "leads")
+        assert not leader().on_purpose
+    assert (leader().state, leader().why, leader().on_purpose) == ("ended", "stopped", True)
