@@ -19,6 +19,7 @@ from headrace.observe.watching import Reading
 
 Part = TypeVar("Part")
 Kind = Literal["counter", "gauge"]
+#: States in which no migration is under way.
 _NOT_UNDER_WAY = {"queued", *ENDED}
 #: The values of a metric's own labels, and its number; None for a series that is left out.
 Sample = tuple[tuple[str, ...], float | None]
@@ -121,11 +122,9 @@ def _soft_state(picture: Picture) -> Iterable[Sample]:
 
 def _migration_states(picture: Picture) -> Iterable[Sample]:
     now = "none" if picture.migration is None else picture.migration.progress.state
-    for state in (
-        "none",
-        *(state for state in get_args(MigrationState) if state not in {*ENDED, "queued"}),
-    ):
-        yield (state,), now == state
+    for state in ("none", *get_args(MigrationState)):
+        if state not in _NOT_UNDER_WAY:
+            yield (state,), now == state
 
 
 def _rounds_left(picture: Picture) -> int:
