@@ -78,6 +78,7 @@ if __name__ == "__main__":
         ("v1", first),
         ("v1-versions", versions),
         ("v1-light", between_checkpoints),
+        ("v2", first),  # (with files that are packed into manifests)
     ):
         folder = Path(sys.argv[1]) / name
         if not folder.exists():

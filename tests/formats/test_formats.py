@@ -28,14 +28,16 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def test_all_that_the_first_version_stored_is_read_as_it_was(tmp_path: Path) -> None:
-    storage, expected = copied("v1", tmp_path)
+@pytest.mark.parametrize("name", ["v1", "v2"])
+def test_all_that_a_version_stored_is_read_as_it_was(tmp_path: Path, name: str) -> None:
+    storage, expected = copied(name, tmp_path)
     assert plain(found(looked_at(str(storage)))) == expected["stored"]
 
 
-def test_what_the_first_version_stored_is_gone_on_with_to_the_same_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["v1", "v2"])
+def test_what_a_version_stored_is_gone_on_with_to_the_same_end(tmp_path: Path, name: str) -> None:
     """With the step that it was about to commit, its timers and posts, and what it retained."""
-    storage, expected = copied("v1", tmp_path)
+    storage, expected = copied(name, tmp_path)
     with taken_over(str(storage)) as t:
         went_on = plain(gone_on_with(t))
     for part in ("gone_on_with", "read_again", "said"):
@@ -109,4 +111,5 @@ COMMITTED = {
     "v1": "21bac34fa7d82d8d",
     "v1-versions": "d15bab73538ead26",
     "v1-light": "b41c8b786af6cd0e",
+    "v2": "81fcdafd331fe467",
 }
