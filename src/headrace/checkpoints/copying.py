@@ -23,8 +23,8 @@ from headrace.ledger.head import Head
 from headrace.ledger.intent import FOLDER as INTENTS
 from headrace.ledger.ledger import CLEANED_MARK, FILE_FOLDERS
 from headrace.ledger.manifest import MANIFEST_FOLDER, MANIFESTS, Manifest, manifest_name
-from headrace.ledger.packing import unpacked
-from headrace.ledger.records import Chain, Slice
+from headrace.ledger.packing import slice_with_files, unpacked, with_files
+from headrace.ledger.records import Chain
 from headrace.runfiles.format import FileRef
 from headrace.sources.files.catalog import FOLDER as FILES_READ
 from headrace.sources.files.catalog import read_catalog, rows_in
@@ -182,7 +182,7 @@ def finish(newest: Manifest, before: Head | None, to: Store) -> None:
         with contextlib.suppress(AlreadyExists):
             to.create(CLEANED_MARK, b"")
     whole = msgspec.structs.replace(
-        _without_packs(newest),
+        with_files(newest, unpacked),
         base=before and head_without_packs(before),
         boundary=newest.step,
         cleaned=newest.step,
@@ -193,30 +193,16 @@ def finish(newest: Manifest, before: Head | None, to: Store) -> None:
         raise _no_place(to, f"is not empty: {name} is there")
 
 
-def _without_packs(manifest: Manifest) -> Manifest:
-    """Return a manifest that names all of its files as files of their own."""
-    return msgspec.structs.replace(
-        manifest,
-        runs=_unpacked(manifest.runs),
-        outputs=_unpacked(manifest.outputs),
-        slice=manifest.slice and _slice_without_packs(manifest.slice),
-    )
-
-
 def head_without_packs(head: Head) -> Head:
     """Return a head that names all of its files as files of their own. Dead ones are not copied."""
     return msgspec.structs.replace(
         head,
         runs=_unpacked(head.runs),
-        slices={number: _slice_without_packs(part) for number, part in head.slices.items()},
+        slices={n: slice_with_files(part, unpacked) for n, part in head.slices.items()},
         chains={at: _chain_without_packs(chain) for at, chain in head.chains.items()},
         unreleased={step: _unpacked(files) for step, files in head.unreleased.items()},
         dead=[],
     )
-
-
-def _slice_without_packs(part: Slice) -> Slice:
-    return msgspec.structs.replace(part, files=_unpacked(part.files))
 
 
 def _chain_without_packs(chain: Chain) -> Chain:

@@ -86,7 +86,6 @@ class Sealed(Generic[T]):
         type: the type of the values, which are plain data.
         check: raises a PipelineError or InvariantBroken for a value that cannot have been written.
         may_be_followed: whether other bytes may follow a document of this kind.
-        may_be_followed: whether other bytes may follow a document of this kind.
 
     Example: after ``NOTES = Sealed("headrace-note", Note)``,
     ``NOTES.decode(NOTES.encode(note), name) == note``.

@@ -169,11 +169,10 @@ def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
     """Return the head with the files of state and outputs that are needed, and those that died."""
     step = manifest.step
     retained, old = without_old(head.retained, manifest.kept_from)
-    boundary = after.boundary
     dead = [
         (name, died)
         for name, died in head.dead
-        if died > (boundary if is_manifest(name) else manifest.cleaned)
+        if died > after.boundary or (died > manifest.cleaned and not is_manifest(name))
     ]
     dead += [(file.place, step) for file in old]
     unreleased, origins, delivered = _unreleased_after(head, manifest, after.released)
@@ -203,11 +202,11 @@ def _with_oldest_manifest(head: Head, after: Head) -> Head:
 
     This is looked for when the boundary has moved: between two moves, nothing is needed less.
     """
-    oldest = head.oldest_manifest
-    if after.boundary != head.boundary or oldest < 0:
-        packs = [file.pack for file in after.files if file.pack is not None]
-        packs += [name for name, died in after.dead if died > after.boundary and is_manifest(name)]
-        oldest = min([after.boundary, *steps_of(set(packs))])
+    if after.boundary == head.boundary and head.oldest_manifest >= 0:
+        return after
+    packs = [file.pack for file in after.files if file.pack is not None]
+    packs += [name for name, died in after.dead if died > after.boundary and is_manifest(name)]
+    oldest = min([after.boundary, *steps_of(set(packs))])
     bases = [at for at in after.done_before if at <= oldest]
     first = max(bases, default=0)
     return msgspec.structs.replace(

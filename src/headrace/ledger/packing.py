@@ -11,12 +11,13 @@ one (``Head.oldest_manifest``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from headrace.errors import ensure
 from headrace.ledger.manifest import MANIFESTS, Manifest, is_manifest, manifest_name
+from headrace.ledger.records import Slice
 from headrace.runfiles.format import FileRef
 
 #: The document of a manifest with packed files has a multiple of this length in bytes.
@@ -66,23 +67,29 @@ def _placed(manifest: Manifest, contents: Mapping[str, bytes], begin: int) -> Ma
         begin += len(data)
     pack_name = manifest_name(manifest.step)
 
-    def placed(files: list[FileRef]) -> list[FileRef]:
-        return [
-            msgspec.structs.replace(file, pack=pack_name, offset=offsets[file.name])
-            if file.name in offsets
-            else file
-            for file in files
-        ]
+    def placed(file: FileRef) -> FileRef:
+        if file.name not in offsets:
+            return file
+        return msgspec.structs.replace(file, pack=pack_name, offset=offsets[file.name])
 
     named = {file.name for file in (*manifest.runs, *manifest.outputs)}
     ensure(named >= offsets.keys(), "a file is packed that the manifest does not name")
-    part = manifest.slice
+    return with_files(manifest, placed)
+
+
+def with_files(manifest: Manifest, change: Callable[[FileRef], FileRef]) -> Manifest:
+    """Return a manifest with other references to the files that may be packed."""
     return msgspec.structs.replace(
         manifest,
-        runs=placed(manifest.runs),
-        outputs=placed(manifest.outputs),
-        slice=part and msgspec.structs.replace(part, files=placed(part.files)),
+        runs=[change(file) for file in manifest.runs],
+        outputs=[change(file) for file in manifest.outputs],
+        slice=manifest.slice and slice_with_files(manifest.slice, change),
     )
+
+
+def slice_with_files(part: Slice, change: Callable[[FileRef], FileRef]) -> Slice:
+    """Return a slice with other references to its files."""
+    return msgspec.structs.replace(part, files=[change(file) for file in part.files])
 
 
 def unpacked(file: FileRef) -> FileRef:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-
-from headrace.errors import PipelineError
+from headrace.errors.packages import check_packages
 
 
 def check_installed(format: str, *packages: str) -> None:
@@ -13,11 +11,4 @@ def check_installed(format: str, *packages: str) -> None:
     Raises:
         PipelineError: for the first one that cannot.
     """
-    for package in packages:
-        try:
-            importlib.import_module(package)
-        except ImportError as missing:
-            raise PipelineError(
-                f"messages.{format} needs a package that is not there: {missing}",
-                remedy='pip install "headrace[kafka]"',
-            ) from None
+    check_packages(f"messages.{format}", packages, extra="kafka")

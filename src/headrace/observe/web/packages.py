@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-
-from headrace.errors import PipelineError
+from headrace.errors.packages import check_packages
 
 EXTRA = "metrics"
 _PACKAGES = ("prometheus_client", "starlette", "uvicorn")
@@ -16,11 +14,4 @@ def check_installed() -> None:
     Raises:
         PipelineError: for the first one that cannot.
     """
-    for package in _PACKAGES:
-        try:
-            importlib.import_module(package)
-        except ImportError as missing:
-            raise PipelineError(
-                f"headrace metrics needs a package that is not there: {missing}",
-                remedy=f'pip install "headrace[{EXTRA}]"',
-            ) from None
+    check_packages("headrace metrics", _PACKAGES, extra=EXTRA)
