@@ -144,14 +144,15 @@ def _expiring_rows(batch: pa.RecordBatch) -> list[Any]:
 
 
 def _dated_rows(batch: pa.RecordBatch, dated: dict[str, TimeDomain]) -> Any:
-    names = batch.column(CELL).to_pylist()
-    values = batch.column(VALUE).to_pylist()
-    found = [
-        (row, int.from_bytes(value, "little", signed=True), dated[name] is TimeDomain.WALL_TIME)
-        for row, (name, value) in enumerate(zip(names, values, strict=True))
-        if name in dated and value is not None
-    ]
-    if not found:
+    """Return (row indices, times, is_wall) of the rows that set a cell with a time."""
+    cells = pc.dictionary_encode(batch.column(CELL))
+    names: list[str] = cells.dictionary.to_pylist()
+    codes = cells.indices.to_numpy()
+    of_code = np.array([name in dated for name in names], dtype=bool)
+    values = batch.column(VALUE)
+    rows = np.flatnonzero(of_code[codes] & values.is_valid().to_numpy(zero_copy_only=False))
+    if not len(rows):
         return None
-    cell_rows, cell_times, walls = zip(*found, strict=True)
-    return np.array(cell_rows), np.array(cell_times, dtype=np.int64), np.array(walls, dtype=bool)
+    times = np.frombuffer(b"".join(values.take(pa.array(rows)).to_pylist()), dtype="<i8")
+    walls = np.array([dated.get(name) is TimeDomain.WALL_TIME for name in names], dtype=bool)
+    return rows, times.astype(np.int64), walls[codes[rows]]

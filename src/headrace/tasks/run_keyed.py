@@ -582,11 +582,9 @@ class Work:
         return sum(batch.num_rows for _, batch in self._batches)
 
     def visits(self, due: list[KeyCells]) -> Iterator[tuple[KeyCells, list[Record]]]:
-        """Yield each key with its records, ascending. Keys with due timers are among them."""
+        """Return each key with its records, ascending. Keys with due timers are among them."""
         groups = self._groups() if self._batches else iter(())
-        if due:
-            groups = self._with_due(groups, due)
-        yield from groups
+        return self._with_due(groups, due) if due else groups
 
     def _groups(self) -> Iterator[tuple[KeyCells, list[Record]]]:
         hashes, keys, records = self._by_hash()

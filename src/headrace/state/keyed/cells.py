@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.eventtime.domains import TimeDomain
+
+#: Timers and expiring state in each domain, and holds.
+_QUEUES = 2 * len(TimeDomain) + 1
+_NOT_QUEUED: tuple[int | None, ...] = (None,) * _QUEUES
+
 
 class KeyCells:
     """Everything that a computation keeps for one key.
@@ -15,8 +21,8 @@ class KeyCells:
     Attributes:
         hash, key: the key.
         slots: the content of each declaration.
-        queued: for each queue of timers, holds and expiring state, the entry with which the key
-            waits there.
+        queued: for each queue of timers, holds and expiring state, the time under which the key
+            waits there, or None.
     """
 
     __slots__ = ("hash", "key", "queued", "slots")
@@ -25,7 +31,7 @@ class KeyCells:
         self.hash = hash
         self.key = key
         self.slots = slots
-        self.queued: list[Waiting | None] | None = None
+        self.queued = _NOT_QUEUED
 
 
 #: An entry of a queue: the time, a number that makes entries distinct, and the key's cells.

@@ -34,11 +34,12 @@ from headrace.runfiles.sections import (
     due_rows,
 )
 from headrace.schema.codecs import StateCodec
-from headrace.schema.keys import columns_of_keys, keys_of, turned
+from headrace.schema.keys import keys_of
 from headrace.schema.map_keys import MapKeyCodec
 from headrace.schema.reserved import HASH
 from headrace.state.bins import BinnedState
 from headrace.state.keyed.cells import KeyCells, Waiting
+from headrace.state.keyed.changes import CellChanges
 from headrace.state.keyed.expiring import (
     NEVER,
     Clocks,
@@ -62,10 +63,6 @@ from headrace.state.keyed.handles import (
 )
 from headrace.state.relayout import changed_bins
 from headrace.state.upgrading import CellRows, ValueUpgrades
-
-#: A row of the section of cells: hash, key, slot, sub, value (None if deleted). Expiry times are
-#: kept separately, by the row's number.
-CellRow = tuple[int, Any, int, bytes, bytes | None]
 
 _ORDERED = (int, float, str, bytes, bool)
 #: Kinds of cells whose entries are a tag and a time.
@@ -134,6 +131,10 @@ class CellType:
             lambda sub: int.from_bytes(sub, "big"),
         )
 
+    def no_changes(self) -> CellChanges:
+        """Return an empty list of changed rows."""
+        return CellChanges(has_subs=self.kind != "value", is_dated=self.kind in _DATED)
+
     def has(self, content: Any) -> bool:
         """Return whether a slot has content."""
         if self.kind == "value":
@@ -174,12 +175,15 @@ class CellType:
             return self._list_rows(content or [], touched)
         return self._map_rows(content or {}, touched)
 
-    def whole_rows(self, content: Any) -> list[tuple[bytes, bytes]]:
-        """Return (sub, value) for all content of a slot, as it was last kept."""
+    def whole_rows(self, content: Any) -> list[tuple[Any, Any]]:
+        """Return (sub, value) for all content of a slot, as it was last kept.
+
+        Of timers these are tags and times.
+        """
         if content is self.empty or (self.kind != "value" and not content):
             return []
         if self.kind in _DATED:
-            return [(tag.encode(), _time(time)) for tag, time in content.items()]
+            return list(content.items())
         encode = self.codec.encode_kept
         if self.kind == "value":
             return [(b"", encode(content))]
@@ -238,10 +242,6 @@ def _index(position: int) -> bytes:
     return position.to_bytes(8, "big")
 
 
-def _time(micros: int) -> bytes:
-    return micros.to_bytes(8, "little", signed=True)
-
-
 class TimerQueue:
     """Keys with pending timers of one domain, or with holds, ordered by their lowest timers.
 
@@ -267,17 +267,15 @@ class TimerQueue:
 
     def push(self, time: int, cells: KeyCells) -> None:
         """Add a key under a timer's time, unless it waits under an earlier one."""
-        queued = cells.queued
-        if queued is None:
-            queued = cells.queued = [None] * _QUEUES
-        before = queued[self._place]
+        place = self._place
+        before = cells.queued[place]
         if before is None:
             self._keys += 1
-        elif time >= before[0]:
+        elif time >= before:
             return
+        cells.queued = (*cells.queued[:place], time, *cells.queued[place + 1 :])
         self._pushed += 1
-        queued[self._place] = entry = (time, self._pushed, cells)
-        heapq.heappush(self._heap, entry)
+        heapq.heappush(self._heap, (time, self._pushed, cells))
         self.tidy()
 
     def push_lowest(self, cells: KeyCells) -> None:
@@ -295,13 +293,13 @@ class TimerQueue:
         return min([min(times.values()) for times in tags], default=None)
 
     def _is_stale(self, entry: Waiting) -> bool:
-        queued = entry[2].queued
-        return queued is None or queued[self._place] is not entry
+        return entry[2].queued[self._place] != entry[0]
 
     def forget(self, cells: KeyCells) -> None:
         """Stop waiting for a key. :meth:`drop_stale` removes its entry."""
-        if cells.queued is not None and cells.queued[self._place] is not None:
-            cells.queued[self._place] = None
+        place = self._place
+        if cells.queued[place] is not None:
+            cells.queued = (*cells.queued[:place], None, *cells.queued[place + 1 :])
             self._keys -= 1
 
     def lowest(self) -> int:
@@ -371,8 +369,6 @@ class ExpiryQueue(TimerQueue):
         return None if lowest == NEVER else lowest
 
 
-#: The number of queues: timers and expiring state in each domain, and holds.
-_QUEUES = 2 * len(TimeDomain) + 1
 #: Up to this number of stale entries, a queue is not searched for them.
 _FEWEST_STALE = 1_024
 
@@ -412,17 +408,16 @@ class KeyedState(BinnedState):
             if self._expiring[domain]
         }
         self._all_queues = [*self.queues.values(), self.holds, *self.expiry.values()]
+        self._queues_of = {c.slot: self._queue(c.slot) for c in self.cells if c.kind in _DATED}
         self._empty = [cell.empty for cell in self.cells]
         self._schema = state_schema(node)
-        self._versions = pa.array([cell.version for cell in self.cells], pa.uint16())
         upgrades = {cell.name: cell.upgrades for cell in self.cells if cell.upgrades is not None}
         # Nothing here refers back to this object. A process that drops it frees it by reference
         # counting, since the garbage collector does not see it.
         self._stored = CellRows(upgrades, lambda row: f", key {_keys_of(node, row)[0]!r}")
         self._bins: dict[int, dict[Any, KeyCells]] = {}  # by the bin's first hash
         self._cached = 0  # the number of keys in _bins
-        self._delta: list[CellRow] = []
-        self._until: dict[int, int] = {}  # expiry times of rows of the delta, by their numbers
+        self._changes = [cell.no_changes() for cell in self.cells]
         self._is_unordered = False
 
     def _handle(self, cell: CellType) -> Any:
@@ -656,29 +651,30 @@ class KeyedState(BinnedState):
         Raises:
             UserCodeError: if a value is not of its declared type.
         """
-        slots, hash_, key = cells.slots, cells.hash, cells.key
-        delta = self._delta
+        slots = cells.slots
         for slot, touched in self.cursor.touched.items():
-            cell = self.cells[slot]
-            content = slots[slot]
+            cell, changes = self.cells[slot], self._changes[slot]
             if cell.is_special:
                 if cell.expiring is None:
                     self._flush_timer(cells, slot, touched)
                 else:
                     self._flush_expiring(cells, cell, touched)
                 continue
+            content = slots[slot]
             try:
                 if cell.kind == "value":
                     encoded = None
                     if content is not MISSING:
                         encoded, slots[slot] = cell.keep(content)
-                    delta.append((hash_, key, slot, b"", encoded))
+                    changes.hashes.append(cells.hash)
+                    changes.keys.append(cells.key)
+                    changes.values.append(encoded)
                     continue
                 rows = cell.changed_rows(content, touched)
             except TypeError as error:
-                raise self._cannot_keep(cell, key, error) from error
+                raise self._cannot_keep(cell, cells.key, error) from error
             for sub, value in rows:
-                delta.append((hash_, key, slot, sub, value))
+                changes.add(cells, sub, value)
         if self.cursor.puts:
             self.cursor.puts.clear()  # values in memory were decoded again, so nothing shares them
 
@@ -696,11 +692,9 @@ class KeyedState(BinnedState):
         except TypeError as error:
             raise self._cannot_keep(cell, cells.key, error) from error
         lowest = NEVER
-        for sub, value, until in rows:
-            if until != NEVER:
-                self._until[len(self._delta)] = until
-                lowest = min(lowest, until)
-            self._delta.append((cells.hash, cells.key, cell.slot, sub, value))
+        for row in rows:
+            self._changes[cell.slot].add_expiring(cells, *row)
+            lowest = min(lowest, row[2])
         if lowest != NEVER:
             self.expiry[cell.ttl_domain].push(lowest, cells)
 
@@ -713,7 +707,7 @@ class KeyedState(BinnedState):
             for cell in self._expiring[domain]:
                 assert cell.expiring is not None
                 for sub in cell.expiring.take_expired(cells.slots, cell.slot, until):
-                    self._delta.append((cells.hash, cells.key, cell.slot, sub, None))
+                    self._changes[cell.slot].add_expiring(cells, sub, None, NEVER)
                     self._is_unordered = True
             queue.push_lowest(cells)
             if not any(self.cells[n].has(content) for n, content in enumerate(cells.slots)):
@@ -733,41 +727,31 @@ class KeyedState(BinnedState):
 
     def _flush_timer(self, cells: KeyCells, slot: int, touched: set[str]) -> None:
         content = cells.slots[slot] or {}
-        queue = self._queue(slot)
+        changes, queue = self._changes[slot], self._queues_of[slot]
         for tag in touched if len(touched) == 1 else sorted(touched):
             time = content.get(tag)
-            row = (tag.encode(), None) if time is None else (tag.encode(), _time(time))
-            self._delta.append((cells.hash, cells.key, slot, *row))
+            changes.hashes.append(cells.hash)
+            changes.keys.append(cells.key)
+            changes.subs.append(tag)
+            changes.values.append(time)
             if time is not None:
                 queue.push(time, cells)
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
         """Return the content of the keys in memory in some ranges of hashes."""
         keys = sorted(self._keys_in(ranges), key=lambda cells: cells.hash)
-        rows: list[CellRow] = [
-            (cells.hash, cells.key, cell.slot, sub, value)
-            for cells in keys
-            for cell in self.cells
-            if cell.expiring is None
-            for sub, value in cell.whole_rows(cells.slots[cell.slot])
-        ]
-        if not self.expiry:
-            return {CELLS: pa.Table.from_batches([self._batch(rows, {})])} if rows else {}
-        expiring = [
-            (cells.hash, cells.key, cell.slot, *row)
-            for cells in keys
-            for cell in self.cells
-            if cell.expiring is not None
-            for row in cell.expiring.whole(cells.slots[cell.slot])
-        ]
-        numbered = enumerate(expiring, len(rows))
-        until = {number: row[5] for number, row in numbered if row[5] != NEVER}
-        rows += [row[:5] for row in expiring]
-        if not rows:
-            return {}
-        table = pa.Table.from_batches([self._batch(rows, until)])
-        order = order_by_hash(table.column(HASH).to_numpy())
-        return {CELLS: table.take(pa.array(order)).combine_chunks()}
+        whole = [cell.no_changes() for cell in self.cells]
+        for cell, rows in zip(self.cells, whole, strict=True):
+            for cells in keys:
+                content = cells.slots[cell.slot]
+                if cell.expiring is not None:
+                    for row in cell.expiring.whole(content):
+                        rows.add_expiring(cells, *row)
+                    continue
+                for sub, value in cell.whole_rows(content):
+                    rows.add(cells, sub, value)
+        batch = self._batch(whole)
+        return {} if batch is None else {CELLS: pa.Table.from_batches([batch])}
 
     def _keys_in(self, ranges: Ranges) -> Iterator[KeyCells]:
         for first, last in ranges.pairs():
@@ -804,59 +788,46 @@ class KeyedState(BinnedState):
 
     def changed_parts(self) -> list[RunPart]:
         """Return what the step changed, to be written. Then forget that it changed."""
-        delta, self._delta = self._delta, []
-        until, self._until = self._until, {}
-        if not delta:
-            return []
         if self._is_unordered:
-            delta, until = _newest(delta, until)
+            for changes in self._changes:
+                changes.keep_newest()
             self._is_unordered = False
-        batch = self._batch(delta, until)
-        due = self._due(delta) if not until else due_rows(batch, self.node.declarations.dated_cells)
+        batch = self._batch(self._changes)
+        for changes in self._changes:
+            changes.clear()
+        if batch is None:
+            return []
+        due = due_rows(batch, self.node.declarations.dated_cells)
         return [RunPart(self.node.name, CELLS, batch, due)]
 
-    def _due(self, rows: list[CellRow]) -> Any:
-        """Return (row indices, times, is_wall) of the rows that set a timer."""
-        dated = self.node.declarations.dated_cells
-        domains = {cell.slot: dated[cell.name] for cell in self.cells if cell.kind in _DATED}
-        if not domains:
-            return None
+    def _batch(self, changes: Sequence[CellChanges]) -> pa.RecordBatch | None:
+        """Return the rows of all cells, by hash. Each cell's are by hash already."""
         found = [
-            (number, row[4], domains[row[2]] == TimeDomain.WALL_TIME)
-            for number, row in enumerate(rows)
-            if row[2] in domains and row[4] is not None
+            self._rows_of(of, cell) for cell, of in zip(self.cells, changes, strict=True) if of
         ]
-        if not found:
-            return None
-        numbers, values, walls = turned(found, 3)
-        return np.array(numbers), np.frombuffer(b"".join(values), dtype="<i8"), np.array(walls)
+        if len(found) <= 1:
+            return found[0] if found else None
+        table = pa.Table.from_batches(found).combine_chunks()
+        order = order_by_hash(table.column(HASH).to_numpy())
+        (batch,) = table.take(pa.array(order)).combine_chunks().to_batches()
+        return batch
 
-    def _batch(self, rows: Sequence[CellRow], until: Mapping[int, int]) -> pa.RecordBatch:
-        hashes, keys, slots, subs, values = turned(rows, 5)
-        names = pa.array([cell.name for cell in self.cells], pa.string())
-        version = [self._versions.take(pa.array(slots))] if VERSION in self._schema.names else []
-        expires = [
-            pa.array(
-                [
-                    until.get(n) if self.cells[slot].ttl_domain is domain else None
-                    for n, slot in enumerate(slots)
-                ],
-                pa.int64(),
-            )
-            for domain in self.expiry
+    def _rows_of(self, changes: CellChanges, cell: CellType) -> pa.RecordBatch:
+        """Return the rows of one cell."""
+        count = len(changes.keys)
+        columns = [
+            *changes.key_columns(self.node.key_fields),
+            pa.repeat(cell.name, count),
+            changes.sub_column(),
+            changes.value_column(),
         ]
-        return pa.record_batch(
-            [
-                pa.array(hashes, pa.uint64()),
-                *columns_of_keys(keys, self.node.key_fields),
-                names.take(pa.array(slots, pa.int64())),
-                pa.array(subs, pa.binary()),
-                pa.array(values, pa.binary()),
-                *version,
-                *expires,
-            ],
-            schema=self._schema,
-        )
+        if VERSION in self._schema.names:
+            columns.append(pa.repeat(pa.scalar(cell.version, pa.uint16()), count))
+        never = pa.nulls(count, pa.int64())
+        columns += [
+            changes.until_column() if cell.ttl_domain is domain else never for domain in self.expiry
+        ]
+        return pa.record_batch(columns, schema=self._schema)
 
 
 def state_schema(node: Node) -> pa.Schema:
@@ -884,18 +855,6 @@ def _ttl_domains(node: Node) -> list[TimeDomain]:
     states = node.declarations.states.values()
     found = {item.ttl_domain for item in states if getattr(item, "ttl_us", None) is not None}
     return [domain for domain in TimeDomain if domain in found]
-
-
-def _newest(delta: list[CellRow], until: Mapping[int, int]) -> tuple[list[CellRow], dict[int, int]]:
-    """Return the newest of the rows with one identity, by hash.
-
-    Used when entries have expired, and when keys were visited again.
-    """
-    last = {row[:4]: number for number, row in enumerate(delta)}
-    stays = sorted(last.values(), key=lambda number: (delta[number][0], number))
-    numbers = {before: now for now, before in enumerate(stays)}
-    moved = {numbers[number]: time for number, time in until.items() if number in numbers}
-    return [delta[number] for number in stays], moved
 
 
 def _remove(cell: CellType, cells: KeyCells, sub: bytes) -> None:
