@@ -8,13 +8,17 @@ import sys
 import sysconfig
 from pathlib import Path
 
+#: Packages that are never the user's, wherever they are. Under ``spark-submit``, PySpark comes from
+#: Spark's folder, which looks like one of the user's.
+NEVER_THE_USERS = frozenset({"headrace", "pyspark", "py4j"})
+
 _PACKAGES = {"site-packages", "dist-packages"}
 
 
 def is_users_module(name: str | None) -> bool:
-    """Return whether a module is the user's: not installed, not Python's, and not Headrace's."""
+    """Return whether a module is the user's: not installed, not Python's, Headrace's, or Spark's."""
     top = (name or "").partition(".")[0]
-    if not top or top == "headrace" or top in sys.stdlib_module_names:
+    if not top or top in NEVER_THE_USERS or top in sys.stdlib_module_names:
         return top == "__main__"
     module = sys.modules.get(str(name)) or sys.modules.get(top)
     file = getattr(module, "__file__", None)

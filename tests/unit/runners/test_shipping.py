@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, NamedTuple
 
 import cloudpickle
@@ -169,6 +170,17 @@ def test_packages_of_another_environment_are_installed_and_a_project_is_not(tmp_
     assert is_installed(json.__file__)
     assert is_installed(msgspec.__file__)
     assert not is_installed(str(tmp_path / "src/project/module.py"))
+
+
+@pytest.mark.parametrize("name", ["pyspark.taskcontext", "py4j.protocol", "headrace.job"])
+def test_what_each_process_has_is_not_sent_wherever_it_is(name: str) -> None:
+    """Under ``spark-submit``, PySpark comes from the folder of Spark, not from installed packages."""
+    module = ModuleType(name)
+    module.__file__ = f"/opt/spark/python/lib/pyspark.zip/{name.replace('.', '/')}.py"
+    assert not code_shipping._is_user_module(name, module)
+    theirs = ModuleType(f"{name.partition('.')[0]}_helpers")
+    theirs.__file__ = "/home/ada/helpers.py"
+    assert code_shipping._is_user_module(theirs.__name__, theirs)
 
 
 def test_modules_that_come_and_go_are_found(

@@ -17,9 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headrace.computation.installed import is_installed
+from headrace.computation.installed import NEVER_THE_USERS, is_installed
 
-_HEADRACE = "headrace"
 _PYTHON = frozenset({*sys.builtin_module_names, *sys.stdlib_module_names})
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 #: Names of folders into which packages are installed.
@@ -39,7 +38,7 @@ class Owners:
 
     def __init__(self, modules: Iterable[str] = ()) -> None:
         self._own = {_top(name) for name in modules} | {_package_of(name) for name in modules}
-        self._own -= _PYTHON | {_HEADRACE, ""}
+        self._own -= _PYTHON | NEVER_THE_USERS | {""}
         self._known: dict[str | None, bool] = {None: True}
         self.of_process = _of_process()
 
@@ -55,13 +54,15 @@ class Owners:
         """Return whether a module is the user's. It need not be loaded."""
         if name in sys.modules:
             return self.is_users(name)
-        return self._is_own(name) or (_top(name) != _HEADRACE and not _is_installed(name, spec))
+        return self._is_own(name) or (
+            _top(name) not in NEVER_THE_USERS and not _is_installed(name, spec)
+        )
 
     def _find_out(self, name: str) -> bool:
         if name == "__main__" or self._is_own(name):
             return True
         module = sys.modules.get(name) or sys.modules.get(_top(name))
-        return _top(name) != _HEADRACE and not _is_in_installed_file(name, module)
+        return _top(name) not in NEVER_THE_USERS and not _is_in_installed_file(name, module)
 
     def _is_own(self, name: str) -> bool:
         return _top(name) in self._own

@@ -23,7 +23,7 @@ from typing import Any
 import cloudpickle
 import msgspec
 
-from headrace.computation.installed import is_installed, is_users_module
+from headrace.computation.installed import NEVER_THE_USERS, is_installed, is_users_module
 from headrace.errors import HeadraceError, PipelineError
 from headrace.pipeline import Pipeline
 from headrace.runners.spark.unsendable import refuse_what_cannot_be_sent
@@ -337,7 +337,7 @@ class _UserModules:
 
 def _is_user_module(name: str, module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
-    if name == "__main__" or name.partition(".")[0] == "headrace" or file is None:
+    if name == "__main__" or name.partition(".")[0] in NEVER_THE_USERS or file is None:
         return False
     return getattr(module, "__name__", None) == name and not is_installed(file)
 
