@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.errors import PipelineError
 
@@ -45,11 +45,6 @@ def spark_schema(columns: pa.Schema, place: str) -> StructType:
     """
     fields = [_checked(field, place) for field in columns]
     return from_arrow_schema(pa.schema(fields))
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the columns as Arrow, as Spark takes them."""
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def _checked(field: pa.Field, place: str) -> pa.Field:

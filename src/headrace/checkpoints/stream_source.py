@@ -36,11 +36,12 @@ from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.checkpoints.opening import pinned
 from headrace.checkpoints.reader_pins import ReaderPins
 from headrace.checkpoints.retained_streams import RetainedStream, Rows, StreamColumns
-from headrace.checkpoints.spark_types import arrow_schema, spark_schema
+from headrace.checkpoints.spark_types import spark_schema
 from headrace.errors import NotFound, PipelineError, SchemaChanged, WrongPipeline
 from headrace.eventtime.durations import duration_micros
 from headrace.ledger.pins import LONGEST_US
 from headrace.runfiles.format import FileRef
+from headrace.session.arrow_types import arrow_schema
 from headrace.storage import open_store
 
 if TYPE_CHECKING:

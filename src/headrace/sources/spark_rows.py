@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import Row, StructType, _parse_datatype_string
 
 from headrace.errors import PipelineError
@@ -22,6 +21,7 @@ from headrace.eventtime.parsing import BadTime, local_in_utc
 from headrace.schema import NotExact, column_of, exact_cast, wants_zone
 from headrace.schema.exact import Misfit, as_plain
 from headrace.schema.forms import shortened
+from headrace.session.arrow_types import arrow_schema
 from headrace.sources.leaves import convert_leaves
 
 _BATCH_ROWS = 10_000
@@ -62,7 +62,7 @@ def arrow_schema_of(schema: StructType, place: str) -> pa.Schema:
     fields: list[pa.Field] = []
     for field in schema:
         try:
-            fields += to_arrow_schema(StructType([field]), timezone="UTC")
+            fields += arrow_schema(StructType([field]))
         except PySparkException as error:
             raise PipelineError(
                 f"column {field.name!r} of {place} is of type {field.dataType.simpleString()}, which "

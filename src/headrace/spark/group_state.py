@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkRuntimeError, PySparkTypeError
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StructType
 
@@ -24,6 +23,7 @@ from headrace.computation.handles import ValueHandle
 from headrace.errors import PipelineError
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME
 from headrace.eventtime.timestamps import MAX_TIME
+from headrace.session.arrow_types import arrow_type
 from headrace.spark.ddl import ddl_of, struct_of_schema
 from headrace.spark.keys import GroupingKey
 from headrace.spark.rows import Frames, series_of_arrays
@@ -84,9 +84,7 @@ class FunctionComputation(RowsComputation):
             )
         self.state_schema = struct_of_schema(state, "the state")
         self.values = StructConverter(self.state_schema, "the state")
-        self.key_kinds = [
-            to_arrow_type(schema[name].dataType, timezone="UTC") for name in key.names
-        ]
+        self.key_kinds = [arrow_type(schema[name].dataType) for name in key.names]
         self.timers = "" if timeout == _NO_TIMEOUT else _TIMERS
         self.output = _ROWS
         self.default_late = "drop" if timeout == _EVENT_TIME else "process"  # type: ignore[misc]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.computation.declarations import Output
@@ -14,6 +13,7 @@ from headrace.computation.grouped import GroupedComputation, StepTimes
 from headrace.errors import PipelineError
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.schema import ValueType, value_type_of_schema
+from headrace.session.arrow_types import arrow_schema
 from headrace.sources.names import derived_fields
 from headrace.spark.ddl import struct_of_schema
 from headrace.spark.keys import GroupingKey
@@ -62,10 +62,10 @@ class RowsComputation(GroupedComputation):
     ) -> None:
         self.form, self.key, self.zone = form, key, zone
         self.schemas = list(inputs)
-        self._arrows = [to_arrow_schema(schema, timezone="UTC") for schema in inputs]
+        self._arrows = [arrow_schema(schema) for schema in inputs]
         self._columns = [list(derived_fields(a, "the input")[0].names) for a in self._arrows]
         self.output_schema = struct_of_schema(output, "the output")
-        self._out_arrow = to_arrow_schema(self.output_schema, timezone="UTC")
+        self._out_arrow = arrow_schema(self.output_schema)
         self.output_values = value_type_of_schema(derived_fields(self._out_arrow, "the output")[0])
 
     def input_columns(self, number: int, batch: pa.RecordBatch) -> list[pa.Array]:
