@@ -18,6 +18,7 @@ from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
 from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
 from headrace.computation.computation import Computation
 from headrace.computation.context import Context
+from headrace.computation.counters import Counter
 from headrace.computation.declarations import (
     Codec,
     ListState,
@@ -68,6 +69,7 @@ __all__ = [
     "ColumnarComputation",
     "Computation",
     "Context",
+    "Counter",
     "Fired",
     "FiredBatch",
     "Frontier",

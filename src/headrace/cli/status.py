@@ -228,6 +228,9 @@ def _status_text(facts: dict[str, Any]) -> str:
             f"{of['late']:,} late, {of['skipped']:,} skipped, {of['timers']:,} timers fired, "
             f"{of['produced']:,} produced"
         )
+        if of["counters"]:
+            counted = (f"{name} {total:,}" for name, total in of["counters"].items())
+            lines.append(f"  counters of {node}: {', '.join(counted)}")
     lines += [f"  computation {node}: still backfilling" for node in facts["backfilling"]]
     for node, since in facts["removed"].items():
         lines.append(f"  computation {node}: removed at step {since}")

@@ -21,6 +21,8 @@ V = TypeVar("V", default=Any)
 
 #: Kind of a declaration that is kept by worker instead of by key; see :class:`headrace.PerWorker`.
 PER_WORKER = "per worker"
+#: Kind of a declaration that is no state: see :class:`headrace.Counter`.
+COUNTER = "counter"
 
 
 class Codec(Protocol[V]):

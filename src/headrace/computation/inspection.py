@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from headrace.computation.computation import UserCode
+from headrace.computation.counters import Counter
 from headrace.computation.declarations import (
+    COUNTER,
     PER_WORKER,
     Declaration,
     Hold,
@@ -35,6 +37,7 @@ class Declarations(msgspec.Struct, frozen=True):
         posts: streams of posts, by name.
         per_worker: state by worker instead of by key, by name.
         removed: the stored names of what was removed on purpose.
+        counters: counters, by name.
     """
 
     states: dict[str, Any]
@@ -43,11 +46,20 @@ class Declarations(msgspec.Struct, frozen=True):
     posts: dict[str, Any] = {}
     per_worker: dict[str, Any] = {}
     removed: list[str] = []
+    counters: dict[str, Any] = {}
 
     @property
     def names(self) -> set[str]:
         """The names of all that is declared."""
-        every = (self.states, self.timers, self.outputs, self.posts, self.per_worker, self.removed)
+        every = (
+            self.states,
+            self.timers,
+            self.outputs,
+            self.posts,
+            self.per_worker,
+            self.removed,
+            self.counters,
+        )
         return {name for declared in every for name in declared}
 
     @property
@@ -113,6 +125,7 @@ def declarations_of(
     outputs = {n: item for n, item in found.items() if isinstance(item, Output) and n not in posts}
     states = {n: i for n, i in found.items() if isinstance(i, Declaration) and n not in timers}
     per_worker = {n: states.pop(n) for n, i in [*states.items()] if i.kind == PER_WORKER}
+    counters = {n: states.pop(n) for n, i in [*states.items()] if i.kind == COUNTER}
     if not _defines(cls, cls.on_records):
         raise PipelineError(
             f"{cls.__name__} has no {cls.on_records}",
@@ -144,7 +157,7 @@ def declarations_of(
             raise PipelineError(
                 f"{cls.__name__}.{name} cannot be a name: it begins with an underscore", place=place
             )
-    return Declarations(states, timers, outputs, posts, per_worker, removed)
+    return Declarations(states, timers, outputs, posts, per_worker, removed, counters)
 
 
 def _check_stored_names(found: Mapping[str, Any], cls: type[UserCode], place: str) -> None:
@@ -155,7 +168,7 @@ def _check_stored_names(found: Mapping[str, Any], cls: type[UserCode], place: st
     """
     stored: dict[str, str] = {}
     for name, item in found.items():
-        if isinstance(item, Output) and not isinstance(item, Posted):
+        if isinstance(item, Counter) or (isinstance(item, Output) and not isinstance(item, Posted)):
             continue
         other = stored.setdefault(stored_name(name, item), name)
         if other != name:

@@ -7,6 +7,7 @@ over all reports, each (layer, worker) maps to exactly one task attempt whose re
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from headrace.coordinator.step_output import StepOutput
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.eventtime.watermark import PartitionSeen, lowest, merged_seen
 from headrace.keyspace.digests import add_digests
-from headrace.ledger.records import Counts, HeldBy, Slice
+from headrace.ledger.records import Counts, HeldBy, Slice, sums
 from headrace.protocol.plan import Failure, NodeReport, StepPlan, TaskReport
 from headrace.runfiles.format import FileRef
 
@@ -180,6 +181,7 @@ def _counts(found: list[NodeReport]) -> Counts:
         sum(report.produced for report in found),
         sum(report.duplicates for report in found),
         sum(report.expired for report in found),
+        functools.reduce(sums, (report.counters for report in found), {}),
     )
 
 

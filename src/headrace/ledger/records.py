@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -72,6 +73,7 @@ class Counts(msgspec.Struct, frozen=True):
         duplicates: records that a check of ids dropped, because their id had been seen.
         expired: records that it dropped because they were so late that their id might have been
             forgotten.
+        counters: what its code has added to its own counters, by name.
     """
 
     records: Whole = 0
@@ -81,6 +83,7 @@ class Counts(msgspec.Struct, frozen=True):
     produced: Whole = 0
     duplicates: Whole = 0
     expired: Whole = 0
+    counters: dict[str, Whole] = {}
 
     def plus(self, other: Counts) -> Counts:
         """Return the sums."""
@@ -92,7 +95,17 @@ class Counts(msgspec.Struct, frozen=True):
             self.produced + other.produced,
             self.duplicates + other.duplicates,
             self.expired + other.expired,
+            sums(self.counters, other.counters),
         )
+
+
+def sums(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Return the sum for each name that occurs.
+
+    >>> sums({"a": 1, "b": 2}, {"b": 3})
+    {'a': 1, 'b': 5}
+    """
+    return {**one, **{name: one.get(name, 0) + count for name, count in other.items()}}
 
 
 #: A link of a chain: (digest before, file, digest after).

@@ -97,6 +97,12 @@ def _by(
     return Metric(name, kind, help_, (label,), samples=samples)
 
 
+def _counters(picture: Picture) -> Iterable[Sample]:
+    for name, of in picture.computations.items():
+        for counter, total in of.counts.counters.items():
+            yield (name, counter), total
+
+
 def _watermarks(picture: Picture) -> Iterable[Sample]:
     for name, of in picture.computations.items():
         yield (name, "input"), of.input.seconds
@@ -284,6 +290,13 @@ METRICS: list[Metric] = [
         "headrace_produced_records_total",
         f"Records that a computation has produced, over all its streams. {_EXACT}",
         lambda of: of.counts.produced,
+    ),
+    Metric(
+        "headrace_counter_total",
+        "counter",
+        f"What the code of a computation counts itself, with hr.Counter. {_EXACT}",
+        ("computation", "counter"),
+        samples=_counters,
     ),
     Metric(
         "headrace_watermark_timestamp_seconds",

@@ -249,6 +249,7 @@ class NodeReport(msgspec.Struct):
         backlog: whether due timers or posts are left for the next steps.
         reached: the watermark at which all event timers, posts and ordered records of this step
             were due; ``MIN_TIME`` if there were none.
+        counters: what its code has added to its own counters.
     """
 
     records: int = 0
@@ -267,6 +268,7 @@ class NodeReport(msgspec.Struct):
     expired: int = 0
     backlog: bool = False
     reached: int = MIN_TIME
+    counters: dict[str, int] = {}
 
 
 class StreamReport(msgspec.Struct):

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, grouped
 from headrace.computation.columnar import ColumnarComputation
+from headrace.computation.counters import StepCounters
 from headrace.computation.records import Fired, Record
 from headrace.errors.user_code import goes_on
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
@@ -88,7 +89,8 @@ class BatchVisitor:
         self.per_worker = PerWorkerState(
             node.declarations.per_worker, place=f"computation {node.name!r}"
         )
-        handles = {**state.handles, **self.per_worker.handles}
+        self.counters = StepCounters(node.declarations.counters)
+        handles = {**state.handles, **self.per_worker.handles, **self.counters.handles}
         computation.__dict__.update(handles, _handles=handles)
         self._handle_batch = owning(computation.process_batch, [], self.per_worker.puts)
         self._handle_timers = owning(computation.process_timers, [], self.per_worker.puts)
@@ -130,6 +132,7 @@ class BatchVisitor:
         """
         report = NodeReport(input_watermark=watermark, output_watermark=watermark)
         self.per_worker.puts.clear()  # left by an attempt that failed
+        self.counters.clear()
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.low_watermark_before_us, self.context.late = late_before, 0
         self._late.admitted = 0
@@ -170,6 +173,7 @@ class BatchVisitor:
         report.late += max(0, self.context.late - self._late.admitted)
         report.records -= self.context.late
         report.produced = sum(b.num_rows for o in self.outputs.values() for b in o.batches)
+        report.counters = self.counters.added()
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
         report.oldest = self.state.lowest_timer(EVENT_TIME, owned)
         if self._reached > MIN_TIME:
@@ -313,7 +317,7 @@ class BatchVisitor:
         marks = self.state.begin()
         self.per_worker.begin()
         lengths = [len(emitter.batches) for emitter in self._emitters]
-        late = self.context.late
+        late, counted = self.context.late, self.counters.mark()
         try:
             call()
         except BaseException as error:
@@ -322,6 +326,7 @@ class BatchVisitor:
             self.state.undo(marks)
             self.per_worker.undo()
             self.context.late = late
+            self.counters.undo(counted)
             for emitter, length in zip(self._emitters, lengths, strict=True):
                 del emitter.batches[length:]
             return error

@@ -28,6 +28,7 @@ import pyarrow as pa
 import xxhash
 
 from headrace.computation.computation import Computation
+from headrace.computation.counters import StepCounters
 from headrace.computation.records import Fired, Record
 from headrace.errors import BadInput, HeadraceError, UserCodeError
 from headrace.errors.user_code import goes_on, shown
@@ -183,7 +184,8 @@ class Visitor:
         self.per_worker = PerWorkerState(
             node.declarations.per_worker, place=f"computation {node.name!r}"
         )
-        handles = {**state.handles, **self.per_worker.handles}
+        self.counters = StepCounters(node.declarations.counters)
+        handles = {**state.handles, **self.per_worker.handles, **self.counters.handles}
         computation.__dict__.update(handles, _handles=handles)
         self._process_record, self._process_timer = self._handlers()
         self.outputs = {
@@ -255,6 +257,7 @@ class Visitor:
         self._is_last_portion = self._is_at_the_end and portions >= MOST_PORTIONS_AT_THE_END
         self.state.cursor.puts.clear()  # left by an attempt that failed
         self.per_worker.puts.clear()
+        self.counters.clear()
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.reseed(seed)
         self._wall_cause = wall_cause(output_before, latest, clock_us)
@@ -288,6 +291,7 @@ class Visitor:
         if self.state.expiry:
             self._expire(until, clock_us, report)
         report.produced = sum(len(output.values) for output in self.outputs.values())
+        report.counters = self.counters.added()
         report.next_wall_timer = self.state.lowest_timer(WALL_TIME, owned)
         report.oldest = self.state.lowest_timer(EVENT_TIME, owned)
         if self._reached > MIN_TIME:
@@ -498,6 +502,7 @@ class Visitor:
     ) -> None:
         """Call a handler. If it raises, undo all that it did, and skip or dead-letter the item."""
         lengths = {name: len(output.values) for name, output in self.outputs.items()}
+        counted = self.counters.mark()
         self.state.cursor.begin()
         self.per_worker.begin()
         self.context.caused_by(cause, earliest)
@@ -509,6 +514,7 @@ class Visitor:
                 raise
             self.state.cursor.undo()
             self.per_worker.undo()
+            self.counters.undo(counted)
             for name, output in self.outputs.items():
                 output.cut(lengths[name])
             report.skipped += 1

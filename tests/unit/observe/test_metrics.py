@@ -52,10 +52,20 @@ def value(series: dict[Series, float], name: str, **labels: str) -> float:
     return series[name, frozenset(labels.items())]
 
 
+class Doubled(Count):
+    """Counts twice what it does, in a counter of its own."""
+
+    seen = hr.Counter()
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.seen.add(2)
+        super().process_record(ctx, record)
+
+
 def run(store: Store, collected: Collected, seen: list[Picture]) -> None:
     """Run until the input has ended; keep a picture of each step."""
     driver = Driver(
-        begin(items(RECORDS), collected, count=Count()),
+        begin(items(RECORDS), collected, count=Doubled()),
         store,
         InlineRunner(),
         workers=2,
@@ -91,6 +101,7 @@ def test_counters_equal_a_recount_of_the_outputs_wherever_a_driver_is_killed() -
         of = {"pipeline": "changing", "computation": "count"}
         assert value(series, "headrace_produced_records_total", **of) == len(rows) == RECORDS
         assert value(series, "headrace_records_total", **of) == RECORDS
+        assert value(series, "headrace_counter_total", counter="seen", **of) == 2 * RECORDS
         assert value(series, "headrace_steps_total", pipeline="changing") == last.steps_done
         for earlier, later in zip(seen, seen[1:], strict=False):
             assert earlier.computations["count"].counts.records <= (
@@ -229,6 +240,6 @@ def test_definitions_follow_the_rules() -> None:
         assert re.fullmatch(r"headrace_[a-z_]+[a-z]", definition.name)
         assert definition.name.endswith("_total") == (definition.kind == "counter")
         assert definition.help.endswith(".")
-    names_in_pipelines = {"computation", "injector", "sink", "worker"}
+    names_in_pipelines = {"computation", "counter", "injector", "sink", "worker"}
     fixed = {"state", "side", "share", "phase", "how", "version"}
     assert set(labels_in_use()) == names_in_pipelines | fixed, "no label grows without bound"
