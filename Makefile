@@ -1,5 +1,6 @@
 # make demo   the main job, on real data      make test    what CI runs
 # make check  formatter, linter, types        make soak    long campaigns
+# make test-spark SPARK=4.2.0   the tests of Spark, with another version of it
 # make test-fast   most units, the coordinator, some properties: minutes, no Spark
 # make bench  every benchmark, in short       make demo-rescale   state moves, under load
 # make demo-kafka   from Kafka to Kafka, with a driver that is killed
@@ -12,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help demo demo-rescale demo-kafka test test-fast check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
+.PHONY: help demo demo-rescale demo-kafka test test-fast test-spark check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -49,6 +50,18 @@ test-fast: $(VENV)/.installed
 
 test: $(VENV)/.installed java check
 	. scripts/java-home.sh && $(BIN)/python scripts/test.py
+
+SPARK ?= 4.2.0
+OTHER := .venv-spark-$(SPARK)
+test-spark: $(OTHER)/.installed java
+	. scripts/java-home.sh && PYSPARK_PYTHON=$(abspath $(OTHER)/bin/python) $(OTHER)/bin/pytest -q -m "not soak" tests/spark
+
+$(OTHER)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/pip install --quiet --upgrade "pip>=25.1"
+	grep -v '^pyspark==' constraints.txt > $(OTHER)/constraints.txt
+	$(OTHER)/bin/pip install --quiet --constraint $(OTHER)/constraints.txt --editable '.[demo]' --group dev "pyspark==$(SPARK)"
+	touch $@
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check src tests examples benchmarks
@@ -99,4 +112,4 @@ bench: $(VENV)/.bench java
 	. scripts/java-home.sh && for program in floor latency count user bins migrate rescale recover scale; do $(BIN)/python -m benchmarks.$$program --quick --json benchmarks/results/quick_$$program.json || exit 1; done
 
 clean:
-	rm -rf $(VENV) .tools demo-data dist site
+	rm -rf $(VENV) .venv-spark-* .tools demo-data dist site

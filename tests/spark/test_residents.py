@@ -13,6 +13,7 @@ from multiprocessing.connection import Client, Connection, Pipe
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.property.oracle.model import Model, NodeSpec, Spec
 from tests.spark.conftest import session
-from tests.support.pipelines import Collected, draw
+from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.results import recording
 
 pytestmark = pytest.mark.spark
@@ -311,3 +312,52 @@ def test_where_no_link_can_be_opened_steps_are_jobs(
     run = Run(two_slots, tmp_path, {})
     assert run() == expected
     assert not any(run.resident)
+
+
+class Number(msgspec.Struct, frozen=True):
+    key: int
+    at: int
+
+
+NUMBERS = [Number(at % 3, at) for at in range(40)]
+
+
+class Counted(hr.Computation):
+    seen = hr.ValueState(int, default=0)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.seen.value += 1
+        ctx.produce("out", self.seen.value)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "expected"),
+    [
+        ("host", {f"orders: step {step}" for step in range(1, 5)}),
+        ("auto", {f"orders: worker {at}, which stays between steps" for at in range(2)}),
+    ],
+)
+def test_jobs_in_sparks_ui_say_what_they_are_and_can_be_found_by_a_tag(
+    two_slots: Any, tmp_path: Path, exchange: str, expected: set[str]
+) -> None:
+    pipeline, collected = hr.Pipeline("orders"), Collected()
+    numbers = pipeline.inject("numbers", hr.sources.Iterable(NUMBERS, Number, event_time="at"))
+    counted = pipeline.compute("counted", Counted(), keys={numbers: "key"})
+    pipeline.sink("out", counted, collected.sink("out"))
+    run_inline(
+        pipeline,
+        store=LocalStore(tmp_path / "store"),
+        workers=2,
+        rows=10,
+        exchange=exchange,
+        runner=SparkRunner(two_slots),
+    )
+    jobs = two_slots._jsc.sc().statusStore().jobsList(None)
+    found = [jobs.apply(at) for at in range(jobs.size())]
+    said = {
+        job.description().get()
+        for job in found
+        if job.jobTags().contains("headrace-orders") and job.description().isDefined()
+    }
+    assert said >= expected

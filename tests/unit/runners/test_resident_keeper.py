@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace.runners.spark.job_names import JobNames
 from headrace.runners.spark.residents import keeper as module
 from headrace.runners.spark.residents.keeper import ResidentKeeper
 from headrace.runners.spark.residents.residents import ResidentLost
@@ -32,7 +33,7 @@ class Fake:
     is_lost = False
     stages = frozenset[int]()
 
-    def __init__(self, world: World, worker_set: Any, hosts: Any) -> None:
+    def __init__(self, world: World, worker_set: Any, hosts: Any, names: Any) -> None:
         self.world, self.worker_set = world, worker_set
 
     def enter(self, within_s: float) -> str | None:
@@ -58,7 +59,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture
 def keeper(world: World) -> ResidentKeeper:
-    found = ResidentKeeper(world, None, clock=lambda: world.now)
+    found = ResidentKeeper(world, None, JobNames(world, "test"), clock=lambda: world.now)
     found._watching = object()  # type: ignore[assignment]  (the tests look themselves)
     return found
 

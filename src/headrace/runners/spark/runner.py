@@ -43,6 +43,7 @@ from headrace.runners.base import EngineFailed, Runner
 from headrace.runners.ending import cancel, ended
 from headrace.runners.spark import task_entry
 from headrace.runners.spark.code_shipping import pickled
+from headrace.runners.spark.job_names import JobNames
 from headrace.runners.spark.preferred_hosts import PreferredHosts
 from headrace.runners.spark.residents.keeper import ResidentKeeper
 from headrace.runners.spark.residents.residents import Residents
@@ -133,6 +134,7 @@ class SparkRunner(Runner):
         code = self._send_code(pipeline)
         self._worker_sets = WorkerSets(self._sc, self._preferred_hosts, code, pipeline.layers)
         self._probe(store, workers)
+        self._names = JobNames(self._sc, pipeline.name)
         self._keeper = self._new_keeper()
         self._worker_set(workers)
         free = min(workers, max(0, self.default_workers() - workers))
@@ -141,10 +143,11 @@ class SparkRunner(Runner):
 
     def _new_keeper(self) -> ResidentKeeper:
         if self._is_local():
-            return ResidentKeeper(self._sc, None)
+            return ResidentKeeper(self._sc, None, self._names)
         conf = self._sc.getConf()
         host = str(conf.get("spark.driver.host"))
-        return ResidentKeeper(self._sc, (host, str(conf.get("spark.driver.bindAddress", host))))
+        hosts = host, str(conf.get("spark.driver.bindAddress", host))
+        return ResidentKeeper(self._sc, hosts, self._names)
 
     @property
     def residents(self) -> Residents | None:
@@ -314,7 +317,7 @@ class SparkRunner(Runner):
         """Put the jobs of this thread into the group that :meth:`end_attempt` cancels."""
         if self._named != threading.get_ident():
             self._named = threading.get_ident()
-            self._sc.setJobGroup(self._group, "a step of Headrace", interruptOnCancel=True)
+            self._names.begin_thread(self._group, "a step")
 
     def end_attempt(self, error: HeadraceError, *, force: bool) -> None:
         plan, self._ending = self._running, error
@@ -347,9 +350,12 @@ class SparkRunner(Runner):
         """Run a round for each layer. Parcels, or their locations, go through the driver."""
         worker_set = self._worker_set(plan.layout.workers)
         if not plan.resident:
+            self._names.describe(f"step {plan.step}")
             return self._run_layers(plan, worker_set, JobRounds(self._properties, worker_set))
         assert self._keeper is not None
         with self._keeper.residents_for(worker_set) as residents:
+            if residents is None:
+                self._names.describe(f"step {plan.step}")
             rounds = (
                 JobRounds(self._properties, worker_set)
                 if residents is None
@@ -390,6 +396,7 @@ class SparkRunner(Runner):
     def _run_by_shuffle(self, plan: StepPlan) -> list[TaskReport]:
         if self._keeper is not None:
             self._keeper.end()  # the job needs its slots
+        self._names.describe(f"step {plan.step}")
         self._properties.keep(task_entry.PLAN)
         self._properties.put(task_entry.PLAN, encoded(plan, with_splits=True))
         found = self._worker_set(plan.layout.workers).shuffle()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from headrace.runners.spark.job_names import JobNames
 from headrace.runners.spark.residents.residents import ResidentLost, Residents
 from headrace.runners.spark.residents.slots import cpus_of_a_task, tasks_that_wait, unsuitable
 from headrace.runners.spark.worker_sets import WorkerSet
@@ -39,6 +40,7 @@ class ResidentKeeper:
     Args:
         context: the SparkContext.
         hosts: see :class:`~headrace.runners.spark.residents.links.Entrance`.
+        names: names their jobs.
         clock: seconds that never go back.
     """
 
@@ -46,10 +48,12 @@ class ResidentKeeper:
         self,
         context: Any,
         hosts: tuple[str, str] | None,
+        names: JobNames,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sc = context
         self._hosts = hosts
+        self._names = names
         self._failed = 0  # how often in a row not all came
         conf = context.getConf()  # a copy of all of it, which takes many gateway calls
         self._cpus = cpus_of_a_task(conf)
@@ -145,7 +149,7 @@ class ResidentKeeper:
     def _why_not_entered(self, worker_set: WorkerSet) -> str | None:
         """Start the residents. Return why they are not all there; None if they are."""
         try:
-            self._residents = Residents(self._sc, worker_set, self._hosts)
+            self._residents = Residents(self._sc, worker_set, self._hosts, self._names)
             return self._residents.enter(_ENTER_S)
         except Exception as error:  # of a socket, a thread, or Spark: jobs may do
             return f"{type(error).__name__}: {short(error)}"

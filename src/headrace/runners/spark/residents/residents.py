@@ -16,6 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from headrace.runners.base import EngineFailed
+from headrace.runners.spark.job_names import JobNames
 from headrace.runners.spark.residents.links import BROKEN, Entrance
 from headrace.runners.spark.residents.orders import HEARTBEAT, Hello, Order, Reply
 from headrace.runners.spark.residents.resident import serve
@@ -65,16 +66,24 @@ class Residents:
         context: the SparkContext.
         worker_set: the workers.
         hosts: see :class:`Entrance`.
+        names: names their jobs.
 
     Attributes:
         worker_set: the workers.
         group: the job group of the residents.
     """
 
-    def __init__(self, context: Any, worker_set: WorkerSet, hosts: tuple[str, str] | None) -> None:
+    def __init__(
+        self,
+        context: Any,
+        worker_set: WorkerSet,
+        hosts: tuple[str, str] | None,
+        names: JobNames,
+    ) -> None:
         self.worker_set = worker_set
         self.group = f"headrace-residents-{uuid.uuid4().hex}"
         self._sc = context
+        self._names = names
         self._each = [_Resident() for _ in range(worker_set.workers)]
         self._changed = threading.Condition()
         self._closed = False
@@ -94,7 +103,7 @@ class Residents:
             run = self.worker_set.job_of(number, task)
             thread = threading.Thread(
                 target=self._run,
-                args=(resident, run),
+                args=(resident, number, run),
                 name=f"headrace-resident-{number}",
                 daemon=True,
             )
@@ -136,11 +145,11 @@ class Residents:
     def _links(self) -> list[Connection]:
         return [resident.link for resident in self._each if resident.link is not None]
 
-    def _run(self, resident: _Resident, job: Any) -> None:
+    def _run(self, resident: _Resident, number: int, job: Any) -> None:
         """Run the job of a resident. Returns when the resident has ended."""
         why = "the task has ended"
         try:
-            self._sc.setJobGroup(self.group, "a worker of Headrace", interruptOnCancel=True)
+            self._names.begin_thread(self.group, f"worker {number}, which stays between steps")
             job()
         except Exception as error:
             why = short(error)
