@@ -60,3 +60,15 @@ def test_a_local_session_listens_on_loopback_alone() -> None:
     total, addresses = json.loads(line.removeprefix("found "))
     assert total == 6 and len(addresses) >= 2
     assert set(addresses) <= _LOOPBACK
+
+
+@pytest.mark.spark
+def test_the_doctor_finds_a_local_session_well() -> None:
+    command = [sys.executable, "-m", "headrace.cli", "doctor", "--master", "local[2]"]
+    ran = subprocess.run(
+        [*command, "--output", "json"], capture_output=True, text=True, check=False, timeout=300
+    )
+    found = {of["check"]: of for of in json.loads(ran.stdout)["findings"]}
+    assert ran.returncode == 0, (ran.stdout, ran.stderr)
+    assert found["spark"]["facts"]["slots"] == 2
+    assert {found[check]["state"] for check in ("spark", "executors", "clocks")} == {"ok"}

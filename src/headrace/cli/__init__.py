@@ -26,6 +26,7 @@ import click
 from headrace.cli import (
     checkpoints,
     commands,
+    doctor,
     hosts,
     metrics,
     migrations,
@@ -93,6 +94,7 @@ _GROUPS = [
     policy,
     checkpoints,
     state,
+    doctor,
     nexmark,
 ]
 for _group in _GROUPS:
