@@ -14,7 +14,7 @@ _SKEW_S = 1.0
 
 
 class Executor(msgspec.Struct, frozen=True):
-    """What a task has said of its process.
+    """What a task reports of its process.
 
     Attributes:
         host: its host.
@@ -54,14 +54,14 @@ def of_session(session: Any, ours: Executor, clock_s: Callable[[], float]) -> It
     )
     begun = clock_s()
     found = [
-        Executor(*said)
-        for said in context.parallelize(range(slots), slots).mapPartitions(_asked()).collect()
+        Executor(*answer)
+        for answer in context.parallelize(range(slots), slots).mapPartitions(_question()).collect()
     ]
     yield _pythons(found, ours)
     yield _clocks(found, begun, clock_s())
 
 
-def _asked() -> Callable[[Any], Any]:
+def _question() -> Callable[[Any], Any]:
     """Return what tasks run. It is sent by value: Headrace may be missing where it runs."""
 
     def say(_: Any) -> Any:

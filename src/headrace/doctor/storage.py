@@ -82,7 +82,7 @@ def _content(place: str, store: Store, now_us: int) -> Finding:
     if picture is None:
         return Finding("pipeline", "ok", f"there is none in {place} yet", facts={"pipeline": None})
     leader = picture.leader
-    who = f"run by {leader.where}" if leader.state == "leads" else "nobody runs it"
-    text = f"{picture.pipeline}, step {picture.step}, {who}"
+    driven_by = f"run by {leader.where}" if leader.state == "leads" else "nobody runs it"
+    text = f"{picture.pipeline}, step {picture.step}, {driven_by}"
     facts = {"pipeline": picture.pipeline, "step": picture.step, "leader": leader.state}
     return Finding("pipeline", "ok", text, facts=facts)
