@@ -45,6 +45,7 @@ from headrace.cli.common import (
     REFUSED,
     UNANSWERED,
     hide_option,
+    log_as_json,
     typed_errors,
 )
 from headrace.cli.environment import name_variables
@@ -63,12 +64,21 @@ __all__ = ["DAMAGED", "FAILED", "INTERRUPTED", "NOTHING_THERE", "REFUSED", "UNAN
     metavar="FILE",
     help=f"The file with the defaults of options.  [default: {FILE} or {PYPROJECT}, here or above]",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How log records are written to standard error; json is one object a line.",
+)
 @hide_option
 @click.pass_context
-def main(context: click.Context, project: Path | None) -> None:
+def main(context: click.Context, project: Path | None, log_format: str) -> None:
     """Stateful stream processing on Apache Spark, exactly once."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Printable("%(name)s: %(message)s"))
+    handler.setFormatter(
+        log_as_json(context) if log_format == "json" else _Printable("%(name)s: %(message)s")
+    )
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     with typed_errors():
         found = read_project(project) if project is not None else find_project(Path.cwd())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,12 +31,17 @@ from headrace.ledger.commands import Command
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import MANIFEST_FOLDER
+from headrace.logs import JsonLines
 from headrace.storage import LocalStore, Store, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 UNEXPECTED = 1
 FAILED, NOTHING_THERE, REFUSED, UNANSWERED, DAMAGED, INTERRUPTED = 4, 5, 6, 7, 8, 130
+
+
+#: The key under which the formatter of the log is, in the context of a command.
+_JSON_LOG = "headrace.log.json"
 
 
 class NothingThere(Exception):
@@ -106,8 +112,33 @@ def pass_on(context: click.Context, commands: Iterable[str], error_text: dict[st
     }
 
 
+def json_log() -> JsonLines | None:
+    """Return what formats the log as JSON; None if it is text."""
+    context = click.get_current_context(silent=True)
+    found: JsonLines | None = None if context is None else context.meta.get(_JSON_LOG)
+    return found
+
+
+def log_as_json(context: click.Context) -> JsonLines:
+    """Make the log of a command JSON."""
+    formatter: JsonLines = context.meta.setdefault(_JSON_LOG, JsonLines())
+    return formatter
+
+
+def say_in_log(formatter: JsonLines, text: str) -> None:
+    """Print a text for people as a record of the log. Works in any thread."""
+    record = logging.LogRecord("headrace", logging.INFO, "", 0, text, None, None)
+    click.echo(formatter.format(record), err=True)
+
+
 def say(text: str, *, err: bool = False) -> None:
-    """Print a text for people: escaped, each line bounded, without passwords."""
+    """Print a text for people: escaped, each line bounded, without passwords.
+
+    On standard error it is a record of the log, if the log is JSON.
+    """
+    if err and (formatter := json_log()) is not None:
+        say_in_log(formatter, text)
+        return
     lines = (printable(without_secrets(line), MOST_MESSAGE) for line in text.split("\n"))
     click.echo("\n".join(lines), err=err)
 

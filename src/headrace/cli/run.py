@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
 import threading
@@ -17,7 +18,9 @@ from headrace.cli import completion
 from headrace.cli.common import (
     INTERRUPTED,
     hide_option,
+    json_log,
     say,
+    say_in_log,
     storage_option,
     typed_errors,
     with_options,
@@ -30,6 +33,7 @@ from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
 from headrace.job import run as run_pipeline
 from headrace.ledger.heartbeats import HANDED_OVER, HeartbeatSettings
+from headrace.logs import RunFacts
 from headrace.observe.progress import ProgressLine
 from headrace.pipeline.source import Limit
 from headrace.runners.inline import InlineRunner
@@ -197,7 +201,14 @@ def _run(
             period_s=min(HeartbeatSettings().period_s, patience / 3), patience_s=patience
         )
         say_what_is_there(storage, pipeline.name)
-        with ProgressLine(pipeline.name, dropping=dropping(pipeline)) as progress:
+        facts = RunFacts(pipeline.name)
+        if (log := json_log()) is not None:
+            log.facts = facts
+        with ProgressLine(
+            pipeline.name,
+            dropping=dropping(pipeline),
+            show=None if log is None else functools.partial(say_in_log, log),
+        ) as progress:
             job = run_pipeline(
                 pipeline,
                 storage=storage,
@@ -205,7 +216,7 @@ def _run(
                 bins=bins,
                 runner=InlineRunner(ends_process=True) if runner == "inline" else runner,
                 settings=settings,
-                listeners=[progress],
+                listeners=[facts.after_step, progress],
                 policy=checked(name, options),
                 policy_dry_run=policy_dry_run,
                 heartbeat=heartbeat,

@@ -70,8 +70,8 @@ def _java(environ: Mapping[str, str]) -> Finding:
         check_java(environ)
     except SessionUnsuitable as error:
         return failed("java", error)
-    java_home = environ.get("JAVA_HOME")
-    return Finding("java", "ok", f"JAVA_HOME={java_home}" if java_home else "java is in PATH")
+    found = environ.get("JAVA_HOME")
+    return Finding("java", "ok", f"JAVA_HOME={found}" if found else "java is in PATH")
 
 
 def _variables(environ: Mapping[str, str], known: set[str]) -> Finding:

@@ -66,6 +66,10 @@ class RunTotals:
         )
 
 
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 class ProgressLine:
     """A listener that shows a line for the pipeline, and one for each migration, on standard error.
 
@@ -83,13 +87,19 @@ class ProgressLine:
         every_s: without a terminal, seconds between two lines. A line is also printed when a
             migration starts or ends.
         dropping: the computations that drop late records.
+        show: takes each line, in the place of standard error, whether that is a terminal or not.
 
     Attributes:
         ended: returns how the run ended; None if it failed.
     """
 
     def __init__(
-        self, name: str, every_s: float = _LINE_EVERY_S, *, dropping: Collection[str] = ()
+        self,
+        name: str,
+        every_s: float = _LINE_EVERY_S,
+        *,
+        dropping: Collection[str] = (),
+        show: Callable[[str], None] | None = None,
     ) -> None:
         self.ended: Callable[[], str | None] = lambda: "ended"
         self._totals = RunTotals(dropping)
@@ -102,7 +112,8 @@ class ProgressLine:
         self._printed = 0.0
         self._unprinted = ""  # the newest line until it is printed
         console = Console(file=sys.stderr)
-        self._live = console.is_terminal
+        self._live = console.is_terminal and show is None
+        self._show = show or _print
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("[bold]{task.description}"),
@@ -128,8 +139,8 @@ class ProgressLine:
         if self._live:
             self._progress.stop()
         elif self._unprinted:
-            print(self._unprinted, file=sys.stderr, flush=True)
-        print(self._closing(error), file=sys.stderr, flush=True)
+            self._show(self._unprinted)
+        self._show(self._closing(error))
 
     def _closing(self, error: BaseException | None) -> str:
         failed = isinstance(error, Exception)  # a run that is interrupted has not failed
@@ -148,7 +159,7 @@ class ProgressLine:
         moves, news = self._follow(summary.head)
         self._unprinted = one_line(f"{self._name}  {text}{moves}")
         if not self._live and (news or now - self._printed >= self._every_s):
-            print(self._unprinted, file=sys.stderr, flush=True)
+            self._show(self._unprinted)
             self._printed, self._unprinted = now, ""
 
     def _follow(self, head: Head) -> tuple[str, bool]:
