@@ -25,9 +25,10 @@ from headrace.pipeline import Node
 from headrace.runfiles.sections import DUE, SUB_PREFIX, is_column
 from headrace.schema.keys import keys_of
 from headrace.schema.reserved import HASH
+from headrace.state.keyed.cell_types import CellType
 from headrace.state.keyed.cells import KeyCells
 from headrace.state.keyed.handles import MISSING
-from headrace.state.keyed.keyed import CellType, KeyedState
+from headrace.state.keyed.keyed import KeyedState
 from headrace.state.tables.table_set import TableSet
 
 

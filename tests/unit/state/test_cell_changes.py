@@ -12,7 +12,7 @@ from headrace.runfiles.sections import CELL, VALUE, due_rows
 from headrace.state.keyed.cells import KeyCells
 from headrace.state.keyed.changes import CellChanges
 from headrace.state.keyed.expiring import NEVER
-from headrace.state.keyed.keyed import TimerQueue
+from headrace.state.keyed.queues import TimerQueue
 
 TIMES = st.integers(-(2**63), 2**63 - 1)
 

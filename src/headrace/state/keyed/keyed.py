@@ -5,7 +5,6 @@ The work of a step is proportional to the keys and bins that it touches, not to 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.computation.declarations import hold_cell
-from headrace.errors import UserCodeError, ensure
+from headrace.errors import UserCodeError
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
@@ -33,344 +32,31 @@ from headrace.runfiles.sections import (
     VERSION,
     due_rows,
 )
-from headrace.schema.codecs import StateCodec
 from headrace.schema.keys import keys_of
-from headrace.schema.map_keys import MapKeyCodec
 from headrace.schema.reserved import HASH
 from headrace.state.bins import BinnedState
-from headrace.state.keyed.cells import KeyCells, Waiting
+from headrace.state.keyed.cell_types import DATED, CellType, put_element, remove_row
+from headrace.state.keyed.cells import KeyCells
 from headrace.state.keyed.changes import CellChanges
 from headrace.state.keyed.expiring import (
     NEVER,
     Clocks,
-    ExpiringContent,
-    ExpiringList,
-    ExpiringMap,
-    ExpiringValue,
-    Lifetime,
 )
 from headrace.state.keyed.handles import (
     MISSING,
-    BoundFrozenValue,
     BoundHoldingTimer,
-    BoundList,
-    BoundMap,
-    BoundOwningList,
-    BoundOwningMap,
-    BoundTimer,
-    BoundValue,
     Cursor,
 )
+from headrace.state.keyed.queues import ExpiryQueue, TimerQueue
 from headrace.state.relayout import changed_bins
-from headrace.state.upgrading import CellRows, ValueUpgrades
+from headrace.state.upgrading import CellRows
 
-_ORDERED = (int, float, str, bytes, bool)
-#: Kinds of cells whose entries are a tag and a time.
-_DATED = ("timer", "hold")
 #: About how many bytes a key with its cells takes in memory, measured with small values.
 KEY_BYTES = 512
 
 
-class CellType:
-    """One declaration of a computation, and how its slot is stored.
-
-    Args:
-        slot: its number.
-        name: its name in storage.
-        declared: the declaration.
-        place: the name of the computation, for messages.
-        attribute: the name that the user has for it.
-    """
-
-    def __init__(
-        self, slot: int, name: str, declared: Any, place: str, attribute: str = ""
-    ) -> None:
-        self.slot = slot
-        self.name = name
-        self.attribute = attribute or name
-        self.version = declared.version
-        self.upgrades: ValueUpgrades | None = None
-        self.kind: str = declared.kind
-        self.domain: TimeDomain | None = getattr(declared, "domain", None)
-        self.default = getattr(declared, "default", None)
-        #: Whether its values can be changed in place.
-        self.owns = False
-        if self.kind not in _DATED:
-            self.codec = StateCodec(
-                declared.type, declared.codec, place=f"{place}.{self.attribute}"
-            )
-            self.keep = self.codec.keep
-            self.owns = not self.codec.immutable
-            if declared.version > 1:
-                self.upgrades = ValueUpgrades(
-                    self.codec,
-                    declared.version,
-                    declared.upgrades,
-                    place=f"computation {place!r}, state {self.attribute!r}",
-                )
-        if self.kind == "map":
-            self.sub_codec = MapKeyCodec(declared.key_type, place=f"{place}.{self.attribute}")
-            natural = declared.key_type in _ORDERED
-            self.order: Callable[[Any], Any] | None = None if natural else self.sub_codec.encode
-        self.ttl_us: int | None = getattr(declared, "ttl_us", None)
-        self.ttl_domain: TimeDomain | None = None
-        self.expiring: ExpiringContent | None = None
-        if self.ttl_us is not None:
-            self.ttl_domain = declared.ttl_domain
-            self.expiring = self._expiring()
-        #: Whether it has times in addition to values: a timer, a hold, or a time to live.
-        self.is_special = self.kind in _DATED or self.expiring is not None
-
-    def _expiring(self) -> ExpiringContent:
-        if self.kind == "map":
-            return ExpiringContent("map", self.codec, self.sub_codec.keep, self.sub_codec.decode)
-        return ExpiringContent(
-            self.kind,
-            self.codec,
-            lambda at: (_index(at), at),
-            lambda sub: int.from_bytes(sub, "big"),
-        )
-
-    def no_changes(self) -> CellChanges:
-        """Return an empty list of changed rows."""
-        return CellChanges(has_subs=self.kind != "value", is_dated=self.kind in _DATED)
-
-    def has(self, content: Any) -> bool:
-        """Return whether a slot has content."""
-        if self.kind == "value":
-            return content is not MISSING
-        return content is not None and len(content) > 0
-
-    @property
-    def empty(self) -> Any:
-        """The content of the slot of a key that has none."""
-        return MISSING if self.kind == "value" else None
-
-    def handle(self, cursor: Cursor, clocks: Clocks) -> Any:
-        """Return the handle through which user code sees the slot."""
-        if self.ttl_us is not None and self.ttl_domain is not None:
-            lifetime = Lifetime(self.ttl_us, self.ttl_domain, clocks)
-            if self.kind == "value":
-                return ExpiringValue(cursor, self.slot, self.codec, lifetime, self.default)
-            if self.kind == "map":
-                return ExpiringMap(cursor, self.slot, self.codec, lifetime, self.order)
-            return ExpiringList(cursor, self.slot, self.codec, lifetime)
-        if self.kind == "value":
-            of = BoundFrozenValue if self.codec.immutable else BoundValue
-            return of(cursor, self.slot, self.codec, self.default)
-        if self.kind == "map":
-            of_map = BoundMap if self.codec.immutable else BoundOwningMap
-            return of_map(cursor, self.slot, self.codec, self.order)
-        if self.kind == "list":
-            of_list = BoundList if self.codec.immutable else BoundOwningList
-            return of_list(cursor, self.slot, self.codec)
-        return BoundTimer(cursor, self.slot)
-
-    def changed_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
-        """Return (sub, value) for what was touched in a map or list. A value of None means deleted.
-
-        The slot then holds the values as they were encoded; see ``StateCodec.keep``.
-        """
-        if self.kind == "list":
-            return self._list_rows(content or [], touched)
-        return self._map_rows(content or {}, touched)
-
-    def whole_rows(self, content: Any) -> list[tuple[Any, Any]]:
-        """Return (sub, value) for all content of a slot, as it was last kept.
-
-        Of timers these are tags and times.
-        """
-        if content is self.empty or (self.kind != "value" and not content):
-            return []
-        if self.kind in _DATED:
-            return list(content.items())
-        encode = self.codec.encode_kept
-        if self.kind == "value":
-            return [(b"", encode(content))]
-        if self.kind == "list":
-            return [(_index(position), encode(value)) for position, value in enumerate(content)]
-        return [(self.sub_codec.encode_kept(k), encode(value)) for k, value in content.items()]
-
-    def _map_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
-        rows: list[tuple[bytes, bytes | None]] = []
-        for key in touched:
-            sub, kept_key = self.sub_codec.keep(key)
-            if key not in content:
-                rows.append((sub, None))
-                continue
-            encoded, kept = self.codec.keep(content.pop(key))
-            content[kept_key] = kept
-            rows.append((sub, encoded))
-        return sorted(rows, key=lambda row: row[0])
-
-    def _list_rows(self, content: Any, touched: Any) -> list[tuple[bytes, bytes | None]]:
-        rows: list[tuple[bytes, bytes | None]] = []
-        for position in touched.among(len(content)):
-            encoded, content[position] = self.codec.keep(content[position])
-            rows.append((_index(position), encoded))
-        return rows + [(_index(at), None) for at in range(len(content), touched.stored)]
-
-    def plain(self, content: Any) -> Any:
-        """Return the content of a slot without expiry times."""
-        return content if self.expiring is None else self.expiring.plain(content)
-
-    def load(self, slots: list[Any], sub: bytes, value: bytes, until: int = NEVER) -> None:
-        """Put a stored row into its slot. Rows of a list must come in ascending order."""
-        if self.expiring is not None:
-            self.expiring.load(slots, self.slot, sub, value, until)
-            return
-        if self.kind == "value":
-            slots[self.slot] = self.codec.decode(value)
-            return
-        content = slots[self.slot]
-        if content is None:
-            content = slots[self.slot] = [] if self.kind == "list" else {}
-        if self.kind == "map":
-            content[self.sub_codec.decode(sub)] = self.codec.decode(value)
-        elif self.kind == "list":
-            ensure(len(content) == int.from_bytes(sub, "big"), "a list in storage has a gap")
-            content.append(self.codec.decode(value))
-        else:
-            content[sub.decode()] = int.from_bytes(value, "little", signed=True)
-
-
 def _keys_of(node: Node, table: pa.Table) -> list[Any]:
     return keys_of([table.column(field.name).combine_chunks() for field in node.key_fields])
-
-
-def _index(position: int) -> bytes:
-    return position.to_bytes(8, "big")
-
-
-class TimerQueue:
-    """Keys with pending timers of one domain, or with holds, ordered by their lowest timers.
-
-    A key waits under one time, which is never after its lowest timer. A timer that is set to a
-    later time leaves the queue alone. When the key's time comes, the key is looked at, and waits
-    on. So a timer that every record postpones costs nothing, and the queue is about as long as the
-    number of keys.
-
-    Args:
-        place: the queue's position in ``KeyCells.queued``.
-        slots: the slots of its timers.
-    """
-
-    def __init__(self, place: int, slots: list[int]) -> None:
-        self._place = place
-        self._slots = slots
-        self._heap: list[Waiting] = []
-        self._pushed = 0
-        self._keys = 0
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def push(self, time: int, cells: KeyCells) -> None:
-        """Add a key under a timer's time, unless it waits under an earlier one."""
-        place = self._place
-        before = cells.queued[place]
-        if before is None:
-            self._keys += 1
-        elif time >= before:
-            return
-        cells.queued = (*cells.queued[:place], time, *cells.queued[place + 1 :])
-        self._pushed += 1
-        heapq.heappush(self._heap, (time, self._pushed, cells))
-        self.tidy()
-
-    def push_lowest(self, cells: KeyCells) -> None:
-        """Add a key under its lowest timer, if it has one."""
-        time = self._lowest_of(cells)
-        if time is not None:
-            self.push(time, cells)
-
-    def lowest_of(self, cells: KeyCells) -> int | None:
-        """Return the lowest pending time of a key, or None."""
-        return self._lowest_of(cells)
-
-    def _lowest_of(self, cells: KeyCells) -> int | None:
-        tags = [tags for slot in self._slots if (tags := cells.slots[slot])]
-        return min([min(times.values()) for times in tags], default=None)
-
-    def _is_stale(self, entry: Waiting) -> bool:
-        return entry[2].queued[self._place] != entry[0]
-
-    def forget(self, cells: KeyCells) -> None:
-        """Stop waiting for a key. :meth:`drop_stale` removes its entry."""
-        place = self._place
-        if cells.queued[place] is not None:
-            cells.queued = (*cells.queued[:place], None, *cells.queued[place + 1 :])
-            self._keys -= 1
-
-    def lowest(self) -> int:
-        """Return the lowest pending time, or ``MAX_TIME``."""
-        while self._heap:
-            entry = self._heap[0]
-            if self._is_stale(entry):
-                heapq.heappop(self._heap)
-                continue
-            cells = entry[2]
-            if self._lowest_of(cells) == entry[0]:
-                return entry[0]
-            self.forget(cells)
-            self.push_lowest(cells)
-        return MAX_TIME
-
-    def bound(self) -> int:
-        """Return a lower bound of the pending times, at once.
-
-        Using :meth:`lowest` in each step instead would make timers that are postponed cost
-        something.
-        """
-        return self._heap[0][0] if self._heap else MAX_TIME
-
-    def tidy(self) -> None:
-        """Remove stale entries if most entries are stale."""
-        if len(self._heap) > 2 * self._keys + _FEWEST_STALE:
-            self.drop_stale()
-
-    def drop_stale(self) -> None:
-        """Remove stale entries, which also frees the keys that they refer to."""
-        self._heap = [entry for entry in self._heap if not self._is_stale(entry)]
-        heapq.heapify(self._heap)
-
-    def due_keys(self, until: int) -> list[KeyCells]:
-        """Return the keys with timers up to a time, each once. They no longer wait."""
-        due: list[KeyCells] = []
-        while self._heap and self._heap[0][0] <= until:
-            entry = heapq.heappop(self._heap)
-            if self._is_stale(entry):
-                continue
-            cells = entry[2]
-            self.forget(cells)
-            time = self._lowest_of(cells)
-            if time is not None and time <= until:
-                due.append(cells)
-            elif time is not None:
-                self.push(time, cells)
-        return due
-
-
-class ExpiryQueue(TimerQueue):
-    """Keys with state that expires in one time domain, ordered by their first expiry times.
-
-    Args:
-        place: the queue's position in ``KeyCells.queued``.
-        cells: the states with a time to live in that domain.
-    """
-
-    def __init__(self, place: int, cells: list[CellType]) -> None:
-        super().__init__(place, [cell.slot for cell in cells])
-        self._contents = [(cell.slot, cell.expiring) for cell in cells if cell.expiring is not None]
-
-    def _lowest_of(self, cells: KeyCells) -> int | None:
-        found = [content.lowest(cells.slots[slot]) for slot, content in self._contents]
-        lowest = min(found, default=NEVER)
-        return None if lowest == NEVER else lowest
-
-
-#: Up to this number of stale entries, a queue is not searched for them.
-_FEWEST_STALE = 1_024
 
 
 class KeyedState(BinnedState):
@@ -408,7 +94,7 @@ class KeyedState(BinnedState):
             if self._expiring[domain]
         }
         self._all_queues = [*self.queues.values(), self.holds, *self.expiry.values()]
-        self._queues_of = {c.slot: self._queue(c.slot) for c in self.cells if c.kind in _DATED}
+        self._queues_of = {c.slot: self._queue(c.slot) for c in self.cells if c.kind in DATED}
         self._empty = [cell.empty for cell in self.cells]
         self._schema = state_schema(node)
         upgrades = {cell.name: cell.upgrades for cell in self.cells if cell.upgrades is not None}
@@ -463,7 +149,7 @@ class KeyedState(BinnedState):
         Queues forget these keys when they come to them, or when most of their entries are stale.
         """
         lowest = {d: np.full(len(bins), MAX_TIME, dtype=np.int64) for d in TimeDomain}
-        timers = [cell for cell in self.cells if cell.kind in _DATED]
+        timers = [cell for cell in self.cells if cell.kind in DATED]
         for at, bin_ in self._bins_among(bins):
             keys = self._bins.pop(bin_)
             self._cached -= len(keys)
@@ -546,12 +232,12 @@ class KeyedState(BinnedState):
                 continue  # not declared any longer, and kept in storage; or expiring, see above
             cells = self.find(bin_, key, hash_)
             if value is None:
-                _remove(cell, cells, sub)
+                remove_row(cell, cells, sub)
             elif cell.kind == "list":
-                _put_element(cell, cells, sub, value)
+                put_element(cell, cells, sub, value)
             else:
                 cell.load(cells.slots, sub, value)
-            if cell.kind in _DATED and value is not None:
+            if cell.kind in DATED and value is not None:
                 changed.add((cells, cell.slot))
         for cells, slot in changed:
             self._queue(slot).push_lowest(cells)
@@ -855,26 +541,3 @@ def _ttl_domains(node: Node) -> list[TimeDomain]:
     states = node.declarations.states.values()
     found = {item.ttl_domain for item in states if getattr(item, "ttl_us", None) is not None}
     return [domain for domain in TimeDomain if domain in found]
-
-
-def _remove(cell: CellType, cells: KeyCells, sub: bytes) -> None:
-    content = cells.slots[cell.slot]
-    if cell.kind == "value":
-        cells.slots[cell.slot] = MISSING
-    elif content is None:
-        return
-    elif cell.kind == "list":
-        del content[int.from_bytes(sub, "big") :]
-    elif cell.kind == "map":
-        content.pop(cell.sub_codec.decode(sub), None)
-    else:
-        content.pop(sub.decode(), None)
-
-
-def _put_element(cell: CellType, cells: KeyCells, sub: bytes, value: bytes) -> None:
-    elements = cells.slots[cell.slot]
-    position = int.from_bytes(sub, "big")
-    if elements is not None and position < len(elements):
-        elements[position] = cell.codec.decode(value)
-    else:
-        cell.load(cells.slots, sub, value)
