@@ -53,6 +53,7 @@ class Adopted(msgspec.Struct, frozen=True):
         counts: what each computation did.
         phases: seconds by phase, summed over all tasks.
         longest_phases: the same, of the slowest task of each layer only.
+        node_times: microseconds that each computation took: (in the slowest task, in all).
         soft_state: how many tasks found their soft state in each condition.
         unread: whether some worker still has something to read ahead.
         per_worker: what computations hold in workers, where that has changed.
@@ -81,6 +82,7 @@ class Adopted(msgspec.Struct, frozen=True):
     phases: dict[str, float]
     longest_phases: dict[str, float]
     soft_state: dict[str, int]
+    node_times: dict[str, tuple[int, int]]
     unread: bool = False
     per_worker: list[HeldBy] = []
     tasks: list[TaskReport] = []
@@ -169,6 +171,10 @@ def _of_computations(applied: list[TaskReport]) -> dict[str, Any]:
             name: sum(r.state_digest for r in found) & (2**64 - 1) for name, found in of.items()
         },
         "counts": {name: _counts(found) for name, found in of.items()},
+        "node_times": {
+            name: (max(r.took_us for r in found), sum(r.took_us for r in found))
+            for name, found in of.items()
+        },
     }
 
 

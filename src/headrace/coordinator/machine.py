@@ -672,7 +672,7 @@ class Coordinator:
             )
             return [Stop("failed", error)]
         step.planned = step.planned.as_attempt(attempt)
-        return [self._run_of(step.planned)]
+        return [msgspec.structs.replace(self._run_of(step.planned), after=why)]
 
     # -- from adoption to commit --------------------------------------------------------------
 

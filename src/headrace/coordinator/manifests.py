@@ -28,6 +28,7 @@ from headrace.coordinator.pipeline_compatibility import (
     flows_otherwise,
     merged_schema,
     removed_of,
+    with_sinks,
 )
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep
@@ -101,13 +102,16 @@ def claim_manifest(
         next_wall_timer=MIN_TIME if wakes_timers else MAX_TIME,
         layout=layout,
         requested_sizes=requested_sizes(head, pipeline_facts),
-        stored_schema=merged_schema(
-            stored,
-            pipeline_facts.declared_schema,
-            step=step,
-            removed=removed,
-            forgotten=forgotten,
-            floor=-1 if head is None else head.slices_floor,
+        stored_schema=with_sinks(
+            merged_schema(
+                stored,
+                pipeline_facts.declared_schema,
+                step=step,
+                removed=removed,
+                forgotten=forgotten,
+                floor=-1 if head is None else head.slices_floor,
+            ),
+            pipeline_facts.sinks,
         ),
         boundary=0 if head is None else head.boundary,
         answers=event.answers,

@@ -350,11 +350,13 @@ class Run(msgspec.Struct, frozen=True):
         plan: the plan. The driver first adds the splits to it.
         divisions: (start, end) of what the step reads, by injector.
         intent: made durable while the attempt runs; None if no weak sink will see the results.
+        after: why the attempt before was discarded; empty for the first.
     """
 
     plan: StepPlan
     divisions: dict[str, tuple[Position, Position]]
     intent: Intent | None = None
+    after: str = ""
 
 
 class DeliverBeforeCommit(msgspec.Struct, frozen=True):

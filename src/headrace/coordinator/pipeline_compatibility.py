@@ -66,7 +66,14 @@ def merged_schema(
         merged["removed"] = gone
     if void:
         merged["void"] = void
+    if "sinks" in stored:
+        merged["sinks"] = stored["sinks"]
     return merged
+
+
+def with_sinks(schema: StoredSchema, sinks: dict[str, str]) -> StoredSchema:
+    """Return a schema to store with the stream of each sink. Nothing depends on that."""
+    return {**schema, "sinks": sinks}
 
 
 def _merged(

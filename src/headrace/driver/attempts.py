@@ -10,12 +10,15 @@ import msgspec
 from headrace.coordinator.messages import AttemptEnded, AttemptFailed, Run
 from headrace.driver.phase_timer import Stopwatch
 from headrace.driver.source_polling import SourcePoller
+from headrace.errors.printable import message
 from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.ledger.ledger import Ledger
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import EngineFailed, Runner
 
+#: The longest reason for a lost attempt that is kept, in characters.
+MOST_REASON = 300
 #: Seconds without an attempt after which the runner's processes are kept warm.
 WARM_EVERY_S = 25.0
 
@@ -38,12 +41,14 @@ class StepAttempts:
 
     Attributes:
         ended: when the newest attempt ended, by the monotonic clock.
+        lost: why earlier attempts of the newest step were discarded.
     """
 
     def __init__(
         self, runner: Runner, ledger: Ledger, source_poller: SourcePoller, stopwatch: Stopwatch
     ) -> None:
         self.ended = 0.0
+        self.lost: list[str] = []
         self._newest: RunningAttempt | None = None
         self._runner = runner
         self._ledger = ledger
@@ -68,6 +73,7 @@ class StepAttempts:
     def run(self, run: Run, head: Head) -> AttemptEnded | AttemptFailed:
         """Run an attempt on top of a head. Return how it ended."""
         self._stopwatch.rename("attempt", "lost")  # an earlier attempt of this step was lost
+        self.lost = [*self.lost, message(run.after, MOST_REASON)] if run.after else []
         started = time.perf_counter()
         with self._stopwatch.phase("split"):
             plan = self._source_poller.with_splits(run.plan, run.divisions)

@@ -695,7 +695,9 @@ class Driver:
         if adopted is None:
             return instruction.manifest
         exchange = self._attempts.newest.plan.exchange
-        timing = lap.timing(adopted, exchange, side_by_side=self.runner.concurrent)
+        timing = lap.timing(
+            adopted, exchange, side_by_side=self.runner.concurrent, lost=self._attempts.lost
+        )
         places = self.runner.places
         moved = None if places == self._head.places else places
         return with_timing(instruction.manifest, timing, moved)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -38,13 +38,16 @@ class Lap(NamedTuple):
         }
         return {**found, **early, **({"release": spent[DELIVER]} if DELIVER in spent else {})}
 
-    def timing(self, adopted: Adopted, exchange: str, *, side_by_side: bool) -> Timing:
+    def timing(
+        self, adopted: Adopted, exchange: str, *, side_by_side: bool, lost: Sequence[str] = ()
+    ) -> Timing:
         """Return the timing for the manifest of the step that ends with this lap.
 
         Args:
             adopted: the reports of the step's tasks.
             exchange: how records were carried between the tasks.
             side_by_side: whether the tasks ran at the same time.
+            lost: why earlier attempts of the step were discarded.
         """
         longest = adopted.longest_phases
         return Timing(
@@ -58,6 +61,8 @@ class Lap(NamedTuple):
             deliver_us=_micros(self.spent.get(DELIVER, 0.0)),
             exchange=exchange,
             soft_state=adopted.soft_state,
+            lost=list(lost),
+            nodes_us={name: of for name, of in adopted.node_times.items() if of[1]},
         )
 
 

@@ -49,6 +49,7 @@ class StoredSchema(TypedDict, total=False):
             removal.
         void: for each computation whose state was given up, the step up to which files may hold
             its rows.
+        sinks: the stream that each sink receives, for people. Older versions did not store it.
     """
 
     computations: dict[str, StoredComputation]
@@ -58,6 +59,7 @@ class StoredSchema(TypedDict, total=False):
     retained: dict[str, StepNumber]
     removed: dict[str, StepNumber]
     void: dict[str, StepNumber]
+    sinks: dict[str, str]
 
 
 class WithGroups(TypedDict, total=False):

@@ -37,6 +37,9 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         exchange: what carried the records: ``driver``, ``host`` or ``shuffle``.
         soft_state: how many tasks found their soft state in which condition: ``hit``, ``caught
             up``, ``cold``.
+        nodes_us: the time that each computation's code took: (in its slowest task, in all tasks).
+            Older versions did not record it.
+        lost: why earlier attempts of the step were discarded.
     """
 
     span_us: Micros
@@ -46,3 +49,5 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     deliver_us: Micros = 0
     exchange: str = ""
     soft_state: dict[str, Whole] = {}
+    nodes_us: dict[str, tuple[Micros, Micros]] = {}
+    lost: list[str] = []

@@ -192,8 +192,9 @@ class ApplyTask(Task):
             done.percentile = max(before, done.output_watermark, early)
             report.nodes[node.name] = done
             outputs = visitor.take_outputs()
+        took = report.phases["user code"] - visitor.state.opening.seconds - spent
+        done.took_us = max(0, round(took * 1e6))
         if plan.measured:
-            took = report.phases["user code"] - visitor.state.opening.seconds - spent
             found = loads_of(entry.layout, inputs, took * 1e6, plan.seed)
             report.loads += [] if found is None else [found]
         return outputs

@@ -93,7 +93,27 @@ class Breaks(InlineRunner):
 def test_a_try_that_broke_off_is_lost_time() -> None:
     _, *steps, _ = run(runner=Breaks())
     assert all(m.timing is not None and m.timing.driver_us["lost"] > 0 for m in steps)
-    assert all(m.timing is not None and "lost" not in m.timing.driver_us for m in run()[1:-1])
+    assert all(m.timing is not None and m.timing.lost == ["planned"] for m in steps)
+    _, *whole, _ = run()
+    assert all(m.timing is not None and "lost" not in m.timing.driver_us for m in whole)
+    assert all(m.timing is not None and m.timing.lost == [] for m in whole)
+
+
+def test_each_computation_has_its_part_of_the_time_of_user_code() -> None:
+    for manifest in run()[1:-1]:
+        assert manifest.timing is not None
+        times = manifest.timing.nodes_us
+        assert set(times) <= set(manifest.counts)
+        assert all(0 < slowest <= total for slowest, total in times.values())
+        _, user_code = manifest.timing.tasks_us["user code"]
+        assert sum(total for _, total in times.values()) <= user_code + len(times)
+
+
+def test_the_stored_schema_says_what_each_sink_receives() -> None:
+    claim = run()[0]
+    assert claim.stored_schema is not None
+    assert set(claim.stored_schema["sinks"]) == set(run()[1].delivered)
+    assert set(claim.stored_schema["sinks"].values()) <= set(claim.stored_schema["streams"])
 
 
 class Hand(Clock):
