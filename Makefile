@@ -7,13 +7,14 @@
 # make evaluation  the papers' tables and figures, made again
 # make docs   the documentation site, in `site`    make docs-serve   shows it at localhost:8000
 # make dist   wheel and sdist, with their contents checked    make release-check   the same, and README run on the wheel
+# make vendor   fetches the scripts of the dashboard again from npm, and compares them
 # make upgrade   newer versions of what it needs, into constraints.txt: run the tests after it
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help demo demo-rescale demo-kafka test test-fast test-spark check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
+.PHONY: help vendor demo demo-rescale demo-kafka test test-fast test-spark check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -32,6 +33,9 @@ upgrade:
 	$(MAKE) $(VENV)/.bench $(VENV)/.docs $(VENV)/.release
 	$(BIN)/pip freeze --exclude-editable >> constraints.txt
 	touch $(VENV)/.installed $(VENV)/.bench $(VENV)/.docs $(VENV)/.release
+
+vendor:
+	sh scripts/compare_vendored.sh
 
 java:
 	@sh scripts/find-java.sh

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.observe.metric_definitions import BUILD_INFO, METRICS, STORAGE_METRICS, Definition
+from headrace.observe.metric_definitions import (
+    BUILD_INFO,
+    METRICS,
+    STEP_DURATION,
+    STORAGE_METRICS,
+    Definition,
+)
 
 HEAD = """\
 # Metrics
@@ -55,6 +61,8 @@ def page() -> str:
         table(others),
         "## Its newest steps\n" + RECENT,
         table(recent),
+        "## A run\n",
+        table([STEP_DURATION]),
     ]
     return "\n".join(parts)
 

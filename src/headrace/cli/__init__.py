@@ -26,6 +26,7 @@ import click
 from headrace.cli import (
     checkpoints,
     commands,
+    dashboard,
     doctor,
     hosts,
     metrics,
@@ -98,6 +99,7 @@ _GROUPS = [
     status,
     watermarks,
     metrics,
+    dashboard,
     commands,
     migrations,
     hosts,

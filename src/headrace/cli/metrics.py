@@ -110,7 +110,7 @@ def _serve(
         for number, storage in enumerate(storages, start=1)
     ]
     for storage in storages:
-        _warn_if_missing(storage)
+        warn_if_missing(storage)
     app = create_app(watchers, Access(hosts_of(address, more_hosts), token))
     with listening_socket(address) as listening:
         at = Address(address.host, listening.getsockname()[1])
@@ -118,7 +118,8 @@ def _serve(
         serve(app, listening)
 
 
-def _warn_if_missing(storage: str) -> None:
+def warn_if_missing(storage: str) -> None:
+    """Say that a storage is not there yet, and go on."""
     try:
         store_of(storage)
     except NothingThere as missing:

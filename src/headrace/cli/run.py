@@ -9,12 +9,19 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 
 from headrace.cli import completion
+from headrace.cli.beside import (
+    dashboard_beside,
+    dashboard_option,
+    metrics_beside,
+    metrics_options,
+)
 from headrace.cli.common import (
     INTERRUPTED,
     hide_option,
@@ -88,6 +95,8 @@ _OPTIONS = [
     ),
     *SESSION,
     hide_option,
+    dashboard_option,
+    *metrics_options,
     policy_option,
     set_option,
     click.option("--policy-dry-run", is_flag=True, help="Only report what the policy decides."),
@@ -185,6 +194,9 @@ def _run(
     conf: Sequence[str],
     packages: Sequence[str],
     log_level: str,
+    port: int | None,
+    metrics_at: str | None,
+    metrics_token_file: Path | None,
     **how: Any,
 ) -> None:
     if keep_running and available_now:
@@ -204,11 +216,15 @@ def _run(
         facts = RunFacts(pipeline.name)
         if (log := json_log()) is not None:
             log.facts = facts
-        with ProgressLine(
-            pipeline.name,
-            dropping=dropping(pipeline),
-            show=None if log is None else functools.partial(say_in_log, log),
-        ) as progress:
+        with (
+            dashboard_beside(storage, port),
+            metrics_beside(storage, pipeline.name, metrics_at, metrics_token_file) as durations,
+            ProgressLine(
+                pipeline.name,
+                dropping=dropping(pipeline),
+                show=None if log is None else functools.partial(say_in_log, log),
+            ) as progress,
+        ):
             job = run_pipeline(
                 pipeline,
                 storage=storage,
@@ -216,7 +232,7 @@ def _run(
                 bins=bins,
                 runner=InlineRunner(ends_process=True) if runner == "inline" else runner,
                 settings=settings,
-                listeners=[facts.after_step, progress],
+                listeners=[facts.after_step, progress, *durations],
                 policy=checked(name, options),
                 policy_dry_run=policy_dry_run,
                 heartbeat=heartbeat,

@@ -18,7 +18,7 @@ from headrace.observe.picture import ComputationPicture, InjectorPicture, Pictur
 from headrace.observe.watching import Reading
 
 Part = TypeVar("Part")
-Kind = Literal["counter", "gauge"]
+Kind = Literal["counter", "gauge", "histogram"]
 #: States in which no migration is under way.
 _NOT_UNDER_WAY = {"queued", *ENDED}
 #: The values of a metric's own labels, and its number; None for a series that is left out.
@@ -516,3 +516,11 @@ METRICS: list[Metric] = [
         samples=_soft_state,
     ),
 ]
+
+#: Only the driver's own process exports it: ``headrace run --metrics``.
+STEP_DURATION = Definition(
+    "headrace_step_duration_seconds",
+    "histogram",
+    "How long steps of this run took, from the start of their attempt to the end of their commit. Only "
+    "headrace run --metrics exports it, and it begins anew with each run.",
+)

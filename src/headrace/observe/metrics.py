@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -18,10 +22,12 @@ from headrace.errors.printable import MOST_CELL, printable
 from headrace.observe.metric_definitions import (
     BUILD_INFO,
     METRICS,
+    STEP_DURATION,
     STORAGE_METRICS,
     Definition,
     Sample,
 )
+from headrace.observe.step_durations import StepDurations
 from headrace.observe.watching import Reading, with_own_names
 
 TOTAL = "_total"
@@ -35,10 +41,12 @@ class PipelineCollector(Collector):
 
     Args:
         readings: what is known of each storage.
+        durations: how long the steps of a run in this process took, if there is one.
     """
 
-    def __init__(self, readings: Sequence[Reading]) -> None:
+    def __init__(self, readings: Sequence[Reading], durations: StepDurations | None = None) -> None:
         self._readings = with_own_names(readings)
+        self._durations = durations
 
     def collect(self) -> Iterator[Family]:
         """Yield all metrics, each with the series of all pipelines."""
@@ -47,6 +55,8 @@ class PipelineCollector(Collector):
             yield family_of(storage_metric, self._of_storages(storage_metric.samples))
         for metric in METRICS:
             yield family_of(metric, self._of_pictures(metric.samples))
+        if self._durations is not None:
+            yield histogram_of(self._durations)
 
     def _of_storages(self, samples: Callable[[Reading], Iterable[Sample]]) -> Iterator[Sample]:
         for reading in self._readings:
@@ -77,12 +87,26 @@ def family_of(definition: Definition, samples: Iterable[Sample]) -> Family:
     return family
 
 
-def exposition(readings: Sequence[Reading], accept: str = "") -> tuple[bytes, str]:
+def histogram_of(durations: StepDurations) -> Family:
+    """Return how long the steps of a run took, as a metric."""
+    up_to, seconds = durations.up_to()
+    family = HistogramMetricFamily(
+        STEP_DURATION.name, STEP_DURATION.help, labels=STEP_DURATION.all_labels
+    )
+    buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in up_to]
+    family.add_metric([printable(durations.pipeline, MOST_CELL)], buckets, seconds)
+    return family
+
+
+def exposition(
+    readings: Sequence[Reading], accept: str = "", durations: StepDurations | None = None
+) -> tuple[bytes, str]:
     """Return the metrics as a scraper reads them, and their content type.
 
     Args:
         readings: what is known of each storage.
         accept: the formats that the scraper accepts, as its request says.
+        durations: how long the steps of a run in this process took, if there is one.
     """
     encode, content_type = choose_encoder(accept)
-    return encode(PipelineCollector(readings)), content_type
+    return encode(PipelineCollector(readings, durations)), content_type

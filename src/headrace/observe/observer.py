@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headrace.errors import ListLags
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Heartbeats
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.measurements import newest_measurements
+from headrace.ledger.manifest import Manifest
+from headrace.ledger.measurements import Published, newest_measurements
 from headrace.observe.leaders import HeardHeartbeats
 from headrace.observe.picture import Picture, picture_of
 from headrace.observe.recent import Recent
@@ -14,6 +17,20 @@ from headrace.storage.base import Store
 
 #: How many of the newest steps a picture covers by default.
 STEPS = 100
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a picture was made from, for details that it leaves out.
+
+    Attributes:
+        head: the pipeline as of the step of the picture.
+        window: the newest manifests up to that step, in the order of steps.
+        measurements: the newest measurements.
+    """
+
+    head: Head
+    window: list[Manifest]
+    measurements: Published | None
 
 
 class PipelineObserver:
@@ -25,10 +42,12 @@ class PipelineObserver:
 
     Attributes:
         head: the pipeline as of the newest picture; None before the first.
+        seen: what that picture was made from; None before the first.
     """
 
     def __init__(self, store: Store, steps: int = STEPS) -> None:
         self.head: Head | None = None
+        self.seen: Seen | None = None
         self._store = store
         self._ledger = Ledger(store)
         self._recent = Recent(self._ledger, steps)
@@ -56,6 +75,8 @@ class PipelineObserver:
         heartbeats = self._heartbeats.all()
         heard_us = self._heard.at(heartbeats, now_us)
         measurements = newest_measurements(self._store)
+        window = [manifest for manifest in window if manifest.step <= head.step]
+        self.seen = Seen(head, window, measurements)
         return picture_of(name, head, window, heartbeats, measurements, now_us, heard_us)
 
     def _open(self) -> Head | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.errors.printable import without_secrets
-from headrace.observe.observer import PipelineObserver
+from headrace.observe.observer import PipelineObserver, Seen
 from headrace.observe.picture import Picture
 from headrace.storage.base import Store
 
@@ -56,6 +56,20 @@ class Reading(msgspec.Struct, frozen=True):
         return self.picture if self.state == "read" else None
 
 
+class Sight(msgspec.Struct, frozen=True):
+    """A reading, with what its picture was made from.
+
+    Attributes:
+        reading: what is known of the storage.
+        seen: what the newest picture was made from; None before the first.
+        now_us: the time of day.
+    """
+
+    reading: Reading
+    seen: Seen | None
+    now_us: int
+
+
 class Clocks(msgspec.Struct, frozen=True):
     """The clocks of a watcher: the time of day in microseconds, and one that never goes back."""
 
@@ -69,6 +83,7 @@ class _Known(msgspec.Struct, frozen=True):
     Attributes:
         looked_s: when the newest look ended, by the monotonic clock.
         picture: the newest picture.
+        seen: what that was made from.
         read: when that was read, by the time of day and by the monotonic clock.
         failing_since_s: since when looks fail.
         why: why the newest look failed.
@@ -76,6 +91,7 @@ class _Known(msgspec.Struct, frozen=True):
 
     looked_s: float
     picture: Picture | None = None
+    seen: Seen | None = None
     read: tuple[float, float] | None = None
     failing_since_s: float | None = None
     why: str = ""
@@ -115,14 +131,26 @@ class StorageWatcher:
         If another thread looks at this moment, the answer is what was known before, unless nothing
         was.
         """
+        return self.sight().reading
+
+    def sight(self) -> Sight:
+        """Return what is known, with what the picture was made from. Looks as ``reading`` does."""
         if self._one_look.acquire(blocking=self._known is None):
             try:
                 if self._is_due():
                     self._known = self._look(self._known)
             finally:
                 self._one_look.release()
-        assert self._known is not None
-        return self._reading(self._known)
+        known = self.known()
+        assert known is not None
+        return known
+
+    def known(self) -> Sight | None:
+        """Return what is known without a look; None before the first."""
+        known = self._known
+        if known is None:
+            return None
+        return Sight(self._reading(known), known.seen, self._clocks.now_us())
 
     def _is_due(self) -> bool:
         known = self._known
@@ -138,11 +166,11 @@ class StorageWatcher:
             picture, why = None, without_secrets(str(error))
         looked_s = self._clocks.monotonic_s()
         if picture is not None:
-            return _Known(looked_s, picture, (now_s, looked_s))
+            return _Known(looked_s, picture, self._observer.seen, (now_s, looked_s))
         since_s = (
             None if not why else now_s if last.failing_since_s is None else last.failing_since_s
         )
-        return _Known(looked_s, last.picture, last.read, since_s, why)
+        return _Known(looked_s, last.picture, last.seen, last.read, since_s, why)
 
     def _reading(self, known: _Known) -> Reading:
         picture, read = known.picture, known.read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from headrace.ledger.records import Counts
 from headrace.observe.metric_definitions import BUILD_INFO, METRICS, STORAGE_METRICS, Definition
 from headrace.observe.metrics import exposition
 from headrace.observe.picture import Picture, picture_of
+from headrace.observe.step_durations import BOUNDS, StepDurations
 from headrace.observe.watching import Reading
+from headrace.protocol.step_summary import StepSummary
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore, Store
 from tests.faults.simulation.run import World
@@ -243,3 +246,24 @@ def test_definitions_follow_the_rules() -> None:
     names_in_pipelines = {"computation", "counter", "injector", "sink", "worker"}
     fixed = {"state", "side", "share", "phase", "how", "version"}
     assert set(labels_in_use()) == names_in_pipelines | fixed, "no label grows without bound"
+
+
+def test_the_histogram_counts_each_step_in_its_bucket() -> None:
+    rng = random.Random(3)
+    took = [
+        rng.choice([0.0, 0.005, 0.0051, 1.0, 299.9, 300.0, 301.0, rng.uniform(0, 2)])
+        for _ in range(500)
+    ]
+    durations = StepDurations("visits")
+    for seconds in took:
+        durations(StepSummary(1, 0, seconds, {}, "driver", {}, None))  # type: ignore[arg-type]
+    text = exposition([], durations=durations)[0].decode()
+    found = re.findall(
+        r'headrace_step_duration_seconds_bucket\{le="([^"]+)",pipeline="visits"\} (\S+)', text
+    )
+    assert len(found) == len(BOUNDS) + 1
+    for bound, count in found:
+        assert float(count) == sum(seconds <= float(bound) for seconds in took)
+    assert f'headrace_step_duration_seconds_count{{pipeline="visits"}} {float(len(took))}' in text
+    (total,) = re.findall(r"headrace_step_duration_seconds_sum\{[^}]*\} (\S+)", text)
+    assert float(total) == pytest.approx(sum(took))

@@ -82,7 +82,7 @@ def hosts_of(address: Address, more: tuple[str, ...] = ()) -> frozenset[str]:
     return LOOPBACK_NAMES | {address.host} | {host_name(name) for name in more}
 
 
-def listening_socket(address: Address) -> socket.socket:
+def listening_socket(address: Address, option: str = "--listen") -> socket.socket:
     """Return a socket that listens.
 
     Raises:
@@ -94,5 +94,5 @@ def listening_socket(address: Address) -> socket.socket:
     except (OSError, UnicodeError) as error:
         raise PipelineError(
             f"cannot listen on {address.host}:{address.port}: {getattr(error, 'strerror', None) or error}",
-            remedy="choose another address with --listen HOST:PORT, or port 0 for a free one",
+            remedy=f"choose another address with {option} HOST:PORT, or port 0 for a free one",
         ) from None

@@ -1,4 +1,4 @@
-"""The packages of the extra ``metrics``, which may not be installed."""
+"""The packages of the extras ``metrics`` and ``dashboard``, which may not be installed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ EXTRA = "metrics"
 _PACKAGES = ("prometheus_client", "starlette", "uvicorn")
 
 
-def check_installed() -> None:
+def check_installed(command: str = "headrace metrics", extra: str = EXTRA) -> None:
     """Check that the packages of the extra can be imported.
+
+    Args:
+        command: the command that needs them.
+        extra: the extra that brings them.
 
     Raises:
         PipelineError: for the first one that cannot.
     """
-    check_packages("headrace metrics", _PACKAGES, extra=EXTRA)
+    check_packages(command, _PACKAGES, extra=extra)

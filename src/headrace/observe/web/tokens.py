@@ -35,7 +35,7 @@ def read_token(path: Path) -> str:
     return token
 
 
-def check_reach(address: Address, token: str) -> None:
+def check_reach(address: Address, token: str, option: str = "--token-file") -> None:
     """Check that only this machine reaches a server that wants no token.
 
     Raises:
@@ -44,5 +44,5 @@ def check_reach(address: Address, token: str) -> None:
     if not token and not address.is_loopback:
         raise PipelineError(
             f"other machines reach {address.host}, so a token is needed",
-            remedy="give one with --token-file FILE, or listen on 127.0.0.1",
+            remedy=f"give one with {option} FILE, or listen on 127.0.0.1",
         )

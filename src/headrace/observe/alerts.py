@@ -1,0 +1,270 @@
+"""What needs the attention of an operator: what is wrong, since when, and what to do.
+
+Pure: made from a reading of a pipeline. The same conditions as the alert rules for Prometheus have
+(``ops/prometheus``), as far as one look can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from headrace.observe.graph import sink_id
+from headrace.observe.picture import Picture
+from headrace.observe.why import Waits
+
+#: ``critical``: nothing goes on, or soon nothing will. ``warning``: results are late or missing.
+#: ``note``: somebody wants it so.
+Level = Literal["critical", "warning", "note"]
+
+#: A watermark that has not moved for longer is held, if its pipeline has taken steps since.
+HELD_S = 60.0
+#: A sink that is further behind is slow.
+SLOW_SINK_S = 10.0
+#: A bin or worker with more than this many times the mean load is hot.
+HOT_BIN, HOT_WORKER = 4.0, 2.0
+#: A share of attempts' time above this was lost to attempts that were discarded.
+LOST_SHARE = 0.05
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """Something that needs attention.
+
+    Attributes:
+        level: how much.
+        subject: the part of the pipeline that it is about, by its id in the graph; empty for all.
+        text: what is wrong.
+        why: the reason, as far as it is known.
+        since_s: for how many seconds; None if that is not known.
+        remedy: what to do.
+        command: the arguments of the ``headrace`` command that says more, without ``--storage``.
+        view: the view of the dashboard that shows more.
+    """
+
+    level: Level
+    subject: str
+    text: str
+    why: str = ""
+    since_s: float | None = None
+    remedy: str = ""
+    command: str = "status"
+    view: str = "overview"
+
+
+def alerts_of(
+    picture: Picture, ways: Mapping[str, Sequence[Waits]], hottest: str = ""
+) -> list[Alert]:
+    """Return the alerts of a pipeline, the worst first.
+
+    Args:
+        picture: its picture.
+        ways: by computation, the way to the holder of its watermark.
+        hottest: the bin with the most records, in words; empty if that is not known.
+    """
+    found = [
+        *_leader(picture),
+        *_outbox(picture),
+        *_stops(picture),
+        *_watermarks(picture, ways),
+        *_load(picture, hottest),
+        *_losses(picture),
+        *_migration(picture),
+    ]
+    order = ("critical", "warning", "note")
+    return sorted(found, key=lambda alert: order.index(alert.level))
+
+
+def _leader(of: Picture) -> Iterator[Alert]:
+    leader = of.leader
+    if leader.state == "leads":
+        return
+    if leader.state == "ended" and leader.on_purpose:
+        yield Alert(
+            "note",
+            "",
+            f"The pipeline has ended: {leader.why}",
+            since_s=leader.silent_s,
+            remedy="Start it again with headrace run if it is to go on.",
+            view="workers",
+        )
+        return
+    standbys = f"{of.standbys} standing by" if of.standbys else "nobody stands by"
+    text = {
+        "silent": f"The leader {leader.where} has fallen silent",
+        "ended": f"The leader {leader.where} has ended",
+        "none": "No driver leads this pipeline",
+    }[leader.state]
+    yield Alert(
+        "critical",
+        "",
+        text,
+        why=". ".join(filter(None, [leader.why, standbys])),
+        since_s=leader.silent_s if leader.silent_s is not None else of.age_s,
+        remedy="See whether its process and host still run. A standby takes over by itself; "
+        "without one, start the pipeline again with headrace run.",
+        view="workers",
+    )
+
+
+def _outbox(of: Picture) -> Iterator[Alert]:
+    for name, sink in of.sinks.items():
+        if sink.waits:
+            yield Alert(
+                "critical",
+                sink_id(name),
+                f"All input waits for sink {name}",
+                why=f"the outbox is full: {of.outbox.steps:,} steps, {of.outbox.nbytes:,} bytes",
+                since_s=sink.behind_s,
+                remedy="See why the sink takes no results: its log, its target, its credentials.",
+                view="sinks",
+            )
+        elif sink.behind_s > SLOW_SINK_S:
+            yield Alert(
+                "warning",
+                sink_id(name),
+                f"Sink {name} is {sink.behind_steps:,} steps behind",
+                why="it takes results more slowly than they come",
+                since_s=sink.behind_s,
+                remedy="See its target. When the outbox is full, the input will wait for it.",
+                view="sinks",
+            )
+
+
+def _stops(of: Picture) -> Iterator[Alert]:
+    if of.paused:
+        yield Alert(
+            "note",
+            "",
+            "The pipeline is paused",
+            since_s=of.age_s,
+            remedy="Let it go on with headrace resume.",
+            command="status",
+            view="history",
+        )
+    if of.scheduled_stop is not None:
+        stop = of.scheduled_stop
+        yield Alert("note", "", f"A {stop.kind} is scheduled after step {stop.step:,}")
+
+
+def _watermarks(of: Picture, ways: Mapping[str, Sequence[Waits]]) -> Iterator[Alert]:
+    """Yield one alert for each holder, however many computations wait for it."""
+    by_holder: dict[str, list[str]] = {}
+    for name, way in ways.items():
+        computation = of.computations.get(name)
+        if computation is None or not _is_held(computation.moved_s, of, way):
+            continue
+        by_holder.setdefault(way[-1].name, []).append(name)
+    for holder, names in by_holder.items():
+        last = ways[names[0]][-1]
+        yield Alert(
+            "warning",
+            holder,
+            f"{holder} holds the watermark of {_listed(names)}",
+            why=f"it waits for {last.waits_for}",
+            since_s=last.since_s,
+            remedy=last.remedy.capitalize() or "See the way to the holder.",
+            command=f"watermark why {names[-1]}",
+            view="watermarks",
+        )
+
+
+def _is_held(moved_s: float | None, of: Picture, way: Sequence[Waits]) -> bool:
+    if of.input == "ended" or of.age_s is None or not way or way[-1].watermark == "end":
+        return False
+    return moved_s is not None and moved_s - of.age_s > HELD_S
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _load(of: Picture, hottest: str) -> Iterator[Alert]:
+    load = of.load
+    if load is None:
+        return
+    if load.saturated:
+        yield Alert(
+            "warning",
+            "",
+            "More input comes than is read",
+            why=f"{load.backlog:,} records wait",
+            view="sinks",
+            command="top",
+            remedy="See which phase takes the time; more workers help if it is user code.",
+        )
+    if load.bin_skew is not None and load.bin_skew > HOT_BIN and of.bins > 1:
+        yield Alert(
+            "warning",
+            "",
+            f"{hottest or 'One bin'} has {load.bin_skew:.1f} times the mean load",
+            why="a few keys have most of the records",
+            view="bins",
+            command="policy show",
+            remedy="Split the bin if several keys share it. A single hot key cannot be split: "
+            "make its key finer, or add up before it.",
+        )
+    if load.worker_skew is not None and load.worker_skew > HOT_WORKER and len(of.workers) > 1:
+        yield Alert(
+            "warning",
+            "",
+            f"Worker {_busiest(of)} has {load.worker_skew:.1f} times the mean load",
+            view="workers",
+            command="rebalance --dry-run",
+            remedy="Rebalance, unless one bin makes up its load.",
+        )
+
+
+def _busiest(of: Picture) -> int:
+    return max(range(len(of.workers)), key=lambda at: of.workers[at].records_per_s or 0.0)
+
+
+def _losses(of: Picture) -> Iterator[Alert]:
+    if of.recent is None:
+        return
+    for name, seen in of.recent.computations.items():
+        if seen.skipped:
+            yield Alert(
+                "warning",
+                name,
+                f"{name} skipped {seen.skipped:,} records in the newest steps",
+                why="its code raised an error for them, or they did not fit",
+                view="graph",
+                remedy="See the dead letters, and the log of the driver.",
+            )
+    for name, count in of.recent.unread.items():
+        yield Alert(
+            "warning",
+            name,
+            f"{count:,} records of {name} could not be read in the newest steps",
+            view="sinks",
+            remedy="See its dead letters.",
+        )
+    lost = sum(phase.share for phase in of.recent.phases if phase.name == "lost")
+    if lost > LOST_SHARE:
+        yield Alert(
+            "warning",
+            "",
+            f"{lost:.0%} of the time went to attempts that were discarded",
+            view="steps",
+            command="top",
+            remedy="See the log of the driver for why they failed.",
+        )
+
+
+def _migration(of: Picture) -> Iterator[Alert]:
+    migration = of.migration
+    if migration is not None and migration.progress.paused:
+        yield Alert(
+            "note",
+            "",
+            f"Migration {migration.id} is paused: {migration.what}",
+            since_s=migration.began_s,
+            view="migrations",
+            command="migrations",
+            remedy=f"Let it go on with headrace migrations resume {migration.id}.",
+        )
+    if of.drained_hosts:
+        yield Alert("note", "", f"Drained hosts: {', '.join(of.drained_hosts)}", view="workers")

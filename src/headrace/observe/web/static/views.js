@@ -1,0 +1,431 @@
+// The views. Each answers one question, and is made from what the server last said.
+import { h } from "./dom.js";
+import { ago, bytes, clock, dateTime, eventTime, millis, percent, perSecond, plural, seconds, short, times, UNKNOWN, whole } from "./texts.js";
+import { actions, bar, command, figure, label, section, table, tile } from "./parts.js";
+import { lines, stackedBars } from "./charts.js";
+import { drawing } from "./drawing.js";
+
+const right = { right: true };
+const LEVELS = { critical: ["✕", "Critical"], warning: ["▲", "Warning"], note: ["●", "Note"] };
+const largest = (values) => values.reduce((most, value) => (value != null && (most == null || value > most) ? value : most), null);
+const anyKnown = (values) => values.some((one) => one != null);
+const workerColor = (worker) => `var(--w${worker % 8})`;
+
+// -- overview -------------------------------------------------------------------------------------
+
+function overview(page) {
+  const { picture, live } = page, recent = picture.recent;
+  const lag = largest(Object.values(picture.computations).map((of) => of.lag_s));
+  const waiting = Object.values(picture.injectors).map((of) => of.waiting).filter((one) => one != null);
+  return [
+    alerts(page, live.alerts),
+    section("Now", h("div", { class: "tiles" },
+      tile("Step", "step", whole(picture.step), `epoch ${whole(picture.epoch)} · ${ago(picture.age_s)}`, "step"),
+      tile("Records read", "records", perSecond(recent?.records_per_s), recent && `${perSecond(recent.steps_per_s).replace("/s", " steps/s")}`, "recent.records_per_s"),
+      tile("Step time", "stepTime", millis(recent?.step_ms?.p50), recent?.step_ms && `p95 ${millis(recent.step_ms.p95)} · max ${millis(recent.step_ms.max)}`, "recent.step_ms.p50"),
+      tile("Busy", "busy", percent(recent?.busy), recent && `over ${plural(recent.timed, "step")}`, "recent.busy"),
+      tile("Lag", "lag", lag == null ? (picture.input === "ended" ? "ended" : UNKNOWN) : seconds(lag), "event time", "lag"),
+      tile("Backlog", "backlog", waiting.length ? whole(waiting.reduce((a, b) => a + b, 0)) : UNKNOWN, waiting.length ? "records wait" : "sources do not say", "backlog"),
+      tile("Outbox", "outbox", whole(picture.outbox.steps), `${bytes(picture.outbox.nbytes)} not delivered`, "outbox.steps"),
+      tile("Leader", "leader", { leads: "leads", silent: "silent", ended: "ended", none: "none" }[picture.leader.state], `${picture.leader.where || "no heartbeat"} · ${plural(picture.standbys, "standby", "standbys")}`, "leader.state"))),
+    page.commands.allowed && section("Commands", actions(page, [picture.paused ? ["Resume the pipeline", "resume", { kind: "resume" }] : ["Pause the pipeline", "pause", { kind: "pause" }]])),
+    section("Recent history", historyCharts(page)),
+    section("Computations", computations(page)),
+    counters(page),
+  ];
+}
+
+function counters(page) {
+  const rows = Object.entries(page.picture.computations).flatMap(([name, of]) => Object.entries(of.counts.counters ?? {}).map(([counter, total]) => ({ name, counter, total })));
+  return rows.length > 0 && section("Counters", table("Counters", [["Computation", null, (of) => of.name], ["Counter", null, (of) => of.counter], ["Total", "counter", (of) => figure(whole(of.total), "counter", `computations.${of.name}.counters.${of.counter}`), right]], rows, { key: (of) => `${of.name} ${of.counter}` }));
+}
+
+function alerts(page, found) {
+  const worst = found[0]?.level;
+  const sentence = !found.length ? "All is well: a driver leads, and nothing is held, slow or lost."
+    : worst === "note" ? "Nothing is wrong." : `${plural(found.filter((a) => a.level !== "note").length, "thing")} to look at, the worst first.`;
+  return h("section", { key: "alerts", class: "alerts", "aria-label": "What needs attention" },
+    h("p", { class: `verdict ${worst ?? "well"}`, role: "status" }, h("span", { "aria-hidden": "true" }, worst ? LEVELS[worst][0] : "✓"), " ", sentence),
+    h("ul", null, found.map((alert, at) => h("li", { key: `${alert.text.replace(/[\d.,]+/g, "#")}${alert.subject}${at}`, class: `alert ${alert.level}` },
+      h("h3", null, h("span", { class: "badge" }, `${LEVELS[alert.level][0]} ${LEVELS[alert.level][1]}`), " ", alert.text, alert.since_s != null && h("span", { class: "since" }, ` since ${seconds(alert.since_s)}`)),
+      alert.why && h("p", null, h("b", null, "Why: "), alert.why),
+      alert.remedy && h("p", null, h("b", null, "What to do: "), alert.remedy),
+      h("p", { class: "more" }, h("a", { href: page.link(alert.view) }, `Show ${TITLES[alert.view].toLowerCase()}`), command(page.cli(alert.command), page.copy))))));
+}
+
+function historyCharts(page) {
+  const m = page.moments, of = (field) => m.map((one) => one[field]);
+  if (m.length < 2) return h("p", { class: "empty" }, "Not enough steps yet.");
+  const bands = migrationBands(page);
+  return h("div", { class: "charts" },
+    lines("Records a second", m, [["read", "--c1", of("records_per_s")]], short, bands),
+    lines("Step time", m, [["longest", "--c3", of("longest_ms"), 1], ["mean", "--c1", of("took_ms")]], millis, bands),
+    lines("Lag", m, [["largest", "--c2", of("lag_s")]], seconds, bands),
+    lines("Outbox", m, [["steps", "--c4", of("outbox_steps")]], short, bands));
+}
+
+const migrationBands = (page) => (page.parts.migrations?.migrations ?? []).filter((one) => one.began_at_s != null).map((one) => [one.began_at_s, one.ended_at_s]);
+
+function computations(page) {
+  const { picture } = page, recent = picture.recent?.computations ?? {}, shares = Object.fromEntries((page.live.graph?.nodes ?? []).map((node) => [node.id, node.share]));
+  const names = Object.keys(picture.computations).filter((name) => picture.computations[name].removed_at == null);
+  return table("Computations", [
+    ["Computation", null, (name) => name],
+    ["Rate", "rate", (name) => figure(perSecond(recent[name]?.records_per_s), "rate", `computations.${name}.rate`), right],
+    ["Records", "total", (name) => figure(whole(picture.computations[name].counts.records), "total", `computations.${name}.records`), right],
+    ["Produced", "produced", (name) => figure(whole(picture.computations[name].counts.produced), "produced", `computations.${name}.produced`), right],
+    ["Timers", "timers", (name) => figure(whole(picture.computations[name].counts.timers), "timers", `computations.${name}.timers`), right],
+    ["Late", "total", (name) => figure(whole(picture.computations[name].counts.late), "total", `computations.${name}.late`), right],
+    ["Skipped", "total", (name) => figure(whole(picture.computations[name].counts.skipped), "total", `computations.${name}.skipped`), right],
+    ["Lag", "lag", (name) => figure(seconds(picture.computations[name].lag_s), "lag"), right],
+    ["Watermark", "watermark", (name) => figure(eventTime(picture.computations[name].output), "watermark", `computations.${name}.watermark`), right],
+    ["Time", "share", (name) => h("span", { class: "nowrap" }, bar(shares[name]), " ", figure(percent(shares[name]), "share")), right],
+  ], names, { key: (name) => name });
+}
+
+// -- graph ----------------------------------------------------------------------------------------
+
+function graphView(page) {
+  const graph = page.live.graph, levels = {};
+  for (const alert of [...page.live.alerts].reverse()) if (alert.subject && alert.level !== "note") levels[alert.subject] = alert.level;
+  const picked = graph.nodes.some((node) => node.id === page.ui.part) ? page.ui.part : null;
+  const kinds = { injector: "injector", ids: "record ids", "dead letters": "dead letters", computation: "computation", sink: "sink" };
+  return [
+    section("Graph",
+      h("p", { class: "lead" }, "Streams go from left to right. Lines are as thick as their rate; the bar in a box is its share of the time. Choose a part to see what it depends on."),
+      drawing(graph, levels, picked, (part) => page.set({ part })),
+      graph.loose_sinks && h("p", { class: "empty" }, "Some sinks have no line: the storage does not say what they receive, because an older version ran the pipeline last.")),
+    section("Parts", table("Parts of the pipeline", [
+      ["Part", null, (node) => node.name],
+      ["Kind", null, (node) => kinds[node.kind]],
+      ["Layer", null, (node) => whole(node.layer), right],
+      ["Rate", "rate", (node) => figure(perSecond(node.records_per_s), "rate"), right],
+      ["Behind", "lag", (node) => figure(seconds(node.lag_s), node.kind === "sink" ? "behind" : node.kind === "injector" ? "spread" : "lag"), right],
+      ["Late", "late", (node) => figure(whole(node.late), "late"), right],
+      ["Skipped", "skipped", (node) => figure(whole(node.skipped), "skipped"), right],
+      ["Time", "share", (node) => h("span", { class: "nowrap" }, bar(node.share), " ", figure(percent(node.share), "share")), right],
+    ], graph.nodes, { key: (node) => node.id, rowClass: (node) => (levels[node.id] ? `has-${levels[node.id]}` : null) })),
+  ];
+}
+
+// -- steps ----------------------------------------------------------------------------------------
+
+const PHASES = ["outbox", "poll", "plan", "split", "lost", "read", "route", "send", "receive", "state", "user code", "write", "digest", "snapshot", "slice", "engine", "intent", "hand out", "commit", "notify", "tell", "prepare", "release", "clean", "sweep"];
+// The phases that take most have a colour each, and the rest share one.
+function colorsOf(steps) {
+  const total = {};
+  for (const one of steps) for (const [name, ms] of Object.entries(one.phases)) total[name] = (total[name] ?? 0) + ms;
+  const ranked = Object.keys(total).filter((name) => name !== "lost").sort((a, b) => total[b] - total[a]).slice(0, 9);
+  ranked.sort((a, b) => PHASES.indexOf(a) - PHASES.indexOf(b));
+  return (name) => (name === "lost" ? "var(--bad)" : ranked.includes(name) ? `var(--p${1 + ranked.indexOf(name)})` : "var(--p0)");
+}
+
+function stepsView(page) {
+  const steps = page.parts.steps?.steps;
+  if (!steps) return h("p", { class: "empty" }, "Reading…");
+  const timed = steps.filter((one) => one.took_ms != null);
+  const picked = timed.find((one) => one.step === page.ui.step) ?? timed.at(-1);
+  const names = [...new Set(timed.flatMap((one) => Object.keys(one.phases)))].filter((name) => timed.some((one) => one.phases[name] > 0));
+  names.sort((a, b) => PHASES.indexOf(a) - PHASES.indexOf(b));
+  const phaseColor = colorsOf(timed), shown = names.filter((name) => name === "lost" || phaseColor(name) !== "var(--p0)");
+  const rows = (page.picture.recent?.phases ?? []).filter((one) => one.ms > 0).sort((a, b) => b.ms - a.ms);
+  return [
+    section("The newest steps",
+      h("p", { class: "lead" }, "One bar for each step, stacked by phase, without waiting for input. Choose one, or move with the arrow keys."),
+      stackedBars("Steps", timed.map((one) => ({ key: one.step, title: `Step ${one.step}`, parts: names.map((name) => [phaseColor(name), one.phases[name] ?? 0]), mark: one.attempt > 0 })), millis, (step) => page.set({ step }), page.ui.step),
+      h("ul", { class: "keys" }, shown.map((name) => h("li", { key: name }, h("i", { style: { background: phaseColor(name) }, "aria-hidden": "true" }), name)), shown.length < names.length && h("li", null, h("i", { style: { background: "var(--p0)" }, "aria-hidden": "true" }), "others"))),
+    picked && oneStep(picked, phaseColor),
+    section("On average", table("Phases, on average", [
+      ["Phase", null, (one) => [h("i", { class: "swatch", style: { background: phaseColor(one.name) }, "aria-hidden": "true" }), one.name]],
+      ["Share", "phases", (one) => h("span", { class: "nowrap" }, bar(one.share), " ", figure(percent(one.share), "phases")), right],
+      ["A step waits", "phases", (one) => figure(millis(one.ms), "phases"), right],
+      ["In all tasks", "allTasks", (one) => figure(millis(one.all_tasks_ms), "allTasks"), right],
+    ], rows, { key: (one) => one.name })),
+    section("State in memory", softState(page)),
+  ];
+}
+
+function softState(page) {
+  const found = Object.entries(page.picture.recent?.soft_state ?? {});
+  const whole_ = found.reduce((sum, [, count]) => sum + count, 0);
+  return table("State in memory", [["Tasks found it", null, ([how]) => how], ["Tasks", "softState", ([, count]) => figure(whole(count), "softState"), right], ["Share", "softState", ([, count]) => figure(percent(count / whole_), "softState"), right]], found, { key: ([how]) => how });
+}
+
+function oneStep(of, phaseColor) {
+  const phases = Object.entries(of.phases).filter(([, ms]) => ms > 0);
+  const computations = Object.entries(of.computations_ms).sort((a, b) => b[1][0] - a[1][0]);
+  const most = Math.max(1e-9, ...computations.map(([, [slowest]]) => slowest));
+  return section(`Step ${whole(of.step)}`,
+    h("p", { class: "lead" }, `${dateTime(of.at_s)} · epoch ${of.epoch} · `, of.attempt > 0 ? h("b", { class: "bad" }, `attempt ${of.attempt + 1}`) : "first attempt",
+      ` · ${plural(of.records, "record")} read, ${whole(of.produced)} produced, ${plural(of.timers, "timer")} fired${of.late ? `, ${whole(of.late)} late` : ""}${of.skipped ? `, ${whole(of.skipped)} skipped` : ""} · records went by ${of.exchange || UNKNOWN}${of.uncheckpointed ? " · not checkpointed" : ""}`),
+    of.lost.map((why, at) => h("p", { key: `lost ${at}` }, h("b", { class: "bad" }, `Attempt ${at + 1} was discarded: `), why)),
+    h("div", { class: "columns" },
+      table("Phases of this step", [["Phase", null, ([name]) => [h("i", { class: "swatch", style: { background: phaseColor(name) }, "aria-hidden": "true" }), name]], ["Waited", "phases", ([, ms]) => figure(millis(ms), "phases"), right], ["In all tasks", "allTasks", ([name]) => figure(millis(of.all_tasks_ms[name]), "allTasks"), right]], phases, { key: ([name]) => name, showCaption: true }),
+      table("Computations in this step", [["Computation", null, ([name]) => name], ["Slowest task", "computationTime", ([, [slowest]]) => h("span", { class: "nowrap" }, bar(slowest / most), " ", figure(millis(slowest), "computationTime")), right], ["In all tasks", "computationTime", ([, [, all]]) => figure(millis(all), "computationTime"), right]], computations, { key: ([name]) => name, showCaption: true, empty: "Not recorded by the version that ran it." })));
+}
+
+// -- watermarks -----------------------------------------------------------------------------------
+
+function watermarks(page) {
+  const ways = page.live.ways, names = Object.keys(ways);
+  if (!names.length) return h("p", { class: "empty" }, "No computations yet.");
+  const laggards = [...names].sort((a, b) => (page.picture.computations[b]?.lag_s ?? -1) - (page.picture.computations[a]?.lag_s ?? -1) || (page.picture.computations[b]?.moved_s ?? -1) - (page.picture.computations[a]?.moved_s ?? -1) || ways[b].length - ways[a].length);
+  const picked = ways[page.ui.part] ? page.ui.part : laggards[0];
+  const holders = new Map();
+  for (const name of names) { const last = ways[name].at(-1).name; holders.set(last, [...(holders.get(last) ?? []), name]); }
+  return [
+    section("Who holds my watermark",
+      h("label", { class: "pick" }, "Computation ", h("select", { onchange: (event) => page.set({ part: event.target.value }), value: picked }, names.map((name) => h("option", { key: name, value: name, selected: name === picked }, name)))),
+      h("ol", { class: "way" }, ways[picked].map((stage, at) => h("li", { key: `${at} ${stage.name}`, class: at === ways[picked].length - 1 ? "holder" : "" },
+        h("h3", null, at === ways[picked].length - 1 && h("span", { class: "badge" }, "Holder"), " ", stage.name),
+        h("p", null, label("Watermark", "watermark"), " ", figure(stage.watermark == null ? "none yet" : eventTime({ text: stage.watermark }), "watermark"), " · ", stage.since_s == null ? "has not moved yet" : [label("moved", "moved"), " ", figure(ago(stage.since_s), "moved"), `, in step ${whole(stage.since_step)}`]),
+        h("p", null, h("b", null, "Waits for "), stage.waits_for),
+        stage.remedy && h("p", null, h("b", null, "What to do: "), stage.remedy)))),
+      h("p", { class: "more" }, command(page.cli(`watermark why ${quoted(picked)}`), page.copy))),
+    section("All computations", table("Watermarks", [
+      ["Computation", null, (name) => h("button", { type: "button", class: "link", onclick: () => page.set({ part: name }) }, name)],
+      ["Lag", "lag", (name) => figure(seconds(page.picture.computations[name]?.lag_s), "lag"), right],
+      ["Moved", "moved", (name) => figure(ago(page.picture.computations[name]?.moved_s), "moved"), right],
+      ["Input watermark", "watermark", (name) => figure(eventTime(page.picture.computations[name]?.input), "watermark"), right],
+      ["Output watermark", "watermark", (name) => figure(eventTime(page.picture.computations[name]?.output), "watermark"), right],
+      ["Held by", "holds", (name) => ways[name].at(-1).name],
+    ], laggards, { key: (name) => name })),
+    section("Bins with the oldest work",
+      h("p", { class: "lead" }, "The timers, holds and records that a computation has still to work off, bin by bin. Looking reads its state."),
+      h("button", { type: "button", disabled: page.still, onclick: () => page.ask("marks", `bins/${encodeURIComponent(picked)}`) }, `Look into ${picked}`),
+      page.asked.marks?.error && h("p", { class: "bad", role: "alert" }, page.asked.marks.error),
+      page.asked.marks?.data && [h("p", { class: "lead" }, `As of step ${whole(page.asked.marks.data.step)}.`), table("Bins with pending work", [
+        ["Bin", "bins", (one) => one.bin], ["Worker", "worker", (one) => whole(one.worker), right], ["Watermark", "watermark", (one) => eventTime({ text: one.watermark }), right],
+        ["Oldest work", "pending", (one) => figure(eventTime({ text: one.oldest }), "pending"), right], ["Pending", "pending", (one) => figure(whole(one.pending), "pending"), right],
+      ], page.asked.marks.data.marks, { key: (one) => one.bin, empty: "No work is pending in event time." })]),
+  ];
+}
+
+const quoted = (text) => (/^[\w.@%+=:,/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+// -- migrations -----------------------------------------------------------------------------------
+
+function migrations(page) {
+  const found = page.parts.migrations?.migrations;
+  if (!found) return h("p", { class: "empty" }, "Reading…");
+  const now = found.find((one) => !["queued", "done", "aborted"].includes(one.state));
+  const queued = found.filter((one) => one.state === "queued"), over = found.filter((one) => ["done", "aborted"].includes(one.state));
+  return [
+    now ? underWay(page, now) : section("Under way", h("p", { class: "empty" }, "No migration is under way. Start one with:"), command(page.cli("rescale 4 --dry-run"), page.copy), rescaling(page)),
+    section("Recent history", historyCharts(page)),
+    queued.length > 0 && section("Queued", table("Queued migrations", [["Id", null, (one) => whole(one.id)], ["What", null, (one) => one.what], ["By", null, (one) => one.by]], queued, { key: (one) => one.id })),
+    section("Ended", table("Migrations that have ended", [
+      ["Id", null, (one) => whole(one.id)], ["What", null, (one) => [one.what, one.why && h("div", { class: "tile-detail" }, one.why)]], ["State", null, (one) => one.state], ["By", null, (one) => one.by],
+      ["Bins", "rounds", (one) => figure(whole(one.progress.bins), "rounds"), right], ["Moved", "movedBytes", (one) => figure(bytes(one.progress.nbytes), "movedBytes"), right],
+      ["Began", null, (one) => dateTime(one.began_at_s), right], ["Took", null, (one) => (one.ended_at_s == null || one.began_at_s == null ? UNKNOWN : seconds(one.ended_at_s - one.began_at_s)), right],
+      ["p99 before", "latency", (one) => figure(latency(one.before, 2), "latency"), right], ["during", "latency", (one) => figure(latency(one.during, 2), "latency"), right], ["after", "latency", (one) => figure(latency(one.after, 2), "latency"), right],
+    ], over, { key: (one) => one.id, empty: "None has ended yet." })),
+  ];
+}
+
+function rescaling(page) {
+  if (!page.commands.allowed) return null;
+  const now = page.picture.workers.length, workers = Number(page.ui.workers) || now + 1;
+  return h("div", { class: "pick" }, h("label", null, "Workers ", h("input", { type: "number", min: "1", max: "4096", value: String(workers), onchange: (event) => page.set({ workers: Math.max(1, Math.round(Number(event.target.value)) || 1) }) })),
+    actions(page, [[`Rescale to ${workers} workers`, `rescale ${workers}`, { kind: "rescale", workers }]]));
+}
+
+// A latency is [steps, p50, p99, max], in microseconds.
+const latency = (of, at) => (of[0] ? millis(of[at] / 1000) : UNKNOWN);
+
+function underWay(page, one) {
+  const p = one.progress;
+  return section(`Migration ${one.id}: ${one.what}`,
+    h("div", { class: "tiles" },
+      tile("State", "rounds", p.paused && one.state !== "paused" ? `${one.state}, to pause` : one.state, `since step ${whole(one.since_step)} · by ${one.by}`, "migration.state"),
+      tile("Rounds", "rounds", `${whole(p.rounds)} of ${whole(p.of_rounds)}`, bar(p.of_rounds ? p.rounds / p.of_rounds : 0), "migration.rounds"),
+      tile("Bins", "bins", `${whole(p.bins)} of ${whole(p.of_bins)}`, one.strategy, "migration.bins"),
+      tile("State moved", "movedBytes", bytes(p.nbytes), "about", "migration.nbytes"),
+      tile("Time left", "timeLeft", seconds(one.left_s), one.began_at_s == null ? null : `began ${clock(one.began_at_s)}`, "migration.left")),
+    h("ol", { class: "rounds", "aria-label": "Rounds" }, one.rounds.map((round) => h("li", { key: round.number, class: round.state, title: `Round ${round.number}: ${plural(round.bins, "bin")}, ${bytes(round.nbytes)}, ${round.state}` }, h("span", { class: "sr" }, `Round ${round.number}, ${round.state}`)))),
+    h("ul", { class: "keys" }, h("li", null, h("i", { class: "round done", "aria-hidden": "true" }), "done"), h("li", null, h("i", { class: "round published", "aria-hidden": "true" }), "published"), h("li", null, h("i", { class: "round left", "aria-hidden": "true" }), "left")),
+    table("Step times", [["Steps", null, ([name]) => name], ["How many", "latency", ([, of]) => figure(whole(of[0]), "latency"), right], ["p50", "latency", ([, of]) => figure(latency(of, 1), "latency"), right], ["p99", "latency", ([, of]) => figure(latency(of, 2), "latency"), right], ["Longest", "latency", ([, of]) => figure(latency(of, 3), "latency"), right]],
+      [["before", one.before], ["during", one.during]], { key: ([name]) => name }),
+    binStrip(page, "owners"),
+    h("p", { class: "more" }, command(page.cli(`migrations show ${one.id}`), page.copy), command(page.cli(`migrations pause ${one.id}`), page.copy), command(page.cli(`migrations abort ${one.id}`), page.copy)),
+    actions(page, [
+      [p.paused ? `Resume migration ${one.id}` : `Pause migration ${one.id}`, `migrations ${p.paused ? "resume" : "pause"} ${one.id}`, { kind: p.paused ? "resume_migration" : "pause_migration", migration: one.id }],
+      [`Hasten migration ${one.id}`, `migrations hasten ${one.id}`, { kind: "hasten_migration", migration: one.id }],
+      [`Abort migration ${one.id}`, `migrations abort ${one.id}`, { kind: "abort_migration", migration: one.id }]]));
+}
+
+// -- bins -----------------------------------------------------------------------------------------
+
+const MEASURES = { owners: ["Owner", null, "bins", null], records: ["Records a step", "records", "binRecords", short], busy: ["Work a step", "busy_us", "binBusy", (us) => millis(us / 1000)], bytes: ["State", "state_bytes", "binBytes", bytes] };
+
+function binStrip(page, measure) {
+  const bins = page.parts.bins;
+  if (!bins) return h("p", { class: "empty" }, "Reading…");
+  const values = MEASURES[measure][1] ? bins[MEASURES[measure][1]] : null;
+  if (measure !== "owners" && !values) return h("p", { class: "empty" }, "Not measured yet: the leader publishes loads every few seconds.");
+  const most = values ? Math.max(1e-9, ...values) : 1;
+  const workers = [...new Set([...bins.owners, ...bins.moves_to.filter((to) => to >= 0)])].sort((a, b) => a - b);
+  const title = (at) => `${bins.names[at] || "all keys"}: worker ${bins.owners[at]}${bins.moves_to[at] >= 0 ? `, moves to ${bins.moves_to[at]}` : ""}${values ? `, ${MEASURES[measure][3](values[at])}` : ""}`;
+  return [
+    h("div", { class: "strip", role: "img", "aria-label": `${plural(bins.owners.length, "bin")} by ${MEASURES[measure][0].toLowerCase()}, ${plural(bins.moves_to.filter((to) => to >= 0).length, "bin")} to move` },
+      bins.owners.map((owner, at) => h("i", {
+        key: at, title: title(at), class: `${bins.moves_to[at] >= 0 ? "moves" : ""}${bins.moves_now[at] ? " now" : ""}`,
+        style: values ? { background: `color-mix(in oklab, var(--heat) ${Math.round((values[at] / most) * 100)}%, var(--cold))` } : { background: workerColor(owner), "--to": bins.moves_to[at] >= 0 ? workerColor(bins.moves_to[at]) : "transparent" },
+      }))),
+    values ? h("p", { class: "keys" }, `0 `, h("i", { class: "ramp", "aria-hidden": "true" }), ` ${MEASURES[measure][3](most)}`)
+      : h("ul", { class: "keys" }, workers.map((worker) => h("li", { key: worker }, h("i", { style: { background: workerColor(worker) }, "aria-hidden": "true" }), `worker ${worker} (${whole(bins.owners.filter((one) => one === worker).length)})`)), h("li", null, h("i", { class: "hatch", "aria-hidden": "true" }), "to move, in the colour of the new owner")),
+  ];
+}
+
+function binsView(page) {
+  const bins = page.parts.bins, measure = MEASURES[page.ui.measure] ? page.ui.measure : bins?.records ? "records" : "owners";
+  if (!bins) return h("p", { class: "empty" }, "Reading…");
+  const order = bins.names.map((_, at) => at), by = bins[MEASURES[measure][1]] ?? bins.records;
+  if (by) order.sort((a, b) => by[b] - by[a]);
+  const sum = (values) => values?.reduce((a, b) => a + b, 0) || null;
+  const totals = Object.fromEntries(["records", "busy_us", "state_bytes"].map((field) => [field, sum(bins[field])]));
+  const cell = (field, definition, show) => (at) => h("span", { class: "nowrap" }, bar(bins[field] && totals[field] ? bins[field][at] / totals[field] : 0), " ", figure(bins[field] ? show(bins[field][at]) : UNKNOWN, definition));
+  return [
+    section("Bins",
+      h("p", { class: "lead" }, `${plural(bins.total, "bin")} on ${plural(page.picture.workers.length, "worker")}${bins.total > bins.names.length ? `; the ${whole(bins.names.length)} busiest are shown` : ""}. `, label("Busiest bin", "skew"), ": ", figure(times(page.picture.load?.bin_skew), "skew", "load.bin_skew"), " the mean. ", label("Busiest worker", "skew"), ": ", figure(times(page.picture.load?.worker_skew), "skew", "load.worker_skew"), " the mean."),
+      h("div", { class: "choice", role: "radiogroup", "aria-label": "Colour bins by" }, Object.entries(MEASURES).map(([name, [title]]) => h("label", { key: name }, h("input", { type: "radio", name: "measure", value: name, checked: name === measure, onchange: () => page.set({ measure: name }) }), title))),
+      binStrip(page, measure)),
+    section("The hottest", table("The hottest bins", [
+      ["Bin", "bins", (at) => bins.names[at] || "all keys"], ["Worker", "worker", (at) => whole(bins.owners[at]), right],
+      ["Records a step", "binRecords", cell("records", "binRecords", short), right], ["Work a step", "binBusy", cell("busy_us", "binBusy", (us) => millis(us / 1000)), right], ["State", "binBytes", cell("state_bytes", "binBytes", bytes), right],
+    ], order.slice(0, 20), { key: (at) => bins.names[at] })),
+    section("By worker", workersTable(page)),
+  ];
+}
+
+// -- key ------------------------------------------------------------------------------------------
+
+function keyView(page) {
+  const names = Object.keys(page.picture.computations).filter((name) => !name.endsWith(".dead")), found = page.asked.key;
+  const send = (event) => {
+    event.preventDefault();
+    const form = event.target, query = new URLSearchParams({ computation: form.computation.value });
+    for (const part of form.key.value.split("\n")) query.append("part", part);
+    if (form.step.value) query.set("step", form.step.value);
+    page.ask("key", `key?${query}`);
+  };
+  const diff = found?.before && found?.data ? changed(found.before, found.data) : null;
+  return [
+    section("Look up a key", h("form", { class: "form", onsubmit: send },
+      h("label", null, "Computation", h("select", { name: "computation" }, names.map((name) => h("option", { key: name, value: name }, name)))),
+      h("label", null, "Key", h("textarea", { name: "key", rows: "1", required: true, spellcheck: "false", placeholder: "one line for each part of the key" })),
+      h("label", null, "Step", h("input", { name: "step", inputmode: "numeric", pattern: "[0-9]*", placeholder: "newest" })),
+      h("button", { type: "submit", disabled: page.still }, found?.waits ? "Reading…" : "Look up")),
+      h("p", { class: "lead" }, "Numbers are decimal, bytes hexadecimal, dates and times ISO 8601. Looking reads the key's bin from storage, and changes nothing."),
+      found?.error && h("p", { class: "bad", role: "alert" }, found.error)),
+    found?.data && section("What is stored",
+      h("p", { class: "lead" }, `${found.data.computation}, key `, h("b", null, found.data.key.join(", ")), ` as of step ${whole(found.data.step)}: bin ${found.data.bin || "of all keys"}, worker ${found.data.worker}.`, diff && ` ${diff}`),
+      found.data.sections.length ? found.data.sections.map((one) => [
+        table(one.section, one.columns.map((name, at) => [name, at ? "key" : null, (row) => (row[at] == null ? UNKNOWN : row[at])]), one.rows, { key: (row) => JSON.stringify(row), showCaption: true }),
+        one.more > 0 && h("p", { class: "empty" }, `${whole(one.more)} more rows are not shown.`)]) : h("p", { class: "empty" }, "Nothing is stored for this key."),
+      h("p", { class: "more" }, command(page.cli(`state get ${quoted(found.data.computation)} ${found.data.key.map(quoted).join(" ")} --at-step ${found.data.step}`), page.copy))),
+  ];
+}
+
+function changed(before, now) {
+  if (before.computation !== now.computation || JSON.stringify(before.key) !== JSON.stringify(now.key) || before.step === now.step) return null;
+  const rows = (of) => new Set(of.sections.flatMap((one) => one.rows.map((row) => JSON.stringify([one.section, row]))));
+  const then = rows(before), here = rows(now);
+  const added = [...here].filter((row) => !then.has(row)).length, gone = [...then].filter((row) => !here.has(row)).length;
+  return `Against step ${whole(before.step)}: ${plural(added, "row")} new or changed, ${whole(gone)} gone or as they were.`;
+}
+
+// -- sources and sinks ----------------------------------------------------------------------------
+
+function sinksView(page) {
+  const { picture } = page, injectors = Object.entries(picture.injectors), sinks = Object.entries(picture.sinks);
+  return [
+    section("Sources", table("Injectors", [
+      ["Injector", null, ([name]) => name],
+      ["State", null, ([, of]) => (of.ended ? "ended" : of.is_idle ? "idle" : "reading")],
+      ["Rate", "rate", ([name]) => figure(perSecond(page.live.graph?.nodes.find((node) => node.id === name)?.records_per_s), "rate"), right],
+      ["Waiting", "backlog", ([name, of]) => figure(whole(of.waiting), "backlog", `injectors.${name}.waiting`), right],
+      ["Watermark", "watermark", ([, of]) => figure(eventTime(of.watermark), "watermark"), right],
+      ["Moved", "moved", ([, of]) => figure(ago(of.moved_s), "moved"), right],
+      ["Partitions", "partitions", ([, of]) => figure(`${whole(of.partitions.known)}${of.partitions.idle ? `, ${whole(of.partitions.idle)} idle` : ""}${of.partitions.ended ? `, ${whole(of.partitions.ended)} ended` : ""}`, "partitions"), right],
+      ["Slowest", "partitions", ([, of]) => of.partitions.slowest || UNKNOWN],
+      ["Behind", "spread", ([, of]) => figure(seconds(of.partitions.spread_s), "spread"), right],
+      ["Unreadable", "unread", ([name, of]) => figure(whole(of.skipped), "unread", `injectors.${name}.skipped`), right],
+    ], injectors, { key: ([name]) => name }), page.picture.load && h("p", { class: "lead" }, `${perSecond(page.picture.load.arrivals_per_s)} arrive${page.picture.load.saturated ? ", and more comes than is read" : ""}.`)),
+    section("Sinks", table("Sinks", [
+      ["Sink", null, ([name]) => name],
+      ["State", null, ([, of]) => (of.waits ? h("b", { class: "bad" }, "✕ the input waits for it") : of.behind_steps ? "behind" : "✓ up to date")],
+      ["Delivered up to step", "delivered", ([name, of]) => figure(of.delivered < 0 ? "none" : whole(of.delivered), "delivered", `sinks.${name}.delivered`), right],
+      ["Steps behind", "behind", ([, of]) => figure(whole(of.behind_steps), "behind"), right],
+      ["Time behind", "behind", ([, of]) => figure(seconds(of.behind_s), "behind"), right],
+    ], sinks, { key: ([name]) => name, rowClass: ([, of]) => (of.waits ? "has-critical" : of.behind_s > 10 ? "has-warning" : null), empty: "This pipeline has no sinks." }),
+      h("p", { class: "lead" }, label("Outbox", "outbox"), ": ", figure(plural(picture.outbox.steps, "step"), "outbox"), `, ${bytes(picture.outbox.nbytes)}.`)),
+    section("Recent history", h("div", { class: "charts" }, page.moments.length > 1 && [lines("Outbox", page.moments, [["steps", "--c4", page.moments.map((one) => one.outbox_steps)]], short), anyKnown(page.moments.map((one) => one.backlog)) && lines("Backlog", page.moments, [["records", "--c2", page.moments.map((one) => one.backlog)]], short)])),
+  ];
+}
+
+// -- workers --------------------------------------------------------------------------------------
+
+function workersTable(page) {
+  const workers = page.picture.workers.map((of, number) => ({ ...of, number }));
+  const most = largest(workers.map((of) => of.records_per_s)) || 1;
+  return table("Workers", [
+    ["Worker", "worker", (of) => [h("i", { class: "swatch", style: { background: workerColor(of.number) }, "aria-hidden": "true" }), whole(of.number)]],
+    ["Host", "host", (of) => of.host || "any"],
+    ["Bins", "bins", (of) => figure(whole(of.bins), "bins", `workers.${of.number}.bins`), right],
+    ["State", "stateBytes", (of) => figure(bytes(of.state_bytes), "stateBytes"), right],
+    ["Rate", "rate", (of) => h("span", { class: "nowrap" }, bar((of.records_per_s ?? 0) / most), " ", figure(perSecond(of.records_per_s), "rate")), right],
+    ["Busy", "workerBusy", (of) => h("span", { class: "nowrap" }, bar(of.busy), " ", figure(percent(of.busy), "workerBusy")), right],
+  ], workers, { key: (of) => of.number });
+}
+
+const ROLES = { leads: "leads", waits: "stands by", asks: "asks for a handover", ended: "ended" };
+
+function workersView(page) {
+  const { picture } = page;
+  return [
+    section("Drivers", table("Drivers", [
+      ["Where", null, (of) => of.where],
+      ["Role", "leader", (of) => (of.is_recent || of.role === "ended" ? ROLES[of.role] : h("b", { class: "bad" }, `✕ silent (${ROLES[of.role]})`))],
+      ["Epoch", "epoch", (of) => whole(of.epoch), right],
+      ["Last heartbeat", "leader", (of) => figure(ago(of.silent_s), "leader"), right],
+      ["Since", null, (of) => dateTime(of.since_us / 1e6), right],
+      ["Why", null, (of) => of.why || UNKNOWN, { text: true }],
+    ], picture.drivers, { key: (of) => `${of.where} ${of.since_us}`, empty: "No driver has a heartbeat here." })),
+    section("Workers", workersTable(page), picture.drained_hosts.length > 0 && h("p", { class: "lead" }, `Drained hosts: ${picture.drained_hosts.join(", ")}.`), picture.load && h("p", { class: "lead" }, `Measured as of step ${whole(picture.load.step)}, ${ago(picture.load.age_s)}.`)),
+    picture.load?.decision && section("Scaling policy", h("p", null, h("b", null, picture.load.decision.policy), ": ", figure(picture.load.decision.wish, "decision"))),
+    section("State in memory", softState(page)),
+  ];
+}
+
+// -- history --------------------------------------------------------------------------------------
+
+function historyView(page) {
+  const events = page.parts.events?.events;
+  const names = { claim: "claim", command: "command", refused: "refused", migration: "migration", checkpoint: "checkpoint", stop: "stop", ended: "end" };
+  return [
+    section("Recent history", historyCharts(page)),
+    section("What happened", events ? table("Events", [
+      ["Step", "step", (one) => whole(one.step), right], ["When", null, (one) => dateTime(one.at_s)], ["What", "event", (one) => (one.kind === "refused" ? h("b", { class: "bad" }, "✕ refused") : names[one.kind])], ["Details", null, (one) => one.text, { text: true }],
+    ], events, { key: (one) => `${one.step} ${one.text}` }) : h("p", { class: "empty" }, "Reading…")),
+  ];
+}
+
+function alertsView(page) {
+  return [alerts(page, page.live.alerts), h("p", { class: "lead" }, "The same conditions are in ops/prometheus as rules, for alerts that reach you.")];
+}
+
+export const VIEWS = {
+  overview: ["Overview", overview, ["migrations"]],
+  graph: ["Graph", graphView, []],
+  steps: ["Steps", stepsView, ["steps"]],
+  watermarks: ["Watermarks", watermarks, []],
+  migrations: ["Migrations", migrations, ["migrations", "bins"]],
+  bins: ["Bins", binsView, ["bins"]],
+  key: ["Key", keyView, []],
+  sinks: ["Sources and sinks", sinksView, []],
+  workers: ["Workers", workersView, []],
+  history: ["History", historyView, ["events", "migrations"]],
+  alerts: ["Alerts", alertsView, []],
+};
+const TITLES = Object.fromEntries(Object.entries(VIEWS).map(([name, [title]]) => [name, title]));

@@ -1,0 +1,166 @@
+"""An alert says what is wrong, why, since when and what to do; a pipeline that is well has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.cli import main
+from headrace.ledger.records import ScheduledStop
+from headrace.observe.alerts import HELD_S, Alert, alerts_of
+from headrace.observe.leaders import LeaderView
+from headrace.observe.picture import LoadPicture, Picture
+from headrace.observe.watching import StorageWatcher
+from headrace.observe.web.pages import ways_of
+from headrace.observe.why import Waits
+from tests.support.checkpointed import driven
+from tests.support.watched_storage import WatchedStore
+
+LEADS = LeaderView("leads", "host:1", 0.1)
+WAY = [
+    Waits("cells", "2024-01-01T00:00:00Z", 3, 90.0, "stream 'items'"),
+    Waits("items", "2024-01-01T00:00:00Z", 3, 90.0, "partition 'b'", "see to it"),
+]
+EVEN = LoadPicture(3, 0.0, 0, 10.0, False, 1.0, 1.0, None)
+replace = msgspec.structs.replace
+
+
+@pytest.fixture(name="well", scope="module")
+def _well() -> Picture:
+    store = WatchedStore()
+    t = driven(store, steps=4)
+    picture = StorageWatcher(1, store, "x").sight().reading.picture
+    t.close()
+    assert picture is not None
+    moves = {name: replace(of, moved_s=1.0) for name, of in picture.computations.items()}
+    return replace(picture, leader=LEADS, age_s=0.5, load=EVEN, computations=moves)
+
+
+def only(found: list[Alert]) -> Alert:
+    (alert,) = found
+    assert alert.text
+    assert alert.text[-1] not in ".:"
+    return alert
+
+
+def test_a_pipeline_that_is_well_has_no_alert(well: Picture) -> None:
+    assert alerts_of(well, {"cells": WAY}) == []
+
+
+@pytest.mark.parametrize(
+    ("leader", "level", "says"),
+    [
+        (LeaderView("silent", "host:1", 12.0), "critical", "has fallen silent"),
+        (LeaderView("ended", "host:1", 12.0, "it failed"), "critical", "has ended"),
+        (LeaderView("ended", "host:1", 12.0, "drained", True), "note", "has ended: drained"),
+        (LeaderView("none"), "critical", "No driver leads"),
+    ],
+)
+def test_a_leader_that_is_gone(well: Picture, leader: LeaderView, level: str, says: str) -> None:
+    alert = only(alerts_of(replace(well, leader=leader), {}))
+    assert alert.level == level
+    assert says in alert.text
+    assert alert.since_s == (0.5 if leader.silent_s is None else 12.0)
+    assert alert.remedy
+
+
+@pytest.mark.parametrize(
+    ("change", "level"),
+    [({"waits": True}, "critical"), ({"behind_s": 11.0, "behind_steps": 4}, "warning")],
+)
+def test_a_slow_sink(well: Picture, change: dict[str, Any], level: str) -> None:
+    name, sink = next(iter(well.sinks.items()))
+    sinks = {**well.sinks, name: replace(sink, **change)}
+    alert = only(alerts_of(replace(well, sinks=sinks), {}))
+    assert (alert.level, alert.subject, alert.view) == (level, f"sink:{name}", "sinks")
+
+
+def test_one_holder_is_one_alert_however_many_wait_for_it(well: Picture) -> None:
+    held = {name: replace(of, moved_s=HELD_S + 1.0) for name, of in well.computations.items()}
+    ways = {"cells": WAY, "tables": WAY, "ordered": WAY}
+    alert = only(alerts_of(replace(well, computations=held), ways))
+    assert (alert.subject, alert.since_s, alert.remedy) == ("items", 90.0, "See to it")
+    assert "cells, tables, ordered" in alert.text
+    assert "partition 'b'" in alert.why
+
+
+def test_a_pipeline_without_input_is_not_held(well: Picture) -> None:
+    held = {name: replace(of, moved_s=500.0) for name, of in well.computations.items()}
+    quiet = replace(well, computations=held, age_s=499.0)
+    assert alerts_of(quiet, {"cells": WAY}) == []
+    assert alerts_of(replace(quiet, age_s=1.0, input="ended"), {"cells": WAY}) == []
+
+
+@pytest.mark.parametrize(
+    ("load", "view"),
+    [
+        ({"bin_skew": 5.0}, "bins"),
+        ({"worker_skew": 2.5}, "workers"),
+        ({"saturated": True}, "sinks"),
+    ],
+)
+def test_uneven_or_too_much_load(well: Picture, load: dict[str, Any], view: str) -> None:
+    alert = only(alerts_of(replace(well, load=replace(EVEN, **load)), {}, "Bin 01/2 of worker 1"))
+    assert (alert.level, alert.view) == ("warning", view)
+    if view == "bins":
+        assert alert.text == "Bin 01/2 of worker 1 has 5.0 times the mean load"
+
+
+def test_lost_records_and_lost_time(well: Picture) -> None:
+    assert well.recent is not None
+    seen = well.recent.computations
+    recent = replace(
+        well.recent,
+        computations={**seen, "cells": replace(seen["cells"], skipped=3)},
+        unread={"items": 2},
+        phases=[replace(well.recent.phases[0], name="lost", share=0.5)],
+    )
+    found = alerts_of(replace(well, recent=recent), {})
+    assert [alert.subject for alert in found] == ["cells", "items", ""]
+    assert "50%" in found[2].text
+
+
+def test_what_somebody_wanted_is_a_note(well: Picture) -> None:
+    wanted = replace(
+        well, paused=True, scheduled_stop=ScheduledStop("stop", 9), drained_hosts=["host-a"]
+    )
+    found = alerts_of(wanted, {})
+    assert {alert.level for alert in found} == {"note"}
+    assert len(found) == 3
+
+
+def test_the_worst_comes_first(well: Picture) -> None:
+    found = alerts_of(
+        replace(well, paused=True, leader=LeaderView("none"), load=replace(EVEN, bin_skew=9.0)), {}
+    )
+    assert [alert.level for alert in found] == ["critical", "warning", "note"]
+
+
+def test_each_command_of_an_alert_exists(well: Picture) -> None:
+    from click.testing import CliRunner
+
+    everything = replace(
+        well,
+        leader=LeaderView("none"),
+        paused=True,
+        load=replace(EVEN, bin_skew=9.0, worker_skew=9.0, saturated=True),
+        computations={n: replace(of, moved_s=500.0) for n, of in well.computations.items()},
+    )
+    commands = {alert.command for alert in alerts_of(everything, {"cells": WAY})}
+    assert len(commands) > 3
+    for command in commands:
+        arguments = [*command.split(), "--storage", "not-there"]
+        found = CliRunner().invoke(main, arguments)
+        assert found.exit_code != 2, (command, found.output)
+
+
+def test_each_computation_has_a_way() -> None:
+    store = WatchedStore()
+    t = driven(store, steps=2)
+    sight = StorageWatcher(1, store, "x").sight()
+    assert sight.seen is not None
+    ways = ways_of(sight.seen, sight.now_us)
+    assert set(ways) == {"items.ids", "cells", "tables", "ordered"}
+    t.close()
