@@ -207,6 +207,7 @@ if (report) {
   Object.assign(state, { live: report.live, moments: report.moments, parts: report.parts, connected: true });
   draw();
 } else {
+  draw();
   choose();
   setInterval(draw, 1000);
   setInterval(async () => {
