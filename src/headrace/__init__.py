@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING
 
 from headrace import messages, ops, policies, sinks, sources, testing
 from headrace.checkpoints.opening import open_state
-from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
-from headrace.computation.columnar import BatchContext, ColumnarComputation, TableState
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, StepBatches
+from headrace.computation.columnar import (
+    BatchContext,
+    ColumnarComputation,
+    StepComputation,
+    TableState,
+)
 from headrace.computation.computation import Computation
 from headrace.computation.context import Context
 from headrace.computation.counters import Counter
@@ -32,6 +37,7 @@ from headrace.computation.declarations import (
 from headrace.computation.patterns import TwoInput, state_machine
 from headrace.computation.per_worker import PerWorker
 from headrace.computation.records import Fired, Record
+from headrace.computation.zset_state import ZSetState
 from headrace.control.migrations import Migration
 from headrace.coordinator.settings import Settings
 from headrace.driver.change import Change
@@ -48,7 +54,7 @@ from headrace.job import Job, run
 from headrace.keyspace.hashing import hash_key
 from headrace.ledger.heartbeats import HeartbeatSettings
 from headrace.migration.rounds import all_at_once, batched, fluid
-from headrace.pipeline import Node, Pipeline, Salt, Stream
+from headrace.pipeline import Hashed, Node, Pipeline, Salt, Stream
 from headrace.pipeline.retention import Keep, keep
 from headrace.pipeline.sifting import BadRecord
 from headrace.pipeline.source import Limit
@@ -73,6 +79,7 @@ __all__ = [
     "Fired",
     "FiredBatch",
     "Frontier",
+    "Hashed",
     "HeartbeatSettings",
     "Job",
     "Keep",
@@ -91,6 +98,8 @@ __all__ = [
     "Removed",
     "Salt",
     "Settings",
+    "StepBatches",
+    "StepComputation",
     "StepSummary",
     "Stream",
     "TableState",
@@ -98,6 +107,7 @@ __all__ = [
     "Timer",
     "TwoInput",
     "ValueState",
+    "ZSetState",
     "all_at_once",
     "ascending",
     "batched",

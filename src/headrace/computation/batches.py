@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -114,6 +114,11 @@ class Keys:
         for column in self.columns:
             differs = differs | (column[1:] != column[:-1]).astype(bool)
         return _starts_of(differs)
+
+    @property
+    def types(self) -> Sequence[ColumnType]:
+        """The types of the parts of the keys."""
+        return self._types
 
     def part(self, number: int) -> Column:
         """Return one part of tuple keys."""
@@ -413,6 +418,76 @@ class KeyedBatch:
         )
 
 
+class StepBatches(Mapping[str, KeyedBatch]):
+    """The step's records of all input streams on one worker: a batch for each stream that has some.
+
+    Attributes:
+        records: the number of records.
+
+    Example::
+
+        def process_step(self, ctx, batches):
+            for stream, batch in batches.items():
+                ...
+            ctx.produce("out", batches.keys_of_all, ...)  # once for each key of the step
+    """
+
+    def __init__(self, batches: Mapping[str, KeyedBatch]) -> None:
+        self._batches = dict(batches)
+        self.records = sum(map(len, self._batches.values()))
+
+    def __getitem__(self, stream: str) -> KeyedBatch:
+        return self._batches[stream]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @cached_property
+    def keys_of_all(self) -> Keys:
+        """Each key that has a record in any of the streams, once, in ascending order of hashes.
+
+        Its causes are the key's records in all streams.
+        """
+        parts = [batch.keys for batch in self._batches.values()]
+        return parts[0] if len(parts) == 1 else _united(parts)
+
+    def within(self, first: int, last: int) -> StepBatches:
+        """Return the records of some keys, by their position in ``keys_of_all``."""
+        keys = self.keys_of_all[first:last]
+        wanted = set(zip(keys.hashes.tolist(), keys.values.tolist(), strict=True))
+        found = {}
+        for stream, batch in self._batches.items():
+            own = zip(batch.keys.hashes.tolist(), batch.keys.values.tolist(), strict=True)
+            chosen = np.fromiter((key in wanted for key in own), np.bool_, len(batch.keys))
+            if chosen.any():
+                found[stream] = batch.where(chosen[batch.group_of_row])
+        return StepBatches(found)
+
+
+def _united(parts: Sequence[Keys]) -> Keys:
+    """Return the keys of several batches, each once."""
+    hashes = np.concatenate([keys.hashes for keys in parts])
+    columns = [np.concatenate(of) for of in zip(*(keys.columns for keys in parts), strict=True)]
+    order = np.lexsort((*map(_codes, reversed(columns)), hashes))
+    hashes, columns = hashes[order], [column[order] for column in columns]
+    differs = hashes[1:] != hashes[:-1]
+    for column in columns:
+        differs = differs | (column[1:] != column[:-1]).astype(bool)
+    starts = _starts_of(differs)
+
+    def times() -> tuple[I64, I64]:
+        latest = np.concatenate([keys.times_us for keys in parts])[order]
+        earliest = np.concatenate([keys.earliest_us for keys in parts])[order]
+        return np.maximum.reduceat(latest, starts), np.minimum.reduceat(earliest, starts)
+
+    return Keys(
+        parts[0].types, hashes[starts], [column[starts] for column in columns], times, once=True
+    )
+
+
 def _codes(values: Column) -> Column:
     """Return values that sort in the same order: for objects (texts) their ranks."""
     if values.dtype != object:
@@ -484,6 +559,8 @@ def _plain_type(name: str, kind: pa.DataType) -> ColumnType | None:
         kind = pa.duration("us")
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         kind = pa.string() if pa.types.is_large_string(kind) else pa.binary()
+    if pa.types.is_decimal(kind):
+        return None
     try:
         return ColumnType(name, kind)
     except TypeError:

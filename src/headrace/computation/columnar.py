@@ -40,7 +40,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from headrace.computation.batches import FiredBatch, KeyedBatch, Keys
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, StepBatches
 from headrace.computation.computation import UserCode
 from headrace.computation.declarations import (
     Declaration,
@@ -66,10 +66,11 @@ class TableState(Declaration):
 
     Args:
         columns: name → type: ``int``, ``float``, ``bool``, ``str``, ``bytes``, ``date``,
-            ``datetime``, ``timedelta``, or an Arrow type of fixed width. In handlers a column is a
-            NumPy array: times are integers of microseconds, dates are integers of days, texts are
-            objects. Columns have no nulls. A row that does not exist reads as zeros and empty
-            texts.
+            ``datetime``, ``timedelta``, ``Decimal``, or an Arrow type of fixed width. In handlers a
+            column is a NumPy array: times are integers of microseconds, dates are integers of days,
+            texts are objects. Decimals are whole numbers of their last digit: integers up to 18
+            digits, and pairs of words (``lo``, ``hi``) beyond. Columns have no nulls. A row that
+            does not exist reads as zeros and empty texts.
         sub: name → type of the columns that distinguish the rows of one key, such as the start of a
             window.
         ttl: how long a row lives after it was last written. In event time, this counts from the
@@ -314,4 +315,37 @@ class ColumnarComputation(UserCode):
 
     def process_timers(self, ctx: Any, fired: FiredBatch) -> None:
         """Process the due timers of one name."""
+        raise NotImplementedError
+
+
+class StepComputation(ColumnarComputation):
+    """Base class of columnar code that sees the records of all its streams at once, once a step.
+
+    Use it if what a step produces follows from all of its input: a pair and the row that it
+    replaces, a ranking, a difference of two streams. A :class:`ColumnarComputation` is called for
+    one stream after the other, and could only produce a result and take it back.
+
+    ``process_step`` is called in place of ``process_batch``, if the step has any record. Timers
+    follow as usual. It cannot have posts, and cannot be ``ordered``. The one rule holds here too: a
+    call may be cut in two between any two records.
+
+    Example::
+
+        class Balance(hr.StepComputation):
+            open = hr.TableState({"cents": int})
+            out = hr.Output(int)
+
+            def process_step(self, ctx, batches):
+                for sign, stream in ((1, "credits"), (-1, "debits")):
+                    if stream in batches:
+                        rows = self.open.at(batches[stream].keys)
+                        rows.upsert(cents=rows["cents"] + sign * batches[stream].sum("cents"))
+                keys = batches.keys_of_all
+                ctx.produce("out", keys, self.open.at(keys)["cents"])
+    """
+
+    on_records = "process_step"
+
+    def process_step(self, ctx: Any, batches: StepBatches) -> None:
+        """Process the step's records of all streams."""
         raise NotImplementedError

@@ -112,7 +112,7 @@ def hash_columns(columns: Sequence[pa.Array]) -> U64:
         TypeError: when a column's type is not a key type.
     """
     hashed = [_hash_column(column) for column in columns]
-    return hashed[0] if len(hashed) == 1 else _hash_tuples(hashed)
+    return hashed[0] if len(hashed) == 1 else combined(hashed)
 
 
 def key_type_problem(kind: pa.DataType) -> str | None:
@@ -150,7 +150,7 @@ def _hash_column(column: pa.Array) -> U64:
         hashes: U64 = _hash_column(column.dictionary)[column.indices.to_numpy(zero_copy_only=False)]
         return hashes
     if _is_text_or_bytes(kind):
-        return _hash_bytes(column)
+        return hash_texts(column)
     return hash_words(_as_words(column))
 
 
@@ -226,7 +226,7 @@ def _rotl_in_place(words: U64, bits: int, spare: U64) -> None:
     words |= spare
 
 
-def _hash_tuples(words: Sequence[U64]) -> U64:
+def combined(words: Sequence[U64]) -> U64:
     """Return XXH64 of each row of 8-byte words, all rows at once.
 
     Args:
@@ -254,7 +254,7 @@ def _long_prefix(words: Sequence[U64]) -> U64:
     return hashes
 
 
-def _hash_bytes(column: pa.Array) -> U64:
+def hash_texts(column: pa.Array) -> U64:
     """Return the hashes of strings or bytes, which are hashed one by one.
 
     (Hashing those of one length together, as a matrix, takes as long, and for long ones three times

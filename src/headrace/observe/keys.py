@@ -60,6 +60,11 @@ class PendingTimer(msgspec.Struct, frozen=True, order=True):
         return from_micros(self.time_us)
 
 
+def _by_sub(row: tuple[tuple[Any, ...], Any]) -> tuple[tuple[bool, Any], ...]:
+    """Return what rows of a key are sorted by. Nulls, which a Z-set may hold, come last."""
+    return tuple((value is None, value) for value in row[0])
+
+
 class StoredKeys:
     """The stored keys of one computation, as of a committed step.
 
@@ -175,7 +180,9 @@ class StoredKeys:
         ]
         if not with_sub:
             return rows[0][1] if rows else None
-        return {sub if len(sub) > 1 else sub[0]: columns for sub, columns in sorted(rows)}
+        return {
+            sub if len(sub) > 1 else sub[0]: columns for sub, columns in sorted(rows, key=_by_sub)
+        }
 
     def _table(self, state: TableSet, section: str, key: Any) -> list[dict[str, Any]]:
         """Return the live rows of a key in a section."""

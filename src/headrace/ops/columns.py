@@ -54,6 +54,8 @@ def column_type(field: pa.Field, place: str) -> ColumnType:
         PipelineError: if a table cannot keep it.
     """
     try:
+        if pa.types.is_decimal(field.type):
+            raise TypeError(field.type)
         return ColumnType(field.name, stored_type(field.type))
     except TypeError:
         raise PipelineError(

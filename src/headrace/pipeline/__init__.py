@@ -11,13 +11,14 @@
 """
 
 from headrace.pipeline.builder import Pipeline
-from headrace.pipeline.keys import Salt
+from headrace.pipeline.keys import Hashed, Salt
 from headrace.pipeline.nodes import Injector, Node, SinkNode
 from headrace.pipeline.streams import DEAD_LETTER, DeadLetter, Stream
 
 __all__ = [
     "DEAD_LETTER",
     "DeadLetter",
+    "Hashed",
     "Injector",
     "Node",
     "Pipeline",

@@ -10,6 +10,7 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
+from headrace.computation.columnar import StepComputation
 from headrace.computation.computation import Late, UserCode
 from headrace.computation.inspection import Declarations, declarations_of
 from headrace.computation.plain_state import check_plain_state
@@ -284,6 +285,7 @@ class Pipeline(PipelineGraph):
             group=self._group(group, name),
         )
         self._check_clock(node)
+        _check_step_computation(node, place)
         self._complete(node, place, retain)
         place_in_layer(self, node)
         self.nodes[name] = node
@@ -540,6 +542,22 @@ class Pipeline(PipelineGraph):
         node.state_types()  # raises for types that state cannot have
         self.retained |= set(retained)
         self.kept.update({stream: keep for stream, keep in retained.items() if keep is not None})
+
+
+def _check_step_computation(node: Node, place: str) -> None:
+    """Check that code that is called once a step needs no order of records within it.
+
+    Raises:
+        PipelineError: if it is to be ordered, or has posts.
+    """
+    if not isinstance(node.computation, StepComputation):
+        return
+    for wrong in ["ordered=True"] * node.ordered + ["a Posted"] * bool(node.declarations.posts):
+        raise PipelineError(
+            f"computation {node.name!r} is called once a step, and cannot have {wrong}",
+            place=place,
+            remedy="subclass ColumnarComputation instead",
+        )
 
 
 def _declared(

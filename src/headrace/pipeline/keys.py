@@ -11,6 +11,7 @@ from headrace.errors import PipelineError
 from headrace.keyspace.hashing import key_type_problem
 from headrace.pipeline.arguments import check_listed
 from headrace.pipeline.streams import Stream
+from headrace.schema.row_columns import RowColumn
 
 #: The key with which a consumer keeps the producer's key.
 KEY = "key"
@@ -38,8 +39,29 @@ class Salt(msgspec.Struct, frozen=True):
     by: tuple[str, ...] = ()
 
 
-KeyPartSpec = str | Salt
-KeySpec = str | Sequence[KeyPartSpec]
+class Hashed(msgspec.Struct, frozen=True):
+    """A part of a key that is computed from the record: a hash of some columns, whatever they hold.
+
+    A column of a key must not be null, and not be a float or a decimal. Here nulls, NaN, floats and
+    decimals are values like others, as in SQL's GROUP BY: records have one key if their columns are
+    equal, null equals null, NaN equals NaN, and -0.0 equals 0.0. The key is the hash, a number of 64
+    bits. Different columns may share it, however rarely, so a computation that relies on more
+    compares the columns.
+
+    Args:
+        columns: the columns; none for one key for all records.
+
+    Example::
+
+        users = hr.ops.Running(visits=hr.ops.Count())
+        p.compute("users", users, keys={hits: hr.Hashed(("user",))})
+    """
+
+    columns: tuple[str, ...] = ()
+
+
+KeyPartSpec = str | Salt | Hashed
+KeySpec = KeyPartSpec | Sequence[KeyPartSpec]
 
 
 def check_keys(keys: object, reader: str) -> None:
@@ -78,6 +100,11 @@ def key_of(
             for name in column.by:
                 _key_field(stream, name, reader)
             fields.append(pa.field("salt", pa.int64(), nullable=False))
+        elif isinstance(column, Hashed):
+            check_listed("columns", column.columns, f"computation {reader!r}: a hash")
+            for name in column.columns:
+                _hashable(stream, name, reader)
+            fields.append(pa.field("hash", pa.int64(), nullable=False))
         else:
             fields.append(_key_field(stream, column, reader))
     if not fields:
@@ -88,12 +115,12 @@ def key_of(
 def _parts(spec: KeySpec, stream: Stream, reader: str) -> tuple[KeyPartSpec, ...]:
     """Return the parts of a key as given, after a check that they are columns or salts."""
     parts: tuple[object, ...] = ()
-    if isinstance(spec, str):
+    if isinstance(spec, str | Salt | Hashed):
         parts = (spec,)
     elif isinstance(spec, Iterable):
         parts = tuple(spec)
-    columns = tuple(part for part in parts if isinstance(part, str | Salt))
-    if columns == parts and isinstance(spec, Iterable):
+    columns = tuple(part for part in parts if isinstance(part, str | Salt | Hashed))
+    if columns == parts and (parts or isinstance(spec, Iterable)):
         return columns
     raise PipelineError(
         f"computation {reader!r}: the key of {stream.name!r} is {spec!r}, which names no columns",
@@ -122,6 +149,22 @@ def _key_field(stream: Stream, column: str, reader: str) -> pa.Field:
             f"computation {reader!r} keys stream {stream.name!r} by {column!r}: {problem}"
         )
     return pa.field(column, _stored_key_type(field.type), nullable=False)
+
+
+def _hashable(stream: Stream, column: str, reader: str) -> None:
+    """Check that a stream has a column, and that its values have a hash.
+
+    Raises:
+        PipelineError: if not.
+    """
+    schema = stream.values.schema
+    if column not in schema.names:
+        raise PipelineError(
+            f"computation {reader!r} keys stream {stream.name!r} by {column!r}, "
+            "which it does not have",
+            remedy=f"its columns are: {', '.join(schema.names)}",
+        )
+    RowColumn.of(schema.field(column), f"computation {reader!r}, stream {stream.name!r}")
 
 
 def _stored_key_type(kind: pa.DataType) -> pa.DataType:

@@ -378,6 +378,21 @@ def _by_identity(
     table = table.take(pc.sort_indices(table, sort_keys=order)).combine_chunks()
     superseded = np.ones(max(table.num_rows - 1, 0), dtype=bool)
     for name in identity:
-        column = table.column(name)
-        superseded &= pc.equal(column[:-1], column[1:]).to_numpy(zero_copy_only=False)
+        superseded &= same_as_next(table.column(name))
     return table.drop_columns([_SEQUENCE]), np.append(superseded, False)
+
+
+def same_as_next(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return for each value but the last whether it equals the next.
+
+    A null equals a null, and NaN equals NaN: columns that identify rows may hold either.
+    """
+    one, other = column[:-1], column[1:]
+    equal = pc.equal(one, other)
+    if column.null_count:
+        equal = pc.or_(pc.fill_null(equal, False), pc.and_(pc.is_null(one), pc.is_null(other)))
+    if pa.types.is_floating(column.type):
+        nan = pc.and_(pc.is_nan(one), pc.is_nan(other))
+        equal = pc.or_(equal, pc.fill_null(nan, False))
+    same: npt.NDArray[np.bool_] = equal.to_numpy(zero_copy_only=False)
+    return same

@@ -1,7 +1,8 @@
 """Columns of tables: how a declared type is kept in NumPy, and how it travels as Arrow.
 
 In memory, times are integers of microseconds, dates are integers of days, and texts and bytes are
-objects. So a handler can compute with whole columns at once.
+objects. Decimals are whole numbers of their last digit; see :mod:`headrace.schema.whole_decimals`. So a
+handler can compute with whole columns at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PipelineError
-from headrace.schema import NotExact, exact_cast
+from headrace.schema import NotExact, exact_cast, whole_decimals
 from headrace.schema.declared import form_of
 from headrace.schema.forms import Plain
 
@@ -22,6 +23,8 @@ Column = npt.NDArray[Any]
 
 class ColumnType:
     """One column: its Arrow type, its NumPy type, and the value that an absent row reads as."""
+
+    nullable = False
 
     def __init__(self, name: str, arrow: pa.DataType) -> None:
         self.name = name
@@ -49,8 +52,8 @@ class ColumnType:
             raise PipelineError(
                 f"column {name!r} is of type {kind!r}, which a table cannot have",
                 place=place,
-                remedy="use int, float, bool, str, bytes, date, datetime, timedelta, or an Arrow "
-                "type of fixed width; for anything else encode it as bytes",
+                remedy="use int, float, bool, str, bytes, date, datetime, timedelta, Decimal, or an "
+                "Arrow type of fixed width; for anything else encode it as bytes",
             ) from None
 
     def new(self, length: int) -> Column:
@@ -64,6 +67,8 @@ class ColumnType:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         kind = column.type
+        if pa.types.is_decimal(kind):
+            return whole_decimals.whole_of(column)
         if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
             column = in_micros(column, self.arrow).view(pa.int64())
         elif pa.types.is_date32(kind):
@@ -75,6 +80,8 @@ class ColumnType:
         """Return a NumPy column as Arrow."""
         if self.dtype == object:
             return pa.array(column, self.arrow, from_pandas=False)
+        if pa.types.is_decimal(self.arrow):
+            return whole_decimals.decimals_of(column, self.arrow)
         array = pa.array(column)
         return array if array.type == self.arrow else array.view(self.arrow)
 
@@ -87,6 +94,8 @@ class ColumnType:
         if isinstance(values, pa.Array | pa.ChunkedArray):
             values = self._from_users_arrow(values)
         array = np.asarray(values, dtype=object if self.dtype == object else None)
+        if pa.types.is_decimal(self.arrow) and array.dtype == object:
+            array = self._from_decimals(array)
         if array.ndim == 0:
             array = np.full(length, array[()], dtype=array.dtype)
         if len(array) != length:
@@ -96,12 +105,30 @@ class ColumnType:
             return array.copy()
         if array.dtype.kind in {"M", "m"}:
             array = self._in_units(array)
+        if self.dtype == whole_decimals.WIDE and array.dtype.kind in "iu":
+            array = whole_decimals.widened(array)
+        if self.dtype == whole_decimals.WIDE and array.dtype == self.dtype:
+            return array.copy()
         if not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise TypeError(f"column {self.name!r} is {self.arrow}, and was given {array.dtype}")
         cast: Column = array.astype(self.dtype)
         if cast.dtype != array.dtype and not _same_numbers(cast, array):
             raise TypeError(f"column {self.name!r} was given numbers beyond {self.arrow}")
         return cast
+
+    def _from_decimals(self, array: Column) -> Column:
+        """Return Python decimals as the whole numbers that a column keeps.
+
+        Raises:
+            TypeError: for a value that is no decimal of the column's digits.
+        """
+        try:
+            found = pa.array(array.reshape(-1).tolist(), self.arrow)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise TypeError(f"column {self.name!r} is {self.arrow}: {error}") from error
+        if found.null_count:
+            raise TypeError(f"column {self.name!r} was given nulls, and it has none")
+        return whole_decimals.whole_of(found).reshape(array.shape)
 
     def _in_units(self, array: Column) -> Column:
         """Return NumPy times or durations as the integers that a column keeps.
@@ -158,6 +185,7 @@ def _family(kind: pa.DataType) -> str:
         ("float", pa.types.is_floating),
         ("time", pa.types.is_timestamp),
         ("duration", pa.types.is_duration),
+        ("decimal", pa.types.is_decimal),
         ("text", lambda k: pa.types.is_string(k) or pa.types.is_large_string(k)),
         ("bytes", lambda k: pa.types.is_binary(k) or pa.types.is_large_binary(k)),
     ]
@@ -201,6 +229,8 @@ def _numpy_type(kind: pa.DataType) -> np.dtype[Any]:
     if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
         dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
         return dtype
+    if pa.types.is_decimal128(kind):
+        return whole_decimals.numpy_type(kind)
     raise TypeError(kind)
 
 
@@ -209,7 +239,7 @@ def _empty(kind: pa.DataType, dtype: np.dtype[Any]) -> Any:
         return ""
     if pa.types.is_binary(kind):
         return b""
-    return dtype.type(0)
+    return np.zeros((), dtype)[()]
 
 
 def in_micros(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -153,7 +153,7 @@ def _value_types(values: ValueType) -> dict[str, ColumnType]:
             found[field.name] = ColumnType(field.name, field.type)
         except TypeError:
             continue
-        if field.nullable:
+        if field.nullable or pa.types.is_decimal(field.type):
             del found[field.name]
     return found
 

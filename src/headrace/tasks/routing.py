@@ -26,7 +26,8 @@ from headrace.errors import BadInput
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.layout import Layout
-from headrace.pipeline import Node, Pipeline, Salt, Stream
+from headrace.keyspace.row_hashing import hash_rows
+from headrace.pipeline import Hashed, Node, Pipeline, Salt, Stream
 from headrace.protocol.parcels import Entry
 from headrace.runfiles.batches import as_one_batch
 from headrace.schema.columns import ColumnType
@@ -113,7 +114,7 @@ class InputFormat:
             return [None for _ in self.keys]
         pairs = zip(chosen, self.node.key_fields, strict=True)
         return [
-            None if isinstance(c, Salt) or values.field(c).type != part.type else c
+            None if isinstance(c, Salt | Hashed) or values.field(c).type != part.type else c
             for c, part in pairs
         ]
 
@@ -151,6 +152,9 @@ class InputFormat:
         for name, field in zip(names, self.node.key_fields, strict=True):
             if isinstance(name, Salt):
                 found.append(_salt_of(batch, name))
+                continue
+            if isinstance(name, Hashed):
+                found.append(_hash_of(batch, name))
                 continue
             column = _flat(batch.column(name))
             if self._is_check:
@@ -328,6 +332,12 @@ def _salt_of(batch: pa.RecordBatch | pa.Table, salt: Salt) -> pa.Array:
         hashes[there] += hash_columns([column.drop_null()])
         hashes = hash_words(hashes)
     return pa.array((hashes % np.uint64(salt.parts)).astype(np.int64))
+
+
+def _hash_of(batch: pa.RecordBatch | pa.Table, part: Hashed) -> pa.Array:
+    """Return the hash of each record's columns."""
+    columns = [_flat(batch.column(name)) for name in part.columns]
+    return pa.array(hash_rows(columns, batch.num_rows).view(np.int64))
 
 
 class OutgoingEntries:

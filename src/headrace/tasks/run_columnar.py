@@ -13,12 +13,13 @@ them (:mod:`headrace.tasks.portions`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, grouped
-from headrace.computation.columnar import ColumnarComputation
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, StepBatches, grouped
+from headrace.computation.columnar import ColumnarComputation, StepComputation
 from headrace.computation.counters import StepCounters
 from headrace.computation.records import Fired, Record
 from headrace.errors.user_code import goes_on
@@ -93,6 +94,9 @@ class BatchVisitor:
         handles = {**state.handles, **self.per_worker.handles, **self.counters.handles}
         computation.__dict__.update(handles, _handles=handles)
         self._handle_batch = owning(computation.process_batch, [], self.per_worker.puts)
+        self._handle_step = None
+        if isinstance(computation, StepComputation):
+            self._handle_step = owning(computation.process_step, [], self.per_worker.puts)
         self._handle_timers = owning(computation.process_timers, [], self.per_worker.puts)
         self.outputs = {
             name: Emitter(node, name, stream)
@@ -143,13 +147,7 @@ class BatchVisitor:
         }
         self._reached = MIN_TIME
         until = {EVENT_TIME: due_until(self.node, watermark), WALL_TIME: clock_us}
-        for number, rows in enumerate(inputs):
-            if rows is not None:
-                kept = self._late.on_time(number, rows, late_before, report)
-                if self._ordered is not None:
-                    self._ordered.arrive(number, kept, until[EVENT_TIME], step)
-                elif kept.num_rows:
-                    self._process(number, kept, report)
+        self._take_in(inputs, late_before, until[EVENT_TIME], step, report)
         for domain, time in until.items():
             self.state.load_due(domain, time, owned)
         if self._ordered is not None:
@@ -180,6 +178,29 @@ class BatchVisitor:
             report.reached = self._reached + self.node.ordered
         return report
 
+    def _take_in(
+        self,
+        inputs: list[pa.RecordBatch | None],
+        late_before: int,
+        until: int,
+        step: int,
+        report: NodeReport,
+    ) -> None:
+        """Process the step's records, or let them wait if they are to be in order."""
+        together: dict[str, KeyedBatch] = {}
+        for number, rows in enumerate(inputs):
+            if rows is None:
+                continue
+            kept = self._late.on_time(number, rows, late_before, report)
+            if self._ordered is not None:
+                self._ordered.arrive(number, kept, until, step)
+            elif kept.num_rows and self._handle_step is not None:
+                together[self.node.inputs[number].name] = self._grouped(number, kept)
+            elif kept.num_rows:
+                self._process(number, kept, report)
+        if together:
+            self._process_step(StepBatches(together), report)
+
     def _reaches(self, times_us: I64) -> None:
         """Note the event times of something that was due."""
         times_us = times_us[times_us <= LAST_DATE_US]
@@ -187,6 +208,10 @@ class BatchVisitor:
             self._reached = max(self._reached, int(times_us.max()))
 
     def _process(self, number: int, rows: pa.RecordBatch, report: NodeReport) -> None:
+        self._process_batch(self._grouped(number, rows), report)
+
+    def _grouped(self, number: int, rows: pa.RecordBatch) -> KeyedBatch:
+        """Return the records of an input by key, with the state of their keys loaded."""
         stream = self.node.inputs[number]
         batch = grouped(
             stream.name,
@@ -197,7 +222,28 @@ class BatchVisitor:
             hash_is_key=self.node.hash_is_key,
         )
         self.state.load_bins_of(batch.keys.hashes)
-        self._process_batch(batch, report)
+        return batch
+
+    def _process_step(self, batches: StepBatches, report: NodeReport) -> None:
+        """Call the handler of a :class:`StepComputation` with the records of all streams."""
+        handle = self._handle_step
+        assert handle is not None
+        report.records += batches.records
+        report.keys += len(batches.keys_of_all)
+        if self.node.on_error == "stop":
+            try:
+                handle(self.context, batches)
+            except BaseException as error:
+                raise_in_handler(error, self._place_of_step(batches))
+            return
+        self._guarded(lambda: handle(self.context, batches), batches, report)
+
+    def _place_of_step(self, batches: StepBatches) -> str:
+        streams = ", ".join(map(repr, batches))
+        return (
+            f"computation {self.node.name!r}, {batches.records} records of "
+            f"{len(batches.keys_of_all)} keys of {streams}"
+        )
 
     def _process_batch(self, batch: KeyedBatch, report: NodeReport) -> None:
         report.records += len(batch)
@@ -297,17 +343,22 @@ class BatchVisitor:
         error = self._attempt(call)
         if error is None:
             return
+        if isinstance(item, StepBatches) and len(item) == 1 and item.records == 1:
+            (item,) = item.values()
         groups = _groups_of(item)
         if groups > 1:
             for part in _halves(item, groups):
                 self._guarded(self._call_of(part), part, report)
-        elif len(item) > 1:
+        elif isinstance(item, StepBatches) or len(item) > 1:
             for part in _row_halves(item):
                 self._guarded(self._call_of(part), part, report)
         else:
             self._skip(item, error, report)
 
     def _call_of(self, part: Any) -> Callable[[], None]:
+        if isinstance(part, StepBatches):
+            assert self._handle_step is not None
+            return partial(self._handle_step, self.context, part)
         if isinstance(part, KeyedBatch):
             return lambda: self._handle_batch(self.context, part)
         return lambda: self._handle_timers(self.context, part)
@@ -366,6 +417,8 @@ class BatchVisitor:
 def _groups_of(item: KeyedBatch | FiredBatch) -> int:
     if isinstance(item, KeyedBatch):
         return len(item.starts)
+    if isinstance(item, StepBatches):
+        return len(item.keys_of_all)
     return len(item.keys.starts)
 
 
@@ -374,12 +427,19 @@ def _halves(item: Any, groups: int) -> list[Any]:
     middle = groups // 2
     if isinstance(item, KeyedBatch):
         return [item.groups(0, middle), item.groups(middle, groups)]
+    if isinstance(item, StepBatches):
+        return [item.within(0, middle), item.within(middle, groups)]
     edge = int(item.keys.starts[middle])
     return [item[:edge], item[edge:]]
 
 
 def _row_halves(item: Any) -> list[Any]:
     """Divide a batch of one key between its rows."""
+    if isinstance(item, StepBatches):
+        if len(item) > 1:
+            return [StepBatches({stream: batch}) for stream, batch in item.items()]
+        ((stream, batch),) = item.items()
+        return [StepBatches({stream: half}) for half in _row_halves(batch)]
     middle = len(item) // 2
     if isinstance(item, KeyedBatch):
         return [item.rows(0, middle), item.rows(middle, len(item))]

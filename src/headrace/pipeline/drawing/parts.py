@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.pipeline.graph import PipelineGraph
-from headrace.pipeline.keys import Salt
+from headrace.pipeline.keys import Hashed, Salt
 from headrace.pipeline.nodes import Injector, Node, SinkNode
 from headrace.pipeline.streams import Stream
 
@@ -131,7 +131,11 @@ def _short(stream: Stream, graph: PipelineGraph) -> str:
     return next(name for name, own in node.outputs.items() if own.address == stream.address)
 
 
-def _key(columns: tuple[str | Salt, ...] | None) -> str:
-    if columns is None:
-        return ""
-    return ", ".join(part if isinstance(part, str) else f"salt of {part.parts}" for part in columns)
+def _key(columns: tuple[str | Salt | Hashed, ...] | None) -> str:
+    return "" if columns is None else ", ".join(map(_key_part, columns))
+
+
+def _key_part(part: str | Salt | Hashed) -> str:
+    if isinstance(part, Salt):
+        return f"salt of {part.parts}"
+    return f"hash of {', '.join(part.columns)}" if isinstance(part, Hashed) else part

@@ -52,6 +52,20 @@ class SortedRuns:
             found.append(slots[positions(lows, highs - lows)])
         return np.concatenate(found)
 
+    def located(self, values: Values) -> tuple[npt.NDArray[np.int64], Slots]:
+        """Return the pairs of some values: the position of each pair's value, and its slot.
+
+        Args:
+            values: each once.
+        """
+        found = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))]
+        for run, slots in self.runs:
+            lows = np.searchsorted(run, values, side="left")
+            counts = np.searchsorted(run, values, side="right") - lows
+            at = np.repeat(np.arange(len(values)), counts)
+            found.append((at, slots[positions(lows, counts)]))
+        return np.concatenate([at for at, _ in found]), np.concatenate([s for _, s in found])
+
     def pop(self, until: Any) -> Slots:
         """Remove all pairs up to a value. Return their slots."""
         found = [np.empty(0, dtype=np.int32)]

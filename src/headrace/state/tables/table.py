@@ -77,6 +77,7 @@ class Table:
         self.domain = domain
         self.due = DueRows(self._pending)
         self._hash_is_key = hash_is_key and not sub
+        self._hash_is_one_key = hash_is_key
         self._ranges = ranges
         self._index = SlotIndex(None if sub else ranges)
         # Rows with subs are indexed by a hash of key and subs. So their keys' hashes are also kept
@@ -251,6 +252,42 @@ class Table:
         """Return the hashes of rows, and the columns of their keys and subs."""
         return self._hashes[slots], [column[slots] for column in self._identity]
 
+    def rows_of_keys(
+        self, hashes: U64, keys: Sequence[Column]
+    ) -> tuple[npt.NDArray[np.int64], Slots]:
+        """Return the rows of some keys, in no particular order, in a table with subs.
+
+        Costs these rows, and for each key a look-up in a few sorted runs.
+
+        Args:
+            hashes: the hashes of the keys, each key once.
+            keys: the columns of the keys.
+
+        Returns:
+            For each row the position of its key, and the slot.
+        """
+        assert self._by_hash is not None
+        at, slots = self._by_hash.located(hashes)
+        stays = self._live[slots] & (self._hashes[slots] == hashes[at])
+        at, slots = at[stays], slots[stays]
+        if not self._hash_is_one_key:
+            same = np.ones(len(at), dtype=np.bool_)
+            for stored, wanted in zip(self._identity, keys, strict=False):
+                same &= (stored[slots] == wanted[at]).astype(np.bool_)
+            at, slots = at[same], slots[same]
+        once = self._seen_first(slots)
+        return (at, slots) if once.all() else (at[once], slots[once])
+
+    def _seen_first(self, slots: Slots) -> Mask:
+        """Return one place of each slot: a slot that was reused for its key occurs again."""
+        if not len(slots):
+            return np.ones(0, dtype=np.bool_)
+        last = np.empty(int(slots.max()) + 1, dtype=np.int64)
+        numbers = np.arange(len(slots))
+        last[slots] = numbers
+        first: Mask = last[slots] == numbers
+        return first
+
     # -- changing -----------------------------------------------------------------------------
 
     def put(self, slots: Slots, content: dict[int, Column], due: Times | None) -> None:
@@ -347,7 +384,7 @@ class Table:
         fields += [pa.field(kind.name, kind.arrow, nullable=False) for kind in self.keys]
         names = [*(SUB_PREFIX + kind.name for kind in self.sub), *self._names]
         for name, kind in zip(names, (*self.sub, *self.columns), strict=True):
-            fields.append(pa.field(name, kind.arrow, nullable=False))
+            fields.append(pa.field(name, kind.arrow, nullable=kind.nullable))
         if self.domain is not None:
             fields.append(
                 pa.field(DUE, pa.int64(), nullable=False, metadata={"domain": self.domain.value})
@@ -576,7 +613,7 @@ class Table:
 
 
 def _text_bytes(values: Column) -> int:
-    return sum(map(len, values.tolist()))
+    return sum(map(len, filter(None, values.tolist())))  # (a column of rows may hold None)
 
 
 def _never_due(count: int) -> Times:

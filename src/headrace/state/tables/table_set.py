@@ -13,6 +13,7 @@ from headrace.computation.batches import FiredBatch, Keys
 from headrace.computation.columnar import TableState
 from headrace.computation.declarations import Timer as TimerDeclaration
 from headrace.computation.declarations import stored_name
+from headrace.computation.zset_state import ZSetState
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import LAST_DATE_US, MAX_TIME, MIN_TIME
 from headrace.eventtime.units import check_unit, doubtful, first_misread
@@ -28,6 +29,7 @@ from headrace.state.bins import BinnedState
 from headrace.state.tables.due import Times
 from headrace.state.tables.index import NO_SLOT, Slots
 from headrace.state.tables.table import Mask, Table, rows_are_distinct
+from headrace.state.tables.zset import BoundZSet
 from headrace.state.upgrading import StoredTableRows
 
 _TAG = "tag"
@@ -213,6 +215,13 @@ class BoundTable:
         return np.where(live, np.maximum(until, table.due_times(slots, live)), until)
 
 
+def bound(name: str, declared: TableState, state: TableSet, place: str) -> BoundTable | BoundZSet:
+    """Return the handle of a table, or of a Z-set."""
+    if isinstance(declared, ZSetState):
+        return BoundZSet(name, declared, state, place)
+    return BoundTable(name, declared, state, place)
+
+
 class TimersHandle:
     """A ``Timer`` of a columnar computation, which is set and cancelled for many keys at once."""
 
@@ -339,7 +348,7 @@ class TableSet(BinnedState):
         self.key_types = [ColumnType(field.name, field.type) for field in node.key_fields]
         declarations = node.declarations
         self.states = {
-            name: BoundTable(name, declared, self, node.name)
+            name: bound(name, declared, self, node.name)
             for name, declared in declarations.states.items()
         }
         self.timers = {
