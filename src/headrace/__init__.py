@@ -4,7 +4,7 @@ This package exports what most programs need:
 
 - :class:`Pipeline` builds a pipeline.
 - :class:`Computation` and :class:`ColumnarComputation` are what you subclass to write its code.
-- ``sources``, ``sinks`` and ``ops`` hold ready-made parts.
+- ``sources``, ``sinks`` and ``ops`` hold ready-made parts, and ``zsets`` relational ones.
 - :func:`run` runs a pipeline, and ``testing`` drives one step by step in a test.
 
 ARCHITECTURE.md explains how the library works inside.
@@ -12,7 +12,7 @@ ARCHITECTURE.md explains how the library works inside.
 
 from typing import TYPE_CHECKING
 
-from headrace import messages, ops, policies, sinks, sources, testing
+from headrace import messages, ops, policies, sinks, sources, testing, zsets
 from headrace.checkpoints.opening import open_state
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, StepBatches
 from headrace.computation.columnar import (
@@ -128,6 +128,7 @@ __all__ = [
     "spark_session",
     "state_machine",
     "testing",
+    "zsets",
 ]
 
 if TYPE_CHECKING:

@@ -451,8 +451,20 @@ class StepBatches(Mapping[str, KeyedBatch]):
 
         Its causes are the key's records in all streams.
         """
-        parts = [batch.keys for batch in self._batches.values()]
-        return parts[0] if len(parts) == 1 else _united(parts)
+        return self._united[0]
+
+    def positions_of(self, stream: str) -> I64:
+        """Return the position in ``keys_of_all`` of each key of a stream's batch."""
+        return self._united[1][stream]
+
+    @cached_property
+    def _united(self) -> tuple[Keys, dict[str, I64]]:
+        parts = {stream: batch.keys for stream, batch in self._batches.items()}
+        if len(parts) == 1:
+            ((stream, keys),) = parts.items()
+            return keys, {stream: own(np.arange(len(keys)))}
+        keys, positions = _united([*parts.values()])
+        return keys, dict(zip(parts, positions, strict=True))
 
     def within(self, first: int, last: int) -> StepBatches:
         """Return the records of some keys, by their position in ``keys_of_all``."""
@@ -467,8 +479,8 @@ class StepBatches(Mapping[str, KeyedBatch]):
         return StepBatches(found)
 
 
-def _united(parts: Sequence[Keys]) -> Keys:
-    """Return the keys of several batches, each once."""
+def _united(parts: Sequence[Keys]) -> tuple[Keys, list[I64]]:
+    """Return the keys of several batches, each once, and where each batch's keys are among them."""
     hashes = np.concatenate([keys.hashes for keys in parts])
     columns = [np.concatenate(of) for of in zip(*(keys.columns for keys in parts), strict=True)]
     order = np.lexsort((*map(_codes, reversed(columns)), hashes))
@@ -483,9 +495,15 @@ def _united(parts: Sequence[Keys]) -> Keys:
         earliest = np.concatenate([keys.earliest_us for keys in parts])[order]
         return np.maximum.reduceat(latest, starts), np.minimum.reduceat(earliest, starts)
 
-    return Keys(
+    marks = np.zeros(len(order), dtype=np.int64)
+    marks[starts] = 1
+    positions = np.empty(len(order), dtype=np.int64)
+    positions[order] = np.cumsum(marks) - 1
+    edges = np.cumsum([len(keys) for keys in parts])[:-1]
+    united = Keys(
         parts[0].types, hashes[starts], [column[starts] for column in columns], times, once=True
     )
+    return united, [own(of) for of in np.split(positions, edges)]
 
 
 def _codes(values: Column) -> Column:

@@ -92,6 +92,7 @@ class ZSetRows(Protocol):
         at: for each row, the position of its key.
         weights: the weight of each row.
         hashes: a hash of each row's columns; see :mod:`headrace.keyspace.row_hashing`.
+        names: the names of the columns.
 
     Example::
 
@@ -102,6 +103,7 @@ class ZSetRows(Protocol):
     at: npt.NDArray[np.int64]
     weights: npt.NDArray[np.int64]
     hashes: npt.NDArray[np.uint64]
+    names: list[str]
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import PipelineError
-from headrace.schema import whole_decimals
+from headrace.schema import NotExact, exact_cast, whole_decimals
 from headrace.schema.columns import Column, ColumnType, in_micros
 
 _THERE, _VALUE = "there", "value"
@@ -157,3 +157,49 @@ def _memory_type(kind: pa.DataType) -> np.dtype[Any]:
         dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
         return dtype
     raise TypeError(kind)
+
+
+def arrow_of(field: pa.Field, values: Any, length: int) -> pa.Array:
+    """Return values, as a handler gives them, as a column of rows.
+
+    Args:
+        field: the column.
+        values: an Arrow or NumPy array, or one value for all rows.
+        length: the number of rows.
+
+    Raises:
+        TypeError: for values of another type or number, or nulls where there are none.
+    """
+    kind = row_type(field.type)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Scalar) or not isinstance(values, pa.Array):
+        values = _of_numpy(kind, values, length)
+    if row_type(values.type) == kind:
+        values = as_row_type(values, kind)
+    elif values.type != kind:
+        try:
+            values = exact_cast(values, pa.field(field.name, kind, nullable=field.nullable))
+        except NotExact as error:
+            raise TypeError(f"column {field.name!r} is {kind}: {error}") from error
+    if len(values) != length:
+        raise TypeError(f"column {field.name!r} was given {len(values)} values for {length} rows")
+    if values.null_count and not field.nullable:
+        raise TypeError(f"column {field.name!r} was given nulls, and it has none")
+    return values
+
+
+def _of_numpy(kind: pa.DataType, values: Any, length: int) -> pa.Array:
+    if values is None or isinstance(values, str | bytes | pa.Scalar):
+        return pa.repeat(pa.scalar(values, kind), length)
+    array = np.asarray(values)
+    if array.ndim == 0:
+        array = np.full(length, array[()], dtype=array.dtype)
+    if pa.types.is_decimal(kind) and array.dtype in (np.dtype(np.int64), whole_decimals.WIDE):
+        return whole_decimals.decimals_of(array, kind)
+    if array.dtype == object:
+        return pa.array(array.tolist(), kind)
+    found = pa.array(array.copy())
+    if pa.types.is_temporal(kind) and pa.types.is_integer(found.type):
+        return found.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+    return found

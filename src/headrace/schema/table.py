@@ -215,8 +215,8 @@ State takes the same types, and a few more: any type that msgspec knows. It keep
 without a sign, decimals of any length, and times without a zone. In what is of no declared type (`Any`, a
 `dict` or `list` of anything) values are refused that would come back as others: a `Decimal` as a text, a
 tuple as a list; in streams as in state. Columns of a `TableState` are `int`,
-`float`, `bool`, `str`, `bytes`, `date`, `datetime`, `timedelta`, `Decimal`, or an Arrow type of fixed width.
-Rows of a `ZSetState` take the types of streams, without nested ones.
+`float`, `bool`, `str`, `bytes`, `date`, `datetime`, `timedelta`, `Decimal`, or an Arrow type of fixed
+width. Rows of a `ZSetState` take the types of streams, without nested ones.
 """
 
 

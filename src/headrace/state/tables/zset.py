@@ -16,9 +16,9 @@ from headrace.keyspace.arrays import U64
 from headrace.keyspace.hashing import hash_words
 from headrace.keyspace.row_hashing import hash_rows
 from headrace.runfiles.sections import table_section
-from headrace.schema import NotExact, exact_cast, whole_decimals
+from headrace.schema import whole_decimals
 from headrace.schema.columns import Column, ColumnType, own
-from headrace.schema.row_columns import as_row_type, row_type
+from headrace.schema.row_columns import arrow_of
 from headrace.state.tables.index import Slots
 from headrace.state.tables.table import Table, rows_are_distinct
 from headrace.state.upgrading import StoredTableRows
@@ -61,6 +61,7 @@ class BoundZSetRows:
         self._columns = {name: column.take(chosen) for name, column in columns.items()}
         kept = [table.values(number, slots, live)[order] for number in range(len(table.columns))]
         self.weights: I64 = own(kept[0])
+        self.names = [kind.name for kind in table.sub]
         self._sums = dict(zip(handle.sums, map(own, kept[1:]), strict=True))
 
     def __len__(self) -> int:
@@ -197,38 +198,5 @@ class BoundZSet:
                 f"Z-set {self.name!r} has the columns {', '.join(k.name for k in kinds) or 'none'}; "
                 f"it was given {', '.join(rows) or 'none'}"
             )
-        return [self._column(kind, rows[kind.name], length) for kind in kinds]
-
-    def _column(self, kind: ColumnType, values: Any, length: int) -> pa.Array:
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        if not isinstance(values, pa.Array):
-            values = self._of_numpy(kind, values)
-        if row_type(values.type) == kind.arrow:
-            values = as_row_type(values, kind.arrow)
-        elif values.type != kind.arrow:
-            try:
-                field = pa.field(kind.name, kind.arrow, nullable=kind.nullable)
-                values = exact_cast(values, field)
-            except NotExact as error:
-                raise TypeError(f"column {kind.name!r} is {kind.arrow}: {error}") from error
-        if len(values) != length:
-            raise TypeError(
-                f"column {kind.name!r} was given {len(values)} values for {length} keys"
-            )
-        if values.null_count and not kind.nullable:
-            raise TypeError(f"column {kind.name!r} was given nulls, and it has none")
-        return values
-
-    def _of_numpy(self, kind: ColumnType, values: Any) -> pa.Array:
-        array = np.asarray(values)
-        if pa.types.is_decimal(kind.arrow) and array.dtype in (np.int64, whole_decimals.WIDE):
-            return whole_decimals.decimals_of(array, kind.arrow)
-        if array.dtype == object:
-            return pa.array(array.tolist(), kind.arrow)
-        found = pa.array(array.copy())
-        if pa.types.is_temporal(kind.arrow) and pa.types.is_integer(found.type):
-            return found.cast(pa.int32() if kind.arrow.bit_width == 32 else pa.int64()).view(
-                kind.arrow
-            )
-        return found
+        fields = [pa.field(kind.name, kind.arrow, nullable=kind.nullable) for kind in kinds]
+        return [arrow_of(field, rows[field.name], length) for field in fields]

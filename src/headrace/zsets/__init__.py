@@ -1,0 +1,67 @@
+"""Z-sets: streams of rows with weights, on which relational queries are kept up to date.
+
+* ``stream``: streams and views, and how they are built; ``tables``: where rows come from.
+* ``linear``: operators without state, which run inside others.
+* ``join``, ``group`` (with ``aggregates``), ``top``, ``sets``: operators with state.
+* ``operator``: what operators have in common; ``apply``: operators that keep nothing.
+* ``rows``: rows with weights, consolidated and compared.
+
+A program uses :func:`table` and the methods of :class:`ZStream`. A compiler uses the operators: each
+is a computation that takes functions of :class:`Rows`, for streams that are keyed by
+:class:`headrace.Hashed`.
+"""
+
+from headrace.zsets.aggregates import Aggregate, Avg, Count, Max, Min, OfRows, Sum, Variance
+from headrace.zsets.apply import Apply, AsUpserts
+from headrace.zsets.group import Group
+from headrace.zsets.join import Join
+from headrace.zsets.linear import (
+    Expand,
+    Linear,
+    MapRows,
+    Negate,
+    Project,
+    Select,
+    Weigh,
+)
+from headrace.zsets.operator import Branch, Operator
+from headrace.zsets.rows import WEIGHT, Rows
+from headrace.zsets.sets import SetOperation
+from headrace.zsets.stream import View, ZStream, table
+from headrace.zsets.tables import Checked, KeyedView, Upserts
+from headrace.zsets.top import Order, Top
+
+__all__ = [
+    "WEIGHT",
+    "Aggregate",
+    "Apply",
+    "AsUpserts",
+    "Avg",
+    "Branch",
+    "Checked",
+    "Count",
+    "Expand",
+    "Group",
+    "Join",
+    "KeyedView",
+    "Linear",
+    "MapRows",
+    "Max",
+    "Min",
+    "Negate",
+    "OfRows",
+    "Operator",
+    "Order",
+    "Project",
+    "Rows",
+    "Select",
+    "SetOperation",
+    "Sum",
+    "Top",
+    "Upserts",
+    "Variance",
+    "View",
+    "Weigh",
+    "ZStream",
+    "table",
+]

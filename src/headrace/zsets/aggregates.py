@@ -1,0 +1,472 @@
+"""Aggregates of groups of a Z-set. Nulls are skipped, as in SQL.
+
+A *linear* aggregate follows from sums over the group's rows, which insertions and deletions change
+alike: counts, and sums, means and variances of integers and decimals. Its group costs one row of
+state, however many rows it has.
+
+Every other aggregate *looks again* at the rows of a group that has changed: extremes, everything
+that is distinct, and sums of floats, since floats cannot be taken away from a sum without a trace
+((1e16 + 1) - 1e16 is not 1). Floats are added in an order that depends on the rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.errors import PipelineError
+from headrace.schema.row_columns import row_type
+from headrace.schema.whole_decimals import decimals_of, summed, whole_numbers, whole_of, wide_of
+from headrace.zsets.linear import field_of
+from headrace.zsets.rows import I64, Rows, order_codes, plain_column, summed_weights
+
+#: The type of sums of up to 38 digits.
+SUM = pa.decimal128(38, 0)
+Sums = Mapping[str, npt.NDArray[Any]]
+_MOST_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Base class of aggregates.
+
+    Args:
+        column: the column; None for whole rows, where that makes sense.
+        distinct: whether each value counts once, however many rows have it.
+        type: the Arrow type of the result, where it is not what follows from the column's.
+    """
+
+    column: str | None = None
+    distinct: bool = False
+    type: pa.DataType | None = None
+
+    def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
+        """Return the column of its result.
+
+        Raises:
+            PipelineError: if the column cannot be aggregated in this way.
+        """
+        raise NotImplementedError
+
+    def is_linear(self, schema: pa.Schema) -> bool:
+        """Return whether it follows from sums."""
+        return False
+
+    def sums(self) -> dict[str, pa.DataType]:
+        """Return the sums that it follows from, by name."""
+        return {}
+
+    def partials(self, rows: Rows, starts: I64) -> dict[str, npt.NDArray[Any]]:
+        """Return what stretches of rows add to its sums."""
+        return {}
+
+    def of_sums(self, field: pa.Field, sums: Sums, weights: I64, kind: pa.DataType) -> pa.Array:
+        """Return the result for each group.
+
+        Args:
+            field: the column of the result.
+            sums: the sums of each group.
+            weights: the number of rows of each group.
+            kind: the type of the column.
+        """
+        raise NotImplementedError
+
+    def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
+        """Return the result for each group, from its rows.
+
+        Args:
+            field: the column of the result.
+            rows: the rows of all groups, in canonical order, each with a weight above 0.
+            group: the group of each row, ascending.
+            groups: the number of groups.
+        """
+        raise NotImplementedError
+
+    def _kind(self, schema: pa.Schema, place: str) -> pa.DataType:
+        if self.column is None:
+            raise PipelineError(f"{type(self).__name__}() needs a column", place=place)
+        return field_of(schema, self.column, place).type
+
+    def _number(self, schema: pa.Schema, place: str) -> pa.DataType:
+        kind = self._kind(schema, place)
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return kind
+        raise PipelineError(
+            f"{type(self).__name__}({self.column!r}) takes numbers, and the column is {kind}",
+            place=place,
+            remedy="choose another column, or convert it with select() first",
+        )
+
+    def _is_exact(self, schema: pa.Schema) -> bool:
+        assert self.column is not None
+        return not (self.distinct or pa.types.is_floating(schema.field(self.column).type))
+
+    def _values(self, rows: Rows) -> Rows:
+        """Return the rows that have a value: each value of a group once, if it is distinct."""
+        assert self.column is not None
+        return rows.take(~rows.nulls(self.column)) if rows.columns[self.column].null_count else rows
+
+
+@dataclass(frozen=True)
+class Count(Aggregate):
+    """The number of rows or, of a column, the number of values that are not null."""
+
+    def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
+        if self.column is not None:
+            field_of(schema, self.column, place)
+        return pa.field(name, row_type(self.type or pa.int64()), nullable=False)
+
+    def is_linear(self, schema: pa.Schema) -> bool:
+        return not self.distinct
+
+    def sums(self) -> dict[str, pa.DataType]:
+        return {} if self.column is None else {"n": pa.int64()}
+
+    def partials(self, rows: Rows, starts: I64) -> dict[str, npt.NDArray[Any]]:
+        return {} if self.column is None else {"n": _counted(rows, self.column, starts)}
+
+    def of_sums(self, field: pa.Field, sums: Sums, weights: I64, kind: pa.DataType) -> pa.Array:
+        return pa.array(sums.get("n", weights), field.type)
+
+    def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
+        _, of = _distinct_values(rows, group, self.column or "")
+        return pa.array(np.bincount(of, minlength=groups).astype(np.int64), field.type)
+
+
+@dataclass(frozen=True)
+class Sum(Aggregate):
+    """The sum. Integers have a sum of 64 bits, decimals one with ten more digits; null of no values.
+
+    A sum beyond its type is an error, and never wraps.
+    """
+
+    def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
+        kind = self._number(schema, place)
+        found = pa.int64()
+        if pa.types.is_floating(kind):
+            found = pa.float64()
+        elif pa.types.is_decimal(kind):
+            found = pa.decimal128(min(_MOST_DIGITS, kind.precision + 10), kind.scale)
+        return pa.field(name, row_type(self.type or found))
+
+    def is_linear(self, schema: pa.Schema) -> bool:
+        return self._is_exact(schema)
+
+    def sums(self) -> dict[str, pa.DataType]:
+        return {"n": pa.int64(), "x": SUM}
+
+    def partials(self, rows: Rows, starts: I64) -> dict[str, npt.NDArray[Any]]:
+        assert self.column is not None
+        n = _counted(rows, self.column, starts)
+        return {"n": n, "x": summed(_whole(rows, self.column), rows.weights, starts)}
+
+    def of_sums(self, field: pa.Field, sums: Sums, weights: I64, kind: pa.DataType) -> pa.Array:
+        return _as_number(field.type, sums["x"], sums["n"] > 0, _scale(kind))
+
+    def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
+        assert self.column is not None
+        values, of, times = _values_of(self, rows, group)
+        n = np.bincount(of, minlength=groups)
+        if pa.types.is_floating(values.type):
+            return _floats(_float_sums(values, times, of, groups), n > 0, field.type)
+        found = _exact_sums(values, times, of, groups)
+        return _as_number(field.type, found, n > 0, _scale(values.type))
+
+
+@dataclass(frozen=True)
+class Avg(Aggregate):
+    """The mean: a float, or of decimals a decimal with four more digits, rounded half up."""
+
+    def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
+        kind = self._number(schema, place)
+        found = pa.float64()
+        if pa.types.is_decimal(kind):
+            scale = min(_MOST_DIGITS, kind.scale + 4)
+            found = pa.decimal128(min(_MOST_DIGITS, kind.precision + 4), scale)
+        return pa.field(name, row_type(self.type or found))
+
+    def is_linear(self, schema: pa.Schema) -> bool:
+        return self._is_exact(schema)
+
+    def sums(self) -> dict[str, pa.DataType]:
+        return {"n": pa.int64(), "x": SUM}
+
+    def partials(self, rows: Rows, starts: I64) -> dict[str, npt.NDArray[Any]]:
+        return Sum(self.column).partials(rows, starts)
+
+    def of_sums(self, field: pa.Field, sums: Sums, weights: I64, kind: pa.DataType) -> pa.Array:
+        return _means(field.type, sums["x"], sums["n"], _scale(kind))
+
+    def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
+        values, of, times = _values_of(self, rows, group)
+        n = np.bincount(of, times, minlength=groups).astype(np.int64)
+        if pa.types.is_floating(values.type):
+            found = _float_sums(values, times, of, groups) / np.maximum(n, 1)
+            return _floats(found, n > 0, field.type)
+        return _means(field.type, _exact_sums(values, times, of, groups), n, _scale(values.type))
+
+
+@dataclass(frozen=True)
+class Variance(Aggregate):
+    """The variance of a sample, or of a population; or its root. A float; null of too few values.
+
+    Args:
+        population: whether the rows are all there are. If not, they are a sample.
+        root: whether to take the root: the standard deviation.
+    """
+
+    population: bool = False
+    root: bool = False
+
+    def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
+        self._number(schema, place)
+        return pa.field(name, pa.float64())
+
+    def is_linear(self, schema: pa.Schema) -> bool:
+        return self._is_exact(schema)
+
+    def sums(self) -> dict[str, pa.DataType]:
+        return {"n": pa.int64(), "x": SUM, "xx": SUM}
+
+    def partials(self, rows: Rows, starts: I64) -> dict[str, npt.NDArray[Any]]:
+        assert self.column is not None
+        values = _whole(rows, self.column)
+        squares = _squares(values)
+        partials = Sum(self.column).partials(rows, starts)
+        return {**partials, "xx": summed(squares, rows.weights, starts)}
+
+    def of_sums(self, field: pa.Field, sums: Sums, weights: I64, kind: pa.DataType) -> pa.Array:
+        unit = 10 ** _scale(kind)
+        exact = zip(
+            whole_numbers(sums["n"]),
+            whole_numbers(sums["x"]),
+            whole_numbers(sums["xx"]),
+            strict=True,
+        )
+        return pa.array([self._of(n, n * xx - x * x, unit) for n, x, xx in exact], pa.float64())
+
+    def _of(self, n: int, spread: int, unit: int) -> float | None:
+        """Return the variance, from n² times the variance of the population in units squared."""
+        least = 1 if self.population else 2
+        if n < least:
+            return None
+        found = spread / (n * (n if self.population else n - 1) * unit * unit)
+        return float(found**0.5 if self.root else found)
+
+    def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
+        values, of, times = _values_of(self, rows, group)
+        n = np.bincount(of, times, minlength=groups)
+        plain = _as_floats(values)
+        mean = np.bincount(of, plain * times, minlength=groups) / np.maximum(n, 1)
+        apart = np.bincount(of, (plain - mean[of]) ** 2 * times, minlength=groups)
+        rest = n if self.population else n - 1
+        found = apart / np.maximum(rest, 1)
+        return _floats(np.sqrt(found) if self.root else found, rest > 0, pa.float64())
+
+
+@dataclass(frozen=True)
+class Extreme(Aggregate):
+    """Base of :class:`Min` and :class:`Max`: of any ordered column. NaN is above all numbers."""
+
+    greatest = False
+
+    def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
+        return pa.field(name, row_type(self._kind(schema, place)))
+
+    def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
+        assert self.column is not None
+        column = rows.columns[self.column]
+        codes = order_codes(column)
+        there = codes >= 0
+        order = np.lexsort((-codes if self.greatest else codes, ~there, group))
+        first = _firsts(group[order])
+        rows_of_group = np.full(groups, -1, dtype=np.int64)
+        rows_of_group[group[order][first]] = np.where(there[order[first]], order[first], -1)
+        return column.take(pa.array(rows_of_group, mask=rows_of_group < 0))
+
+
+@dataclass(frozen=True)
+class Min(Extreme):
+    """The least value; null of no values."""
+
+
+@dataclass(frozen=True)
+class Max(Extreme):
+    """The greatest value; null of no values."""
+
+    greatest = True
+
+
+@dataclass(frozen=True)
+class OfRows(Aggregate):
+    """A result that a function computes from the rows of each group, whenever the group changes.
+
+    Args:
+        function: gets the rows of many groups in canonical order, each row once with its weight,
+            the group of each row, and the number of groups. It returns a value for each group.
+        type: the Arrow type of the result.
+        columns: the columns that the function looks at.
+    """
+
+    function: Callable[[Rows, I64, int], Any] | None = None
+    columns: tuple[str, ...] = ()
+
+    def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
+        if self.function is None or self.type is None:
+            raise PipelineError("OfRows() needs a function and a type", place=place)
+        for column in self.columns:
+            field_of(schema, column, place)
+        return pa.field(name, row_type(self.type))
+
+    def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
+        assert self.function is not None
+        return self.function(rows, group, groups)
+
+
+# -- values -----------------------------------------------------------------------------------
+
+
+def _counted(rows: Rows, column: str, starts: I64) -> I64:
+    """Return the number of values in stretches of rows."""
+    weights = np.where(rows.nulls(column), 0, rows.weights)
+    return summed_weights(weights, starts)
+
+
+def _whole(rows: Rows, column: str) -> npt.NDArray[Any]:
+    """Return whole numbers; of decimals in units of the last digit. A null is zero."""
+    values = rows.columns[column]
+    if pa.types.is_decimal(values.type):
+        return whole_of(values)
+    if pa.types.is_uint64(values.type):
+        return wide_of([value or 0 for value in values.to_pylist()])
+    return rows[column].astype(np.int64)
+
+
+def _squares(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if values.dtype == np.int64 and (not len(values) or np.abs(values).max() < 1 << 31):
+        small: npt.NDArray[Any] = values * values
+        return small
+    return wide_of([value * value for value in whole_numbers(values)])
+
+
+def _scale(kind: pa.DataType) -> int:
+    return kind.scale if pa.types.is_decimal(kind) else 0
+
+
+def _values_of(own: Aggregate, rows: Rows, group: I64) -> tuple[pa.Array, I64, I64]:
+    """Return the values of groups that are not null, the group of each, and how often it counts."""
+    assert own.column is not None
+    if own.distinct:
+        at, of = _distinct_values(rows, group, own.column)
+        return rows.columns[own.column].take(pa.array(at)), of, np.ones(len(at), dtype=np.int64)
+    there = ~rows.nulls(own.column)
+    return rows.columns[own.column].filter(pa.array(there)), group[there], rows.weights[there]
+
+
+def _distinct_values(rows: Rows, group: I64, column: str) -> tuple[I64, I64]:
+    """Return one position of each value of each group that is not null, and its group."""
+    codes = order_codes(rows.columns[column])
+    order = np.lexsort((codes, group))
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (codes[order][1:] != codes[order][:-1]) | (group[order][1:] != group[order][:-1])
+    at: I64 = order[new & (codes[order] >= 0)]
+    return at, group[at]
+
+
+def _firsts(group: I64) -> npt.NDArray[np.bool_]:
+    first = np.ones(len(group), dtype=np.bool_)
+    first[1:] = group[1:] != group[:-1]
+    return first
+
+
+def _as_floats(values: pa.Array) -> npt.NDArray[np.float64]:
+    if pa.types.is_decimal(values.type):
+        return np.array([float(value) for value in values.to_pylist()], dtype=np.float64)
+    return plain_column(values).astype(np.float64)
+
+
+def _float_sums(values: pa.Array, times: I64, of: I64, groups: int) -> npt.NDArray[np.float64]:
+    """Return sums of floats in the order in which they are given."""
+    found = np.zeros(groups)
+    starts = np.flatnonzero(_firsts(of))
+    if len(starts):
+        found[of[starts]] = np.add.reduceat(_as_floats(values) * times, starts)
+    return found
+
+
+def _exact_sums(values: pa.Array, times: I64, of: I64, groups: int) -> npt.NDArray[Any]:
+    starts = np.flatnonzero(_firsts(of))
+    rows = Rows({"x": values}, times, of)
+    found = wide_of([0] * groups)
+    found[of[starts]] = summed(_whole(rows, "x"), times, starts)
+    return found
+
+
+# -- results ----------------------------------------------------------------------------------
+
+
+def _floats(values: npt.NDArray[np.float64], there: Any, kind: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.float64(), mask=~there).cast(kind)
+
+
+def _as_number(kind: pa.DataType, values: npt.NDArray[Any], there: Any, scale: int) -> pa.Array:
+    """Return sums as numbers of a type.
+
+    Raises:
+        OverflowError: if one is beyond the type.
+    """
+    if pa.types.is_decimal(kind):
+        if kind.scale != scale:
+            values = wide_of([_rescaled(v, scale, kind.scale) for v in whole_numbers(values)])
+        _check_digits(values, kind)
+        found = decimals_of(values, kind)
+        return found if there.all() else found.take(pa.array(np.arange(len(found)), mask=~there))
+    if pa.types.is_floating(kind):
+        unit = 10**scale
+        return _floats(np.array([v / unit for v in whole_numbers(values)]), there, kind)
+    fits = values["hi"] == (values["lo"].view(np.int64) >> 63)
+    if not (fits | ~there).all():
+        raise OverflowError(f"a sum is beyond {kind}")
+    words = np.ascontiguousarray(values["lo"]).view(np.int64)
+    return pa.array(words, pa.int64(), mask=~there).cast(kind)
+
+
+def _check_digits(values: npt.NDArray[Any], kind: pa.DataType) -> None:
+    most = 10**kind.precision
+    doubtful = np.flatnonzero((values["hi"] != 0) & (values["hi"] != -1) | (kind.precision < 19))
+    for value in whole_numbers(values[doubtful]):
+        if not -most < value < most:
+            raise OverflowError(f"a sum has more digits than {kind}")
+
+
+def _means(kind: pa.DataType, sums: npt.NDArray[Any], n: I64, scale: int) -> pa.Array:
+    there = n > 0
+    if pa.types.is_floating(kind):
+        unit = 10**scale
+        pairs = zip(whole_numbers(sums), n.tolist(), strict=True)
+        found = [s / (m * unit) if m > 0 else 0.0 for s, m in pairs]
+        return _floats(np.array(found, dtype=np.float64), there, kind)
+    more = 10 ** max(0, kind.scale - scale)
+    fewer = 10 ** max(0, scale - kind.scale)
+    pairs = zip(whole_numbers(sums), n.tolist(), strict=True)
+    whole = wide_of([_half_up(s * more, m * fewer) if m > 0 else 0 for s, m in pairs])
+    return _as_number(kind, whole, there, kind.scale)
+
+
+def _rescaled(value: int, scale: int, wanted: int) -> int:
+    return (
+        value * 10 ** (wanted - scale)
+        if wanted >= scale
+        else _half_up(value, 10 ** (scale - wanted))
+    )
+
+
+def _half_up(value: int, by: int) -> int:
+    """Return a quotient, rounded to the nearest; halves away from zero."""
+    found = (2 * abs(value) + by) // (2 * by)
+    return found if value >= 0 else -found

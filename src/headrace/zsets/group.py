@@ -1,0 +1,184 @@
+"""Groups of a Z-set with aggregates: GROUP BY, and DISTINCT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.computation.batches import Keys
+from headrace.computation.declarations import Declaration
+from headrace.computation.zset_state import ZSetState
+from headrace.zsets.aggregates import Aggregate, OfRows
+from headrace.zsets.linear import NO_STEPS, Linear, field_of
+from headrace.zsets.operator import Operator, Side, add, held_by
+from headrace.zsets.rows import (
+    I64,
+    Groups,
+    Mask,
+    Rows,
+    consolidated,
+    joined,
+    no_rows,
+    pairs,
+    summed_weights,
+)
+
+#: The column of the one group without a GROUP BY; it is never shown.
+_ALL = "all"
+_SEED = "seed"
+
+
+class Group(Operator):
+    """A row for each group of rows with equal columns, and aggregates of the group.
+
+    The input must be keyed by :class:`headrace.Hashed` of the columns in ``by``. Null is a group.
+    Without aggregates it is DISTINCT: each row once, for as long as it is there.
+
+    Args:
+        by: the columns; none for one group of all rows. That group has a row even if no rows are
+            left (but not before the first has come).
+        aggregates: name → aggregate, for each further column of the result.
+        sides, then: see :class:`Operator`.
+
+    State: a row for each group; for aggregates that look again also the columns that they look at.
+
+    Raises:
+        PipelineError: for columns that are not there, or that cannot be aggregated.
+    """
+
+    def __init__(
+        self,
+        by: Sequence[str],
+        aggregates: Mapping[str, Aggregate] | None = None,
+        *,
+        sides: Sequence[Side] | None = None,
+        then: Linear = NO_STEPS,
+    ) -> None:
+        super().__init__(sides, then)
+        self._by = tuple(by)
+        self._aggregates = dict(aggregates or {})
+
+    def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
+        (schema,) = schemas
+        groups = [field_of(schema, name, self._place) for name in self._by]
+        fields = {n: of.field(n, schema, self._place) for n, of in self._aggregates.items()}
+        self._fields = fields
+        linear = {n for n, of in self._aggregates.items() if of.is_linear(schema)}
+        self._linear = tuple(n for n in self._aggregates if n in linear)
+        self._again = tuple(n for n in self._aggregates if n not in linear)
+        sums: dict[str, Any] = {
+            f"{name}_{part}": kind
+            for name in self._linear
+            for part, kind in self._aggregates[name].sums().items()
+        }
+        if not self._by:
+            sums[_SEED] = pa.int64()
+        self._sums = tuple(sums)
+        keys = pa.schema(groups or [pa.field(_ALL, pa.bool_(), nullable=False)])
+        self._names = tuple(keys.names)
+        self._types = {field.name: field.type for field in schema}
+        states: dict[str, Declaration] = {"groups": ZSetState(keys, sums=sums)}
+        looked_at = self._looked_at()
+        self._kept = tuple(n for n in schema.names if n in looked_at and n not in self._by)
+        if self._again:
+            kept = [schema.field(name) for name in self._kept]
+            states["rows"] = ZSetState(pa.schema([*keys, *kept]))
+        return states, pa.schema([*groups, *fields.values()])
+
+    def _looked_at(self) -> set[str]:
+        found: set[str] = set()
+        for name in self._again:
+            of = self._aggregates[name]
+            found |= {of.column} if of.column is not None else set()
+            found |= set(of.columns) if isinstance(of, OfRows) else set()
+        return found
+
+    # -- a step -------------------------------------------------------------------------------
+
+    def changes(self, keys: Keys, *sides: Rows) -> Rows:
+        (rows,) = sides
+        if not len(rows):
+            return no_rows(self._made)
+        if not self._by:
+            constant = pa.array(np.zeros(len(rows), dtype=np.bool_))
+            rows = Rows({**rows.columns, _ALL: constant}, rows.weights, rows.at)
+        touched, sums = self._partials(rows)
+        if not self._by:
+            has_row = len(held_by(self.groups, keys, touched.at)) > 0  # type: ignore[attr-defined]
+            sums[_SEED] = np.full(len(touched), 0 if has_row else 1)
+        change = self.groups.add(  # type: ignore[attr-defined]
+            keys[touched.at], touched.columns, touched.weights, sums
+        )
+        before, after = self._looked_again(keys, rows, touched)
+        was, now = change.before > 0, change.after > 0
+        if not self._by:
+            was, now = change.sums_before[_SEED] > 0, np.ones(len(touched), dtype=np.bool_)
+        old = self._results(touched, change.before, change.sums_before, before, was)
+        new = self._results(touched, change.after, change.sums_after, after, now)
+        return joined([old.weighing(-old.weights), new])
+
+    def _partials(self, rows: Rows) -> tuple[Rows, dict[str, Any]]:
+        """Return each touched group once, and what is added to its sums."""
+        groups = Groups(rows, self._names)
+        ordered = rows.take(groups.order)
+        first = groups.order[groups.starts]
+        weights = summed_weights(ordered.weights, groups.starts)
+        sums: dict[str, Any] = {}
+        for name in self._linear:
+            partials = self._aggregates[name].partials(ordered, groups.starts)
+            sums |= {f"{name}_{part}": values for part, values in partials.items()}
+        touched = rows.take(first).select(self._names).weighing(weights)
+        return touched, sums
+
+    def _looked_again(
+        self, keys: Keys, rows: Rows, touched: Rows
+    ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
+        """Return the results of aggregates that look again, before and after the step."""
+        if not self._again:
+            return {}, {}
+        state = self.rows  # type: ignore[attr-defined]
+        before = self._of_rows(held_by(state, keys, touched.at), touched)
+        add(state, keys, consolidated(rows.select([*self._names, *self._kept])))
+        return before, self._of_rows(held_by(state, keys, touched.at), touched)
+
+    def _of_rows(self, held: Rows, touched: Rows) -> dict[str, pa.Array]:
+        first, second = pairs(held, touched, [(name, name) for name in self._names])
+        rows = held.take(first)
+        hashes = rows.hashes([*self._names, *self._kept])
+        there = rows.weights > 0
+        order = np.lexsort((hashes, second))
+        order = order[there[order]]
+        ordered, group = rows.take(order), second[order]
+        ordered, group = _canonical(ordered, group, hashes[order])
+        return {
+            name: self._aggregates[name].of_rows(self._fields[name], ordered, group, len(touched))
+            for name in self._again
+        }
+
+    def _results(
+        self, touched: Rows, weights: I64, sums: Mapping[str, Any], again: Any, there: Mask
+    ) -> Rows:
+        """Return the rows of the groups that are there."""
+        columns = {name: touched.columns[name].filter(pa.array(there)) for name in self._by}
+        for name, of in self._aggregates.items():
+            field = self._fields[name]
+            if name in again:
+                columns[name] = again[name].filter(pa.array(there))
+            else:
+                own = {part: sums[f"{name}_{part}"][there] for part in of.sums()}
+                kind = self._types[of.column] if of.column is not None else pa.int64()
+                columns[name] = of.of_sums(field, own, weights[there], kind)
+        return Rows(columns, np.ones(int(there.sum()), dtype=np.int64), touched.at[there])
+
+
+def _canonical(rows: Rows, group: I64, hashes: Any) -> tuple[Rows, I64]:
+    """Return rows in an order that depends on them alone, even where two have one hash."""
+    same = (hashes[1:] == hashes[:-1]) & (group[1:] == group[:-1])
+    if not same.any():
+        return rows, group
+    texts = np.array([repr(row) for row in rows.to_pylist()])
+    order = np.lexsort((texts, hashes, group))
+    return rows.take(order), group[order]

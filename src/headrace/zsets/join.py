@@ -1,0 +1,298 @@
+"""Joins of two Z-sets, of all kinds that SQL has.
+
+The change of a join is ``Δa ⋈ b + (a + Δa) ⋈ Δb``: new left rows meet the old right side, then new
+right rows meet the new left side. Weights multiply.
+
+Rows without a partner need to know only whether there is one. So for outer, semi and anti joins the
+operator keeps how many rows the other side has for each value of the key, and looks at the rows of
+a key only when that number reaches or leaves zero. With a further condition there is no such
+number, and all rows of a touched key are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.computation.batches import Keys
+from headrace.computation.declarations import Declaration
+from headrace.computation.zset_state import ZSetState
+from headrace.errors import PipelineError
+from headrace.zsets.linear import NO_STEPS, Linear, as_mask, field_of
+from headrace.zsets.operator import Operator, Side, add, any_null, held_by
+from headrace.zsets.rows import I64, Mask, Rows, consolidated, joined, multiplied, no_rows, pairs
+
+#: ``mark`` keeps all left rows, with a column that says whether they have a partner.
+How = Literal["inner", "left", "right", "full", "semi", "anti", "mark"]
+HOWS = ("inner", "left", "right", "full", "semi", "anti", "mark")
+_PAIRS = ("inner", "left", "right", "full")
+
+
+class Join(Operator):
+    """The join of two Z-sets.
+
+    Both inputs must be keyed by :class:`headrace.Hashed` of their columns in ``on``, in that order.
+
+    Args:
+        on: pairs of columns (of the left, of the right) that must be equal. Null equals nothing.
+            An empty list pairs every row with every row.
+        how: ``"inner"``, ``"left"``, ``"right"``, ``"full"``; ``"semi"`` for the left rows with a
+            partner, ``"anti"`` for those without; ``"mark"`` for all left rows, with the column
+            ``mark``, which says whether there is a partner.
+        null_safe: the positions in ``on`` of pairs in which null equals null, or True for all.
+        condition: a function of pairs, :class:`Rows` with all columns of both sides, that returns
+            which of them count.
+        right_names: the names in the result of right columns (old → new). A right column whose name
+            the left side has too gets ``suffix``.
+        suffix: see above.
+        mark: the name of the column of ``"mark"``.
+        sides, then: see :class:`Operator`.
+
+    State: the rows of both sides, and for outer, semi and anti joins the number of rows for each
+    value of the key. Cost: the changed rows, and the rows of the other side that they meet.
+
+    Raises:
+        PipelineError: for columns that are not there, or of other types.
+    """
+
+    inputs = 2
+
+    def __init__(
+        self,
+        on: Sequence[tuple[str, str]],
+        how: How = "inner",
+        *,
+        null_safe: bool | Sequence[int] = False,
+        condition: Callable[[Rows], Any] | None = None,
+        right_names: Mapping[str, str] | None = None,
+        suffix: str = "_right",
+        mark: str = "exists",
+        sides: Sequence[Side] | None = None,
+        then: Linear = NO_STEPS,
+    ) -> None:
+        super().__init__(sides, then)
+        if how not in HOWS:
+            raise PipelineError(
+                f"how={how!r} is no kind of join", place="zsets.Join", remedy=f"one of {HOWS}"
+            )
+        self._on = tuple((left, right) for left, right in on)
+        self._how = how
+        everywhere = tuple(range(len(self._on)))
+        safe = everywhere if null_safe is True else tuple(null_safe or ())
+        self._strict = tuple(pair for n, pair in enumerate(self._on) if n not in safe)
+        self._condition = condition
+        self._right_names = dict(right_names or {})
+        self._suffix, self._mark = suffix, mark
+        self._outer_left = how in ("left", "full")
+        self._outer_right = how in ("right", "full")
+
+    # -- what it keeps and produces -----------------------------------------------------------
+
+    def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
+        left, right = schemas
+        for one, other in self._on:
+            a, b = field_of(left, one, self._place), field_of(right, other, self._place)
+            if not _comparable(a.type, b.type):
+                raise PipelineError(
+                    f"{one!r} is {a.type} and {other!r} is {b.type}: they are never equal",
+                    place=self._place,
+                    remedy="convert one of them with select() first",
+                )
+        taken = {*left.names}
+        self._renamed = {
+            name: self._right_names.get(name, name + self._suffix if name in taken else name)
+            for name in right.names
+        }
+        self._left, self._right = left, right
+        has_pairs = self._how in _PAIRS
+        states: dict[str, Declaration] = {"left": ZSetState(left)}
+        if has_pairs or self._condition is not None:
+            states["right"] = ZSetState(right)
+        if self._condition is None and not (has_pairs and not self._outer_left):
+            states["right_keys"] = ZSetState(self._keys_schema(right, 1))
+        if self._condition is None and self._outer_right:
+            states["left_keys"] = ZSetState(self._keys_schema(left, 0))
+        return states, self._schema_of_result(left, right)
+
+    def _keys_schema(self, schema: pa.Schema, side: int) -> pa.Schema:
+        """Return the columns that are compared; a constant if there are none."""
+        names = [pair[side] for pair in self._on]
+        fields = [schema.field(name).with_name(f"k{n}") for n, name in enumerate(names)]
+        return pa.schema(fields or [pa.field("k", pa.bool_(), nullable=False)])
+
+    def _schema_of_result(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+        if self._how in ("semi", "anti"):
+            return left
+        if self._how == "mark":
+            return left.append(pa.field(self._mark, pa.bool_(), nullable=False))
+        fields = [f.with_nullable(f.nullable or self._outer_right) for f in left]
+        for field in right:
+            nullable = field.nullable or self._outer_left
+            fields.append(field.with_name(self._renamed[field.name]).with_nullable(nullable))
+        names = [field.name for field in fields]
+        if len({*names}) < len(names):
+            raise PipelineError(
+                f"the result has two columns of one name: {', '.join(names)}",
+                place=self._place,
+                remedy="give right_names=, or another suffix",
+            )
+        return pa.schema(fields)
+
+    # -- a step -------------------------------------------------------------------------------
+
+    def changes(self, keys: Keys, *sides: Rows) -> Rows:
+        new_left, new_right = (consolidated(side) for side in sides)
+        left, lone_left = self._parted(new_left, 0)
+        right, lone_right = self._parted(new_right, 1)
+        if self._condition is not None:
+            found = self._with_condition(keys, left, right)
+        else:
+            found = self._by_keys(keys, left, right)
+        found += [self._alone(lone_left, 0), self._alone(lone_right, 1)]
+        there = [rows for rows in found if len(rows)]
+        return joined(there) if there else no_rows(self._made)
+
+    def _parted(self, rows: Rows, side: int) -> tuple[Rows, Rows]:
+        """Return the rows that may have a partner, and those whose null equals nothing."""
+        lone = any_null(rows, [pair[side] for pair in self._strict])
+        return (rows.take(~lone), rows.take(lone)) if lone.any() else (rows, rows.take(lone))
+
+    def _by_keys(self, keys: Keys, left: Rows, right: Rows) -> list[Rows]:
+        """Take in changes where a partner is whoever has the same key."""
+        found = []
+        if self._outer_left or self._how not in _PAIRS:
+            found.append(self._flipped(keys, left, right, 0))
+        if self._outer_right:
+            found.append(self._flipped(keys, right, left, 1))
+        if self._how in _PAIRS:
+            found.append(self._pairs(left, held_by(self._state(1), keys, left.at)))
+        add(self._state(0), keys, left)
+        if self._how in _PAIRS:
+            found.append(self._pairs(held_by(self._state(0), keys, right.at), right))
+            add(self._state(1), keys, right)
+        return found
+
+    def _state(self, side: int) -> Any:
+        return self.left if side == 0 else self.right  # type: ignore[attr-defined]
+
+    def _flipped(self, keys: Keys, own: Rows, other: Rows, side: int) -> Rows:
+        """Return the changes of rows that have, or lack, a partner. Take in the other side's keys.
+
+        Called before ``own`` is taken in.
+        """
+        counts = self.right_keys if side == 0 else self.left_keys  # type: ignore[attr-defined]
+        other_keys = consolidated(self._keys_of(other, 1 - side))
+        change = add(counts, keys, other_keys)
+        was, now = change.before > 0, change.after > 0
+        flips = other_keys.take(was != now)
+        on = [(own_name, f"k{n}") for n, own_name in enumerate(pair[side] for pair in self._on)]
+        there = held_by(counts, keys, own.at)
+        first, second = pairs(own, there.take(there.weights > 0), on)
+        has = np.zeros(len(own), dtype=np.bool_)
+        has[first] = True
+        found = self._told(own, has, side)
+        held = held_by(self._state(side), keys, flips.at)
+        first, second = pairs(held, flips, on)
+        rows, now_has = held.take(first), now[was != now][second]
+        found += self._told(rows, now_has, side)
+        found += self._told(rows.weighing(-rows.weights), ~now_has, side)
+        return joined(found)
+
+    def _keys_of(self, rows: Rows, side: int) -> Rows:
+        names = {f"k{n}": pair[side] for n, pair in enumerate(self._on)}
+        if names:
+            return rows.select(names)
+        constant = pa.array(np.zeros(len(rows), dtype=np.bool_))
+        return Rows({"k": constant}, rows.weights, rows.at)
+
+    def _with_condition(self, keys: Keys, left: Rows, right: Rows) -> list[Rows]:
+        """Take in changes where a partner must fulfil a condition, too."""
+        touched = np.concatenate([left.at, right.at])
+        old_left = held_by(self._state(0), keys, touched)
+        old_right = held_by(self._state(1), keys, touched)
+        add(self._state(0), keys, left)
+        add(self._state(1), keys, right)
+        new_left = consolidated(joined([old_left, left]))
+        new_right = consolidated(joined([old_right, right]))
+        found = []
+        if self._how in _PAIRS:
+            found += [self._pairs(left, old_right), self._pairs(new_left, right)]
+        if self._outer_left or self._how not in _PAIRS:
+            found += self._told_of(new_left, new_right, 0, 1) + self._told_of(
+                old_left, old_right, 0, -1
+            )
+        if self._outer_right:
+            found += self._told_of(new_right, new_left, 1, 1) + self._told_of(
+                old_right, old_left, 1, -1
+            )
+        return found
+
+    def _told_of(self, own: Rows, other: Rows, side: int, sign: int) -> list[Rows]:
+        """Return what a state of both sides comes to, of the rows of one side."""
+        theirs = other.take(other.weights > 0)
+        first, second = pairs(own, theirs, self._on_from(side))
+        one, two = (first, second) if side == 0 else (second, first)
+        left, right = (own, theirs) if side == 0 else (theirs, own)
+        has = np.zeros(len(own), dtype=np.bool_)
+        has[first[self._fulfilled(left, one, right, two)]] = True
+        return self._told(own.weighing(sign * own.weights), has, side)
+
+    def _on_from(self, side: int) -> list[tuple[str, str]]:
+        return [(a, b) if side == 0 else (b, a) for a, b in self._on]
+
+    # -- rows of the result -------------------------------------------------------------------
+
+    def _pairs(self, left: Rows, right: Rows) -> Rows:
+        first, second = pairs(left, right, self._on)
+        if self._condition is not None and len(first):
+            chosen = self._fulfilled(left, first, right, second)
+            first, second = first[chosen], second[chosen]
+        both = self._both(left, first, right, second)
+        return both.weighing(multiplied(left.weights[first], right.weights[second]))
+
+    def _both(self, left: Rows, first: I64, right: Rows, second: I64) -> Rows:
+        one, two = left.take(first), right.take(second)
+        renamed = {self._renamed[name]: column for name, column in two.columns.items()}
+        return Rows({**one.columns, **renamed}, one.weights, one.at)
+
+    def _fulfilled(self, left: Rows, first: I64, right: Rows, second: I64) -> Mask:
+        assert self._condition is not None
+        if not len(first):
+            return np.zeros(0, dtype=np.bool_)
+        found: Mask = as_mask(self._condition(self._both(left, first, right, second)), len(first))
+        return found
+
+    def _told(self, rows: Rows, has: Mask, side: int) -> list[Rows]:
+        """Return what rows of one side come to, each of which has a partner or none."""
+        if self._how == "semi":
+            return [rows.take(has)]
+        if self._how == "mark":
+            columns = {**rows.columns, self._mark: pa.array(has)}
+            return [Rows(columns, rows.weights, rows.at)]
+        return [self._alone(rows.take(~has), side)]
+
+    def _alone(self, rows: Rows, side: int) -> Rows:
+        """Return what rows without a partner come to."""
+        wanted = self._outer_left if side == 0 else self._outer_right
+        if self._how in ("anti", "mark") and side == 0:
+            if self._how == "anti":
+                return rows
+            mark = pa.array(np.zeros(len(rows), dtype=np.bool_))
+            return Rows({**rows.columns, self._mark: mark}, rows.weights, rows.at)
+        if not wanted:
+            return no_rows(self._made)
+        own = rows.columns
+        if side == 1:
+            own = {self._renamed[name]: column for name, column in own.items()}
+        columns = {
+            field.name: own[field.name] if field.name in own else pa.nulls(len(rows), field.type)
+            for field in self._made
+        }
+        return Rows(columns, rows.weights, rows.at)
+
+
+def _comparable(one: pa.DataType, other: pa.DataType) -> bool:
+    return bool(one == other or (pa.types.is_integer(one) and pa.types.is_integer(other)))

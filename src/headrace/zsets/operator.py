@@ -1,0 +1,229 @@
+"""What all operators on Z-sets with state have in common: their inputs, and what they produce.
+
+An operator has one or two *sides*. Each side is fed by *branches*: a stream of the pipeline, and
+the linear operators that its rows go through first. Several branches of one side are a union.
+Linear operators behind it (``then``) run before its rows are produced.
+
+Everything is called once a step, with all changes of the step. What is produced is consolidated,
+and in an order that depends on the rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.computation.batches import KeyedBatch, Keys, StepBatches
+from headrace.computation.columnar import BatchContext, StepComputation
+from headrace.computation.computation import InputStream
+from headrace.computation.declarations import Declaration, Output
+from headrace.errors import PipelineError
+from headrace.schema.row_columns import as_row_type
+from headrace.zsets.linear import NO_STEPS, Linear, field_of, rows_schema
+from headrace.zsets.rows import I64, WEIGHT, Mask, Rows, consolidated, joined, no_rows
+
+#: The name of the output of every operator.
+OUT = "out"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A stream, and what its rows go through before the operator.
+
+    Attributes:
+        stream: the name of the stream. If it has a column ``_weight``, that is the weight of its
+            rows; otherwise each of them is an insertion.
+        linear: the linear operators.
+    """
+
+    stream: str
+    linear: Linear = NO_STEPS
+
+
+#: The branches of one input of an operator.
+Side = Sequence[Branch]
+
+
+class Operator(StepComputation):
+    """Base class of operators with state.
+
+    Args:
+        sides: for each input, its branches. If not given, each stream is an input.
+        then: linear operators behind it.
+    """
+
+    default_late = "process"
+    judges_late = True  # a change counts whenever it comes
+    deterministic = True
+    #: The number of inputs.
+    inputs = 1
+
+    def __init__(self, sides: Sequence[Side] | None = None, then: Linear = NO_STEPS) -> None:
+        self._sides = None if sides is None else tuple(tuple(side) for side in sides)
+        self._then = then
+
+    def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
+        place = f"zsets.{type(self).__name__}"
+        self._place = place
+        sides = self._sides or tuple((Branch(stream.name),) for stream in inputs)
+        self._branches = sides
+        if len(sides) != self.inputs:
+            raise PipelineError(
+                f"it has {len(sides)} inputs, and works on {self.inputs}", place=place
+            )
+        streams = {stream.name: stream for stream in inputs}
+        self._weighted = {name: WEIGHT in of.values.schema.names for name, of in streams.items()}
+        self._read = {
+            name: rows_schema(of.values.schema, f"{place}, stream {name!r}")
+            for name, of in streams.items()
+        }
+        schemas = [self._schema_of(side) for side in sides]
+        self._schemas = tuple(schemas)
+        states, made = self.plan(*schemas)
+        self._made = made
+        self._out = self._then.schema(made, place)
+        return {**states, OUT: Output(with_weight(self._out))}
+
+    def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
+        """Return the operator's state, and the columns of its rows, from those of its inputs.
+
+        Raises:
+            PipelineError: if it cannot work on them.
+        """
+        raise NotImplementedError
+
+    def changes(self, keys: Keys, *sides: Rows) -> Rows:
+        """Take in a step's changes, and return those of the result.
+
+        Args:
+            keys: the keys of the step.
+            sides: the changes of each input, not consolidated.
+        """
+        raise NotImplementedError
+
+    def process_step(self, ctx: BatchContext, batches: StepBatches) -> None:
+        keys = batches.keys_of_all
+        sides = [self._changes_of(number, batches) for number in range(self.inputs)]
+        produce(ctx, OUT, keys, self._then.apply(self.changes(keys, *sides)))
+
+    def _schema_of(self, side: Side) -> pa.Schema:
+        """Return the columns of a side, which all of its branches have.
+
+        Raises:
+            PipelineError: if they have others.
+        """
+        schemas = [
+            branch.linear.schema(self._read[branch.stream], f"{self._place}, {branch.stream!r}")
+            for branch in side
+        ]
+        return common_schema(schemas, self._place)
+
+    def _changes_of(self, number: int, batches: StepBatches) -> Rows:
+        parts = []
+        for branch in self._branches[number]:
+            if branch.stream in batches:
+                at = batches.positions_of(branch.stream)
+                batch = batches[branch.stream]
+                rows = rows_of(batch, self._read[branch.stream], at, self._weighted[branch.stream])
+                parts.append(branch.linear.apply(rows))
+        return joined(parts) if parts else no_rows(self._schemas[number])
+
+
+def rows_of(batch: KeyedBatch, schema: pa.Schema, at: I64, weighted: bool) -> Rows:
+    """Return the rows of a batch.
+
+    Args:
+        batch: the batch.
+        schema: the columns of its rows.
+        at: the position of each of its keys among those of the step.
+        weighted: whether it has a column of weights.
+    """
+    columns = {field.name: as_row_type(batch.arrow(field.name), field.type) for field in schema}
+    weights = batch[WEIGHT] if weighted else np.ones(len(batch), dtype=np.int64)
+    return Rows(columns, weights, at[batch.group_of_row])
+
+
+def produce(ctx: BatchContext, output: str, keys: Keys, rows: Rows) -> None:
+    """Produce rows, consolidated. Their event times are those of the changes that caused them."""
+    rows = consolidated(rows)
+    if len(rows):
+        ctx.produce(output, keys[rows.at], {**rows.columns, WEIGHT: rows.weights})
+
+
+def with_weight(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a stream of rows with weights."""
+    return schema.append(pa.field(WEIGHT, pa.int64(), nullable=False))
+
+
+def common_schema(schemas: Sequence[pa.Schema], place: str) -> pa.Schema:
+    """Return the columns of a union.
+
+    Raises:
+        PipelineError: if the columns differ by more than whether they may be null.
+    """
+    first = schemas[0]
+    for other in schemas[1:]:
+        if [(f.name, f.type) for f in first] != [(f.name, f.type) for f in other]:
+            raise PipelineError(
+                f"a union of different columns: {_told(first)}; {_told(other)}",
+                place=place,
+                remedy="bring them to the same names, types and order with select()",
+            )
+    return pa.schema(
+        [
+            pa.field(f.name, f.type, nullable=any(s.field(i).nullable for s in schemas))
+            for i, f in enumerate(first)
+        ]
+    )
+
+
+def _told(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def keys_of_rows(keys: Keys, rows: Rows) -> Keys:
+    """Return the key of each row."""
+    return keys[rows.at]
+
+
+def held_by(state: Any, keys: Keys, wanted: I64) -> Rows:
+    """Return the rows that a Z-set holds for some keys.
+
+    Args:
+        state: the Z-set.
+        keys: the keys of the step.
+        wanted: the positions of keys, in any order, perhaps more than once.
+    """
+    chosen = np.zeros(len(keys), dtype=np.bool_)
+    chosen[wanted] = True
+    at = np.flatnonzero(chosen)
+    found = state.of_keys(keys[chosen])
+    return Rows({name: found.arrow(name) for name in found.names}, found.weights, at[found.at])
+
+
+def add(state: Any, keys: Keys, rows: Rows) -> Any:
+    """Add consolidated rows to a Z-set."""
+    return state.add(keys[rows.at], rows.columns, rows.weights)
+
+
+def any_null(rows: Rows, names: Sequence[str]) -> Mask:
+    """Return which rows are null in one of some columns."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    for name in names:
+        if rows.columns[name].null_count:
+            found |= rows.nulls(name)
+    return found
+
+
+def check_columns(schema: pa.Schema, names: Sequence[str], place: str) -> None:
+    """Check that columns are there.
+
+    Raises:
+        PipelineError: if one is not.
+    """
+    for name in names:
+        field_of(schema, name, place)

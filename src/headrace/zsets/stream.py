@@ -1,0 +1,552 @@
+"""Streams of rows with weights, and what can be done with them: the way in for programs.
+
+Each method returns a further stream. Linear ones (``select``, ``filter``, ``map``, ``flat_map``,
+``union``, ``minus``) add nothing to the pipeline: they run inside the operator that reads them. The
+others add a computation of the given name, which keys its state, metrics and commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import PipelineError
+from headrace.pipeline import Hashed, Node, Pipeline, Stream
+from headrace.pipeline.keys import KEY, KeySpec
+from headrace.pipeline.sink import Sink
+from headrace.zsets.aggregates import Aggregate
+from headrace.zsets.apply import Apply, AsUpserts
+from headrace.zsets.group import Group
+from headrace.zsets.join import How, Join
+from headrace.zsets.linear import (
+    NO_STEPS,
+    Expand,
+    Linear,
+    MapRows,
+    Negate,
+    Project,
+    Select,
+    Source,
+    Step,
+    Weigh,
+    all_kept,
+    field_of,
+    rows_schema,
+)
+from headrace.zsets.operator import OUT, Branch, Operator, common_schema
+from headrace.zsets.rows import WEIGHT, Rows
+from headrace.zsets.sets import SetOperation
+from headrace.zsets.tables import Checked, KeyedView, Upserts
+from headrace.zsets.top import Order, Ranking, Top
+
+#: What a column of operations may say → the weight of the row.
+OPERATIONS = {
+    **dict.fromkeys(("I", "i", "insert", "c", "r", "read", "+I", "+U"), 1),
+    **dict.fromkeys(("D", "d", "delete", "-D", "-U"), -1),
+}
+_DELETES = ("D", "d", "delete", "-D")
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A stream of the pipeline, and the linear operators that its rows go through."""
+
+    stream: Stream
+    linear: Linear = NO_STEPS
+
+    def then(self, step: Step) -> _Branch:
+        return replace(self, linear=self.linear.then(step))
+
+
+class ZStream:
+    """A stream of changes of rows: each row has a weight, which says how often it is added.
+
+    What has come so far, added up, is a *Z-set*: the rows with the number of times that each is
+    there. Every operator keeps its result up to date: the changes that it produces in a step are
+    exactly those by which its result over all input differs from that of the step before.
+
+    :func:`headrace.zsets.table` makes one of a stream.
+
+    Attributes:
+        pipeline: the pipeline.
+        schema: the columns of the rows.
+
+    Example::
+
+        orders = hr.zsets.table("orders", p.inject("orders_in", source), key=["id"])
+        totals = orders.filter(lambda r: r["cents"] > 0).group(
+            "totals", ["user"], cents=hr.zsets.Sum("cents")
+        )
+        totals.view("spent", key=["user"])
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, branches: Sequence[_Branch], place: str = "zsets"
+    ) -> None:
+        self.pipeline = pipeline
+        self._branches = tuple(branches)
+        self.schema = common_schema([_schema_of(branch, place) for branch in branches], place)
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
+        return f"<ZStream {columns}>"
+
+    # -- linear operators ---------------------------------------------------------------------
+
+    def select(
+        self, *names: str, types: Mapping[str, Any] | None = None, **columns: Source
+    ) -> ZStream:
+        """Return rows with other columns.
+
+        Args:
+            names: columns that stay.
+            types: name → type of each column that a function returns.
+            columns: name → another column, or a function of :class:`Rows` that returns a column.
+
+        Raises:
+            PipelineError: for a column that is not there, or whose type is not said.
+        """
+        return self._with(Project({**{name: name for name in names}, **columns}, dict(types or {})))
+
+    def filter(self, function: Callable[[Rows], Any]) -> ZStream:
+        """Return the rows for which a function of :class:`Rows` is true. Null is not true."""
+        return self._with(Select(function))
+
+    def map(self, function: Callable[[Rows], Mapping[str, Any]], type: Any) -> ZStream:
+        """Return other rows, one for each.
+
+        Args:
+            function: a function of :class:`Rows` that returns the new columns, by name.
+            type: the new columns: name → type, a schema, or a class.
+        """
+        return self._with(MapRows(function, type))
+
+    def flat_map(
+        self, function: Callable[[Rows], tuple[Any, Mapping[str, Any]]], type: Any
+    ) -> ZStream:
+        """Return any number of rows for each.
+
+        Args:
+            function: returns the position of the row that each new row comes from, and the new
+                columns.
+            type: the new columns, as for :meth:`map`.
+        """
+        return self._with(Expand(function, type))
+
+    def union(self, *others: ZStream) -> ZStream:
+        """Return the rows of several streams: UNION ALL.
+
+        Raises:
+            PipelineError: if their columns differ.
+        """
+        branches = [*self._branches, *(branch for other in others for branch in other._branches)]
+        return ZStream(self.pipeline, branches, "zsets.union")
+
+    def minus(self, other: ZStream) -> ZStream:
+        """Return the difference: rows of the other stream count negatively.
+
+        The result may have weights below zero. For EXCEPT, see :meth:`except_rows`.
+        """
+        return self.union(other._with(Negate()))
+
+    def _with(self, step: Step) -> ZStream:
+        return ZStream(self.pipeline, [branch.then(step) for branch in self._branches])
+
+    # -- operators with state -----------------------------------------------------------------
+
+    def join(
+        self,
+        name: str,
+        other: ZStream,
+        on: str | Sequence[str | tuple[str, str]],
+        how: How = "inner",
+        **options: Any,
+    ) -> ZStream:
+        """Return the join with another stream. See :class:`Join` for kinds and options.
+
+        Args:
+            name: the name of the computation.
+            other: the right side.
+            on: columns that must be equal: names, or pairs (of the left, of the right).
+            how: the kind of join.
+            options: ``null_safe``, ``condition``, ``right_names``, ``suffix``, ``mark``.
+
+        Example::
+
+            paid = orders.join("paid", payments, on=[("id", "order")], how="left")
+        """
+        pairs = [
+            (of, of) if isinstance(of, str) else of for of in ([on] if isinstance(on, str) else on)
+        ]
+        keys = [tuple(left for left, _ in pairs), tuple(right for _, right in pairs)]
+        return self._compute(
+            name,
+            lambda sides: Join(pairs, how, sides=sides, **options),
+            [(self, keys[0]), (other, keys[1])],
+        )
+
+    def group(self, name: str, by: str | Sequence[str], **aggregates: Aggregate) -> ZStream:
+        """Return a row for each group, with aggregates. See :class:`Group`.
+
+        Args:
+            name: the name of the computation.
+            by: the columns; an empty list for one group of all rows.
+            aggregates: name → aggregate.
+
+        Example::
+
+            sums = orders.group("sums", "user", n=hr.zsets.Count(), cents=hr.zsets.Sum("cents"))
+        """
+        columns = _listed(by)
+        return self._compute(
+            name, lambda sides: Group(columns, aggregates, sides=sides), [(self, columns)]
+        )
+
+    def distinct(self, name: str) -> ZStream:
+        """Return each row once, for as long as its weight is above zero."""
+        return self.group(name, self.schema.names)
+
+    def top(
+        self,
+        name: str,
+        by: str | Sequence[str],
+        order: str | Order | Sequence[str | Order],
+        limit: int | None = None,
+        *,
+        offset: int = 0,
+        ranking: Ranking = "row_number",
+        number: str | None = None,
+    ) -> ZStream:
+        """Return the first rows of each group, or all with their number. See :class:`Top`."""
+        columns = _listed(by)
+        orders = [order] if isinstance(order, str | Order) else list(order)
+        return self._compute(
+            name,
+            lambda sides: Top(
+                columns, orders, limit, offset=offset, ranking=ranking, number=number, sides=sides
+            ),
+            [(self, columns)],
+        )
+
+    def intersect(self, name: str, other: ZStream, *, all: bool = False) -> ZStream:
+        """Return the rows that both streams have: INTERSECT, or INTERSECT ALL."""
+        return self._set_operation(name, other, "intersect", all)
+
+    def except_rows(self, name: str, other: ZStream, *, all: bool = False) -> ZStream:
+        """Return the rows that the other stream does not have: EXCEPT, or EXCEPT ALL."""
+        return self._set_operation(name, other, "except", all)
+
+    def _set_operation(self, name: str, other: ZStream, kind: Any, all: bool) -> ZStream:
+        columns = tuple(self.schema.names)
+        return self._compute(
+            name,
+            lambda sides: SetOperation(kind, all=all, sides=sides),
+            [(self, columns), (other, columns)],
+        )
+
+    def checked(self, name: str, what: str | None = None) -> ZStream:
+        """Return the same rows, and keep them to check that none is deleted that is not there.
+
+        Args:
+            name: the name of the computation.
+            what: what the rows are, for messages.
+        """
+        said = what or f"table {name!r}"
+        return self._compute(
+            name, lambda sides: Checked(said, sides=sides), [(self, tuple(self.schema.names))]
+        )
+
+    def view(self, name: str, key: str | Sequence[str] | None = None) -> View:
+        """Keep the rows as a view, which can be read as of any step, and can go to sinks.
+
+        Args:
+            name: the name of the view, for ``headrace view``.
+            key: the columns that are different for each row, if there are any. Then sinks can
+                replace and delete rows.
+        """
+        said = f"view {name!r}"
+        remedy = "a table below it deletes rows that it does not have: check it with checked()"
+        if key is None:
+            made = self._compute(
+                name,
+                lambda sides: Checked(said, remedy=remedy, sides=sides),
+                [(self, tuple(self.schema.names))],
+            )
+        else:
+            columns = _listed(key)
+            made = self._compute(
+                name,
+                lambda sides: KeyedView(said, columns, remedy=remedy, sides=sides),
+                [(self, columns)],
+            )
+        return View(made, name, None if key is None else _listed(key))
+
+    # -- building -----------------------------------------------------------------------------
+
+    @property
+    def stream(self) -> Stream:
+        """The stream of the pipeline, with the weight of each row in the column ``_weight``.
+
+        Raises:
+            PipelineError: if linear operators behind it have not been run: name them with
+                :meth:`compute`, or make it a view.
+        """
+        (branch, *more) = self._branches
+        if more or branch.linear.steps:
+            raise PipelineError(
+                "these rows are no stream of the pipeline yet",
+                place="zsets",
+                remedy='give them a computation: rows.compute("name").stream',
+            )
+        return branch.stream
+
+    def compute(self, name: str) -> ZStream:
+        """Run the linear operators in a computation of their own, under a name."""
+        return self._compute(name, Apply, [(self, None)])
+
+    def _compute(
+        self,
+        name: str,
+        operator: Callable[[list[list[Branch]]], Operator],
+        inputs: Sequence[tuple[ZStream, Sequence[str] | None]],
+    ) -> ZStream:
+        """Add an operator to the pipeline.
+
+        Args:
+            name: the name of the computation.
+            operator: makes it of its sides.
+            inputs: for each side, the rows and the columns of its key; None for any key.
+        """
+        keys: dict[Stream, KeySpec] = {}
+        sides = []
+        for number, (rows, columns) in enumerate(inputs):
+            for column in columns or ():
+                field_of(rows.schema, column, f"computation {name!r}")
+            side = []
+            for branch in rows._branches:
+                of = f"{name}_input{number}"
+                side.append(_keyed(self.pipeline, branch, columns, keys, of))
+            sides.append(side)
+        node = self.pipeline.compute(name, operator(sides), keys=keys)
+        return ZStream(self.pipeline, [_Branch(node[OUT])])
+
+
+def _schema_of(branch: _Branch, place: str) -> pa.Schema:
+    where = f"{place}, stream {branch.stream.name!r}"
+    return branch.linear.schema(rows_schema(branch.stream.values.schema, where), where)
+
+
+def _keyed(
+    pipeline: Pipeline,
+    branch: _Branch,
+    columns: Sequence[str] | None,
+    keys: dict[Stream, KeySpec],
+    name: str,
+) -> Branch:
+    """Return a branch as an operator reads it, and note the key of its stream.
+
+    If the columns of the key are computed on the way, or the stream is read by another key already,
+    the rows get a computation of their own.
+    """
+    if columns is None:
+        wanted: KeySpec | None = _any_key(branch.stream)
+    else:
+        kept = all_kept(branch.linear, columns)
+        wanted = None if kept is None else Hashed(tuple(kept))
+    if wanted is not None and keys.get(branch.stream, wanted) == wanted:
+        keys[branch.stream] = wanted
+        return Branch(branch.stream.name, branch.linear)
+    own = Apply([[Branch(branch.stream.name, branch.linear)]])
+    taken = {*pipeline.nodes, *pipeline.injectors}
+    free = next(
+        f"{name}{n or ''}" for n in range(len(taken) + 1) if f"{name}{n or ''}" not in taken
+    )
+    node = pipeline.compute(free, own, keys={branch.stream: _any_key(branch.stream)})
+    keys[node[OUT]] = Hashed(tuple(columns or ()))
+    return Branch(node[OUT].name)
+
+
+def _any_key(stream: Stream) -> KeySpec:
+    """Return a key for code without state: the producer's, so that rows stay where they are."""
+    if stream.key_fields and KEY not in stream.values.schema.names:
+        return KEY
+    return Hashed(
+        tuple(field.name for field in stream.values.schema if not pa.types.is_nested(field.type))
+    )
+
+
+def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+class View(ZStream):
+    """Rows that are kept: the result of all input up to a step, which can be read.
+
+    :meth:`ZStream.view` makes one. ``headrace view NAME`` shows it, and
+    :func:`headrace.checkpoints.views.read_view` returns it.
+
+    Attributes:
+        name: its name.
+        key: the columns that are different for each row, or None.
+    """
+
+    def __init__(self, rows: ZStream, name: str, key: tuple[str, ...] | None) -> None:
+        super().__init__(rows.pipeline, rows._branches)
+        self.name, self.key = name, key
+
+    def changes_to(self, name: str, sink: Sink, *, weak: bool | None = None) -> View:
+        """Send the view's changes to a sink: rows with their weights in the column ``_weight``.
+
+        Returns:
+            The view.
+        """
+        self.pipeline.sink(name, self.stream, sink, weak=weak)
+        return self
+
+    def upserts_to(self, name: str, sink: Sink, *, weak: bool | None = None) -> View:
+        """Send the view's rows to a sink that replaces rows of the same key.
+
+        Each row has the view's columns and ``_deleted``, which is true if the key is gone, such as
+        for ``hr.sinks.Kafka(…, mode="upsert", key=[…], deletes="_deleted")``.
+
+        Returns:
+            The view.
+
+        Raises:
+            PipelineError: if the view has no key.
+        """
+        if self.key is None:
+            raise PipelineError(
+                f"view {self.name!r} has no key, so no row of it can be replaced",
+                remedy='give it one: view("name", key=["…"]); or send changes_to()',
+            )
+        key: KeySpec = _any_key(self.stream)
+        if key != KEY:
+            key = Hashed(self.key)
+        node = self.pipeline.compute(
+            f"{self.name}_upserts", AsUpserts(self.key), keys={self.stream: key}
+        )
+        self.pipeline.sink(name, node[OUT], sink, weak=weak)
+        return self
+
+
+def table(
+    name: str,
+    stream: Stream | Node,
+    *,
+    key: str | Sequence[str] | None = None,
+    op: str | None = None,
+    weight: str | None = None,
+    checked: bool = True,
+    ignore_missing: bool = False,
+) -> ZStream:
+    """Return the rows of a table whose changes a stream brings.
+
+    - Without more, each record is an insertion.
+    - With ``op``, a column says what happens: ``"I"`` or ``"insert"``, ``"D"`` or ``"delete"`` (also
+      ``c``, ``r``, ``d`` of Debezium, and ``+I``, ``-U``, ``+U``, ``-D`` of Flink). A deletion has
+      all columns of the row. An update is a deletion and an insertion.
+    - With ``weight``, a column of integers says how often the row is added.
+    - With ``key``, each record is the new row of its key. With ``op``, a deletion deletes the row,
+      and everything else, such as ``"U"`` or ``"update"``, replaces it. This is what
+      ``hr.messages.Debezium`` reads.
+
+    Args:
+        name: the name of the table: that of its computation, if it has state.
+        stream: the stream.
+        key: the columns of the primary key. Then the table keeps its rows.
+        op: the column that says what happens. It is no column of the table.
+        weight: the column of weights. It is no column of the table.
+        checked: with ``op`` or ``weight``, whether the table keeps its rows, to check that none is
+            deleted that is not there.
+        ignore_missing: with ``key``, whether the deletion of a row that is not there is no error.
+
+    Raises:
+        PipelineError: for columns that are not there.
+        BadInput: in a step, for a deletion of a row that is not there, and for an operation that is
+            none.
+
+    Example::
+
+        orders = hr.zsets.table("orders", p.inject("orders_in", source), key="id", op="op")
+    """
+    of = stream.only_output() if isinstance(stream, Node) else stream
+    place = f"table {name!r}"
+    rows = ZStream(cast(Pipeline, of.pipeline), [_Branch(of)], place)
+    for column in [*_listed(key or ()), *([op] if op else []), *([weight] if weight else [])]:
+        field_of(rows.schema, column, place)
+    if key is not None:
+        deletes, dropped = (None, ()) if op is None else (_Deletes(op, place), (op,))
+        return rows._compute(
+            name,
+            lambda sides: Upserts(
+                _listed(key),
+                deletes=deletes,
+                dropped=dropped,
+                ignore_missing=ignore_missing,
+                sides=sides,
+            ),
+            [(rows, _listed(key))],
+        )
+    if op is None and weight is None:
+        return rows
+    function = _Weights(op, place) if op is not None else _Column(weight or "")
+    weighed = rows._with(Weigh(function, (op or weight or "",)))
+    return weighed.checked(name) if checked else weighed
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The weights in a column."""
+
+    column: str
+
+    def __call__(self, rows: Rows) -> Any:
+        if rows.columns[self.column].null_count:
+            raise ValueError(f"column {self.column!r} has a null, and is the weight of its row")
+        return rows[self.column]
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The weights that a column of operations says."""
+
+    column: str
+    place: str
+
+    def __call__(self, rows: Rows) -> Any:
+        codes = pc.dictionary_encode(rows.columns[self.column])
+        known = codes.dictionary.to_pylist()
+        unknown = [code for code in known if code not in OPERATIONS]
+        if unknown or codes.null_count:
+            said = f"{unknown[0]!r}" if unknown else "null"
+            also = (
+                "; updates need key="
+                if unknown and str(unknown[0]).lower() in ("u", "update")
+                else ""
+            )
+            raise ValueError(
+                f"{self.place}: {said} in column {self.column!r} is neither an insertion nor a "
+                f"deletion{also}"
+            )
+        return np.array([OPERATIONS[code] for code in known] or [0])[codes.indices.to_numpy()]
+
+
+@dataclass(frozen=True)
+class _Deletes:
+    """Which rows a column of operations says are deleted."""
+
+    column: str
+    place: str
+
+    def __call__(self, rows: Rows) -> Any:
+        found = pc.is_in(rows.columns[self.column], pa.array(_DELETES))
+        return found.to_numpy(zero_copy_only=False)
+
+
+__all__ = ["WEIGHT", "View", "ZStream", "table"]
