@@ -36,6 +36,7 @@ from headrace.cli import (
     run,
     state,
     status,
+    view,
     watermarks,
 )
 from headrace.cli.common import (
@@ -107,6 +108,7 @@ _GROUPS = [
     checkpoints,
     state,
     doctor,
+    view,
     nexmark,
 ]
 for _group in _GROUPS:

@@ -102,7 +102,7 @@ class ZSetState(TableState):
         rows, columns = self.column_types(place=place)
         names = [f"{kind.name}:{kind.arrow}{'?' * kind.nullable}" for kind in rows]
         kept = [f"{kind.name}:{kind.arrow}" for kind in columns]
-        return f"zset [{', '.join(names)}] {', '.join(kept)}"
+        return f"table [{', '.join(names)}] {', '.join(kept)}"
 
     # A Z-set is stored as a table is, and its handle is another.
     @overload  # type: ignore[override]
