@@ -28,7 +28,12 @@ def read_view(checkpoint: Checkpoint, name: str) -> pa.Table:
 
     Example::
 
-        read_view(hr.open_state("/storage/orders"), "spent").to_pandas()
+        counts = hr.zsets.table("rows", hits).group("counts", "page", n=hr.zsets.Count())
+        counts.view("visits_by_page", key="page")
+        with hr.testing.drive(p, storage="/tmp/storage") as t:
+            t.push("hits", Hit("/home", "ann", 12, at=0))
+            t.run()
+        read_view(hr.open_state("/tmp/storage"), "visits_by_page").to_pylist()
     """
     component = checkpoint.component(name)
     if _SECTION not in component.sections:

@@ -426,10 +426,16 @@ class StepBatches(Mapping[str, KeyedBatch]):
 
     Example::
 
-        def process_step(self, ctx, batches):
-            for stream, batch in batches.items():
-                ...
-            ctx.produce("out", batches.keys_of_all, ...)  # once for each key of the step
+        class Kept(hr.StepComputation):
+            visits = hr.TableState({"n": int})
+            out = hr.Output(int)
+
+            def process_step(self, ctx, batches):
+                for batch in batches.values():
+                    rows = self.visits.at(batch.keys)
+                    rows.upsert(n=rows["n"] + batch.counts)
+                keys = batches.keys_of_all  # each key of the step, once
+                ctx.produce("out", keys, self.visits.at(keys)["n"])
     """
 
     def __init__(self, batches: Mapping[str, KeyedBatch]) -> None:

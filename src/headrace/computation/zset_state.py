@@ -49,15 +49,17 @@ class ZSetState(TableState):
 
     Example::
 
-        class Orders(hr.ColumnarComputation):
-            open = hr.ZSetState({"order": str, "note": str | None})
+        class Users(hr.ColumnarComputation):
+            users = hr.ZSetState({"user": str})
             out = hr.Output(int)
 
             def process_batch(self, ctx, batch):
-                rows = {"order": batch.arrow("order"), "note": batch.arrow("note")}
-                self.open.add(batch.row_keys, rows, batch["change"])
-                held = self.open.of_keys(batch.keys)
-                ctx.produce("out", batch.keys, np.bincount(held.at, minlength=len(batch.keys)))
+                by_user = batch.by(user=batch["user"])
+                rows = {"user": by_user.sub["user"]}
+                self.users.add(by_user.keys, rows, by_user.counts)
+                held = self.users.of_keys(batch.keys)
+                different = np.bincount(held.at, minlength=len(batch.keys))
+                ctx.produce("out", batch.keys, different)
 
     Raises:
         PipelineError: for a nested column, or a sum of another type.

@@ -53,8 +53,8 @@ class Hashed(msgspec.Struct, frozen=True):
 
     Example::
 
-        users = hr.ops.Running(visits=hr.ops.Count())
-        p.compute("users", users, keys={hits: hr.Hashed(("user",))})
+        users = hr.ops.Running(hits=hr.ops.Count())
+        p.compute("users", users, keys={hits: hr.Hashed(("user", "ms"))})
     """
 
     columns: tuple[str, ...] = ()

@@ -35,6 +35,11 @@ _MOST_DIGITS = 38
 class Aggregate:
     """Base class of aggregates.
 
+    Example::
+
+        rows = hr.zsets.table("rows", hits)
+        rows.group("totals", "page", n=hr.zsets.Count(), ms=hr.zsets.Sum("ms"))
+
     Args:
         column: the column; None for whole rows, where that makes sense.
         distinct: whether each value counts once, however many rows have it.
@@ -114,7 +119,13 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Count(Aggregate):
-    """The number of rows or, of a column, the number of values that are not null."""
+    """The number of rows or, of a column, the number of values that are not null.
+
+    Example::
+
+        rows = hr.zsets.table("rows", hits)
+        rows.group("totals", "page", n=hr.zsets.Count(), users=hr.zsets.Count("user", distinct=True))
+    """
 
     def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
         if self.column is not None:
@@ -143,6 +154,11 @@ class Sum(Aggregate):
     """The sum. Integers have a sum of 64 bits, decimals one with ten more digits; null of no values.
 
     A sum beyond its type is an error, and never wraps.
+
+    Example::
+
+        rows = hr.zsets.table("rows", hits)
+        rows.group("totals", "page", ms=hr.zsets.Sum("ms"))
     """
 
     def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
@@ -180,7 +196,13 @@ class Sum(Aggregate):
 
 @dataclass(frozen=True)
 class Avg(Aggregate):
-    """The mean: a float, or of decimals a decimal with four more digits, rounded half up."""
+    """The mean: a float, or of decimals a decimal with four more digits, rounded half up.
+
+    Example::
+
+        rows = hr.zsets.table("rows", hits)
+        rows.group("totals", "page", ms=hr.zsets.Avg("ms"))
+    """
 
     def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
         kind = self._number(schema, place)
@@ -218,6 +240,11 @@ class Variance(Aggregate):
     Args:
         population: whether the rows are all there are. If not, they are a sample.
         root: whether to take the root: the standard deviation.
+
+    Example::
+
+        rows = hr.zsets.table("rows", hits)
+        rows.group("totals", "page", spread=hr.zsets.Variance("ms", root=True))
     """
 
     population: bool = False
@@ -292,12 +319,24 @@ class Extreme(Aggregate):
 
 @dataclass(frozen=True)
 class Min(Extreme):
-    """The least value; null of no values."""
+    """The least value; null of no values.
+
+    Example::
+
+        rows = hr.zsets.table("rows", hits)
+        rows.group("totals", "page", least=hr.zsets.Min("ms"))
+    """
 
 
 @dataclass(frozen=True)
 class Max(Extreme):
-    """The greatest value; null of no values."""
+    """The greatest value; null of no values.
+
+    Example::
+
+        rows = hr.zsets.table("rows", hits)
+        rows.group("totals", "page", most=hr.zsets.Max("ms"))
+    """
 
     greatest = True
 
@@ -311,6 +350,15 @@ class OfRows(Aggregate):
             the group of each row, and the number of groups. It returns a value for each group.
         type: the Arrow type of the result.
         columns: the columns that the function looks at.
+
+    Example::
+
+        def different(rows, group, groups):
+            return pa.array(np.bincount(group, minlength=groups))
+
+
+        count = hr.zsets.OfRows(function=different, type=pa.int64(), columns=("user",))
+        hr.zsets.table("rows", hits).group("users", "page", n=count)
     """
 
     function: Callable[[Rows, I64, int], Any] | None = None

@@ -22,6 +22,10 @@ DELETED = "_deleted"
 class Apply(Operator):
     """Linear operators that run by themselves, where the rows cannot be read by their key before.
 
+    Example::
+
+        p.compute("rows", hr.zsets.Apply(), keys={hits: "page"})
+
     Args:
         sides, then: see :class:`Operator`.
     """
@@ -42,6 +46,12 @@ class AsUpserts(Operator):
     Args:
         key: the columns of the key.
         sides, then: see :class:`Operator`.
+
+    Example::
+
+        counts = hr.zsets.table("rows", hits).group("counts", "page", n=hr.zsets.Count())
+        by_page = {counts.stream: "key"}
+        p.compute("changed", hr.zsets.AsUpserts(["page"]), keys=by_page)
     """
 
     def __init__(

@@ -47,6 +47,11 @@ class Group(Operator):
 
     Raises:
         PipelineError: for columns that are not there, or that cannot be aggregated.
+
+    Example::
+
+        pages = hr.zsets.Group(["page"], {"n": hr.zsets.Count(), "ms": hr.zsets.Sum("ms")})
+        p.compute("pages", pages, keys={hits: hr.Hashed(("page",))})
     """
 
     def __init__(

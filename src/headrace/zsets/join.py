@@ -56,6 +56,11 @@ class Join(Operator):
 
     Raises:
         PipelineError: for columns that are not there, or of other types.
+
+    Example::
+
+        paid = hr.zsets.Join([("id", "order")], "left")
+        p.compute("paid", paid, keys={orders: hr.Hashed(("id",)), payments: hr.Hashed(("order",))})
     """
 
     inputs = 2
@@ -193,12 +198,12 @@ class Join(Operator):
         first, second = pairs(own, there.take(there.weights > 0), on)
         has = np.zeros(len(own), dtype=np.bool_)
         has[first] = True
-        found = self._told(own, has, side)
+        found = self._lone_or_met(own, has, side)
         held = held_by(self._state(side), keys, flips.at)
         first, second = pairs(held, flips, on)
         rows, now_has = held.take(first), now[was != now][second]
-        found += self._told(rows, now_has, side)
-        found += self._told(rows.weighing(-rows.weights), ~now_has, side)
+        found += self._lone_or_met(rows, now_has, side)
+        found += self._lone_or_met(rows.weighing(-rows.weights), ~now_has, side)
         return joined(found)
 
     def _keys_of(self, rows: Rows, side: int) -> Rows:
@@ -221,16 +226,16 @@ class Join(Operator):
         if self._how in _PAIRS:
             found += [self._pairs(left, old_right), self._pairs(new_left, right)]
         if self._outer_left or self._how not in _PAIRS:
-            found += self._told_of(new_left, new_right, 0, 1) + self._told_of(
+            found += self._lone_or_met_in(new_left, new_right, 0, 1) + self._lone_or_met_in(
                 old_left, old_right, 0, -1
             )
         if self._outer_right:
-            found += self._told_of(new_right, new_left, 1, 1) + self._told_of(
+            found += self._lone_or_met_in(new_right, new_left, 1, 1) + self._lone_or_met_in(
                 old_right, old_left, 1, -1
             )
         return found
 
-    def _told_of(self, own: Rows, other: Rows, side: int, sign: int) -> list[Rows]:
+    def _lone_or_met_in(self, own: Rows, other: Rows, side: int, sign: int) -> list[Rows]:
         """Return what a state of both sides comes to, of the rows of one side."""
         theirs = other.take(other.weights > 0)
         first, second = pairs(own, theirs, self._on_from(side))
@@ -238,7 +243,7 @@ class Join(Operator):
         left, right = (own, theirs) if side == 0 else (theirs, own)
         has = np.zeros(len(own), dtype=np.bool_)
         has[first[self._fulfilled(left, one, right, two)]] = True
-        return self._told(own.weighing(sign * own.weights), has, side)
+        return self._lone_or_met(own.weighing(sign * own.weights), has, side)
 
     def _on_from(self, side: int) -> list[tuple[str, str]]:
         return [(a, b) if side == 0 else (b, a) for a, b in self._on]
@@ -265,7 +270,7 @@ class Join(Operator):
         found: Mask = as_mask(self._condition(self._both(left, first, right, second)), len(first))
         return found
 
-    def _told(self, rows: Rows, has: Mask, side: int) -> list[Rows]:
+    def _lone_or_met(self, rows: Rows, has: Mask, side: int) -> list[Rows]:
         """Return what rows of one side come to, each of which has a partner or none."""
         if self._how == "semi":
             return [rows.take(has)]

@@ -50,6 +50,12 @@ class Project(Step):
         columns: name → the column before, or a function.
         types: name → type of each column that a function returns: of Python, of Arrow, or a field
             that says whether it may be null.
+
+    Example::
+
+        steps = (hr.zsets.Project({"page": "page", "us": lambda r: r["ms"] * 1000}, {"us": int}),)
+        rows = hr.zsets.Branch("hits", hr.zsets.Linear(steps))
+        p.compute("it", hr.zsets.Apply([[rows]]), keys={hits: "page"})
     """
 
     columns: Mapping[str, Source]
@@ -87,7 +93,14 @@ class Project(Step):
 
 @dataclass(frozen=True)
 class MapRows(Step):
-    """Other columns, all returned by one function: name → array."""
+    """Other columns, all returned by one function: name → array.
+
+    Example::
+
+        steps = (hr.zsets.MapRows(lambda r: {"us": r["ms"] * 1000}, {"us": int}),)
+        rows = hr.zsets.Branch("hits", hr.zsets.Linear(steps))
+        p.compute("it", hr.zsets.Apply([[rows]]), keys={hits: "page"})
+    """
 
     function: Callable[[Rows], Mapping[str, Any]]
     type: Any
@@ -104,7 +117,14 @@ class MapRows(Step):
 
 @dataclass(frozen=True)
 class Select(Step):
-    """The rows for which a function is true. False and null leave a row out."""
+    """The rows for which a function is true. False and null leave a row out.
+
+    Example::
+
+        steps = (hr.zsets.Select(lambda r: r["ms"] > 100),)
+        rows = hr.zsets.Branch("hits", hr.zsets.Linear(steps))
+        p.compute("it", hr.zsets.Apply([[rows]]), keys={hits: "page"})
+    """
 
     function: Callable[[Rows], Any]
 
@@ -115,7 +135,21 @@ class Select(Step):
 
 @dataclass(frozen=True)
 class Expand(Step):
-    """Any number of rows for each: a function returns which row each new one comes from, and columns."""
+    """Any number of rows for each.
+
+    The function returns which row each new one comes from, and the columns of the new ones.
+
+    Example::
+
+        def twice(rows):
+            at = np.repeat(np.arange(len(rows)), 2)
+            return at, {"user": rows["user"][at]}
+
+
+        steps = (hr.zsets.Expand(twice, {"user": str}),)
+        rows = hr.zsets.Branch("hits", hr.zsets.Linear(steps))
+        p.compute("it", hr.zsets.Apply([[rows]]), keys={hits: "page"})
+    """
 
     function: Callable[[Rows], tuple[Any, Mapping[str, Any]]]
     type: Any
@@ -136,7 +170,14 @@ class Expand(Step):
 
 @dataclass(frozen=True)
 class Negate(Step):
-    """The same rows, taken away instead of added."""
+    """The same rows, taken away instead of added.
+
+    Example::
+
+        steps = (hr.zsets.Negate(),)
+        rows = hr.zsets.Branch("hits", hr.zsets.Linear(steps))
+        p.compute("it", hr.zsets.Apply([[rows]]), keys={hits: "page"})
+    """
 
     def apply(self, rows: Rows) -> Rows:
         return rows.weighing(-rows.weights)
@@ -149,6 +190,12 @@ class Weigh(Step):
     Args:
         function: returns an integer for each row, by which its weight is multiplied.
         dropped: columns that go.
+
+    Example::
+
+        steps = (hr.zsets.Weigh(lambda r: r["ms"] % 3),)
+        rows = hr.zsets.Branch("hits", hr.zsets.Linear(steps))
+        p.compute("it", hr.zsets.Apply([[rows]]), keys={hits: "page"})
     """
 
     function: Callable[[Rows], Any]
@@ -165,7 +212,14 @@ class Weigh(Step):
 
 @dataclass(frozen=True)
 class Linear:
-    """A chain of linear operators."""
+    """A chain of linear operators.
+
+    Example::
+
+        steps = (hr.zsets.Select(lambda r: r["ms"] > 100), hr.zsets.Negate(),)
+        rows = hr.zsets.Branch("hits", hr.zsets.Linear(steps))
+        p.compute("it", hr.zsets.Apply([[rows]]), keys={hits: "page"})
+    """
 
     steps: tuple[Step, ...] = ()
 

@@ -38,6 +38,12 @@ class Branch:
         stream: the name of the stream. If it has a column ``_weight``, that is the weight of its
             rows; otherwise each of them is an insertion.
         linear: the linear operators.
+
+    Example::
+
+        slow = hr.zsets.Linear((hr.zsets.Select(lambda r: r["ms"] > 100),))
+        pages = hr.zsets.Group(["page"], sides=[[hr.zsets.Branch("hits", slow)]])
+        p.compute("pages", pages, keys={hits: hr.Hashed(("page",))})
     """
 
     stream: str
@@ -54,6 +60,12 @@ class Operator(StepComputation):
     Args:
         sides: for each input, its branches. If not given, each stream is an input.
         then: linear operators behind it.
+
+    Example::
+
+        named = hr.zsets.Linear((hr.zsets.Project({"name": "page"}, {}),))
+        pages = hr.zsets.Group(["page"], then=named)
+        p.compute("pages", pages, keys={hits: hr.Hashed(("page",))})
     """
 
     default_late = "process"
@@ -169,7 +181,7 @@ def common_schema(schemas: Sequence[pa.Schema], place: str) -> pa.Schema:
     for other in schemas[1:]:
         if [(f.name, f.type) for f in first] != [(f.name, f.type) for f in other]:
             raise PipelineError(
-                f"a union of different columns: {_told(first)}; {_told(other)}",
+                f"a union of different columns: {_listed(first)}; {_listed(other)}",
                 place=place,
                 remedy="bring them to the same names, types and order with select()",
             )
@@ -181,7 +193,7 @@ def common_schema(schemas: Sequence[pa.Schema], place: str) -> pa.Schema:
     )
 
 
-def _told(schema: pa.Schema) -> str:
+def _listed(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 

@@ -32,6 +32,12 @@ class Rows:
     reads as zero or empty; ``rows.nulls("amount")`` says where the nulls are; and
     ``rows.arrow("amount")`` is the column as Arrow.
 
+    Example::
+
+        rows = hr.zsets.table("rows", hits)
+        slow = rows.filter(lambda r: ~r.nulls("ms") & (r["ms"] > 100))
+        slow.distinct("slow")
+
     Attributes:
         columns: the columns, as Arrow arrays of the types of rows.
         weights: the weight of each row.

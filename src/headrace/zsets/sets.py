@@ -31,6 +31,12 @@ class SetOperation(Operator):
         sides, then: see :class:`Operator`.
 
     State: each row of both inputs, with two numbers.
+
+    Example::
+
+        rows = hr.zsets.table("rows", hits)
+        slow = rows.filter(lambda r: r["ms"] > 100).select("page")
+        rows.select("page").except_rows("never_slow", slow)
     """
 
     inputs = 2

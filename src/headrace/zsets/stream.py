@@ -78,11 +78,10 @@ class ZStream:
 
     Example::
 
-        orders = hr.zsets.table("orders", p.inject("orders_in", source), key=["id"])
-        totals = orders.filter(lambda r: r["cents"] > 0).group(
-            "totals", ["user"], cents=hr.zsets.Sum("cents")
-        )
-        totals.view("spent", key=["user"])
+        rows = hr.zsets.table("rows", hits)
+        slow = rows.filter(lambda r: r["ms"] > 100)
+        spent = slow.group("spent", "user", n=hr.zsets.Count(), ms=hr.zsets.Sum("ms"))
+        spent.view("time_of_users", key="user")
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class ZStream:
             columns: name → another column, or a function of :class:`Rows` that returns a column.
 
         Raises:
-            PipelineError: for a column that is not there, or whose type is not said.
+            PipelineError: for a column that is not there, or whose type is missing.
         """
         return self._with(Project({**{name: name for name in names}, **columns}, dict(types or {})))
 
@@ -178,7 +177,8 @@ class ZStream:
 
         Example::
 
-            paid = orders.join("paid", payments, on=[("id", "order")], how="left")
+            ordered = hr.zsets.table("ordered", orders)
+            paid = ordered.join("paid", hr.zsets.table("money", payments), [("id", "order")], "left")
         """
         pairs = [
             (of, of) if isinstance(of, str) else of for of in ([on] if isinstance(on, str) else on)
@@ -200,7 +200,8 @@ class ZStream:
 
         Example::
 
-            sums = orders.group("sums", "user", n=hr.zsets.Count(), cents=hr.zsets.Sum("cents"))
+            rows = hr.zsets.table("rows", hits)
+            rows.group("sums", "user", n=hr.zsets.Count(), ms=hr.zsets.Sum("ms"))
         """
         columns = _listed(by)
         return self._compute(
@@ -256,9 +257,9 @@ class ZStream:
             name: the name of the computation.
             what: what the rows are, for messages.
         """
-        said = what or f"table {name!r}"
+        text = what or f"table {name!r}"
         return self._compute(
-            name, lambda sides: Checked(said, sides=sides), [(self, tuple(self.schema.names))]
+            name, lambda sides: Checked(text, sides=sides), [(self, tuple(self.schema.names))]
         )
 
     def view(self, name: str, key: str | Sequence[str] | None = None) -> View:
@@ -269,19 +270,19 @@ class ZStream:
             key: the columns that are different for each row, if there are any. Then sinks can
                 replace and delete rows.
         """
-        said = f"view {name!r}"
+        text = f"view {name!r}"
         remedy = "a table below it deletes rows that it does not have: check it with checked()"
         if key is None:
             made = self._compute(
                 name,
-                lambda sides: Checked(said, remedy=remedy, sides=sides),
+                lambda sides: Checked(text, remedy=remedy, sides=sides),
                 [(self, tuple(self.schema.names))],
             )
         else:
             columns = _listed(key)
             made = self._compute(
                 name,
-                lambda sides: KeyedView(said, columns, remedy=remedy, sides=sides),
+                lambda sides: KeyedView(text, columns, remedy=remedy, sides=sides),
                 [(self, columns)],
             )
         return View(made, name, None if key is None else _listed(key))
@@ -393,6 +394,12 @@ class View(ZStream):
     Attributes:
         name: its name.
         key: the columns that are different for each row, or None.
+
+    Example::
+
+        counts = hr.zsets.table("rows", hits).group("counts", "page", n=hr.zsets.Count())
+        view = counts.view("visits_by_page", key="page")
+        view.upserts_to("out", hr.sinks.Files("out/visits"))
     """
 
     def __init__(self, rows: ZStream, name: str, key: tuple[str, ...] | None) -> None:
@@ -473,7 +480,8 @@ def table(
 
     Example::
 
-        orders = hr.zsets.table("orders", p.inject("orders_in", source), key="id", op="op")
+        newest = hr.zsets.table("newest", hits, key="user")  # the last hit of each user
+        newest.group("users", "page", n=hr.zsets.Count())
     """
     of = stream.only_output() if isinstance(stream, Node) else stream
     place = f"table {name!r}"
@@ -524,14 +532,14 @@ class _Weights:
         known = codes.dictionary.to_pylist()
         unknown = [code for code in known if code not in OPERATIONS]
         if unknown or codes.null_count:
-            said = f"{unknown[0]!r}" if unknown else "null"
+            text = f"{unknown[0]!r}" if unknown else "null"
             also = (
                 "; updates need key="
                 if unknown and str(unknown[0]).lower() in ("u", "update")
                 else ""
             )
             raise ValueError(
-                f"{self.place}: {said} in column {self.column!r} is neither an insertion nor a "
+                f"{self.place}: {text} in column {self.column!r} is neither an insertion nor a "
                 f"deletion{also}"
             )
         return np.array([OPERATIONS[code] for code in known] or [0])[codes.indices.to_numpy()]

@@ -46,6 +46,11 @@ class Upserts(Operator):
 
     State: the rows of the table.
 
+    Example::
+
+        newest = hr.zsets.Upserts(["user"])
+        p.compute("newest", newest, keys={hits: hr.Hashed(("user",))})
+
     Raises:
         BadInput: in the step, for the deletion of a row that is not there.
     """
@@ -119,6 +124,10 @@ class Checked(Operator):
 
     State: the rows, each with its weight: the *integral* of the changes.
 
+    Example::
+
+        hr.zsets.table("rows", hits).select("page", "user").checked("pages_of_users")
+
     Raises:
         BadInput: in the step, naming the table and the row.
     """
@@ -157,6 +166,11 @@ class KeyedView(Checked):
 
     Raises:
         BadInput: in the step, if a key has two rows at its end.
+
+    Example::
+
+        counts = hr.zsets.table("rows", hits).group("counts", "page", n=hr.zsets.Count())
+        counts.view("visits_by_page", key="page")
     """
 
     def __init__(

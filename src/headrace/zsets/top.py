@@ -34,6 +34,11 @@ class Order:
         column: the column.
         descending: whether the greatest come first.
         nulls_first: whether nulls come first; by default, as in Spark, if it is ascending.
+
+    Example::
+
+        slowest = hr.zsets.Order("ms", descending=True)
+        hr.zsets.table("rows", hits).top("slowest", "page", slowest, 3)
     """
 
     column: str
@@ -67,6 +72,11 @@ class Top(Operator):
         sides, then: see :class:`Operator`.
 
     State: all rows, since any of them may move up. Cost: all rows of the touched groups.
+
+    Example::
+
+        slowest = hr.zsets.Top(["page"], [hr.zsets.Order("ms", descending=True)], 3)
+        p.compute("slowest", slowest, keys={hits: hr.Hashed(("page",))})
 
     Raises:
         PipelineError: for columns that are not there, or a limit below 0.

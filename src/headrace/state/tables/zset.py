@@ -117,8 +117,8 @@ class BoundZSet:
             hash_is_key=state.node.hash_is_key,
         )
         self.sums = [kind.name.removeprefix(SUM) for kind in columns if kind.name != WEIGHT]
-        said = f"computation {place!r}, Z-set {name!r}"
-        self.stored = StoredTableRows(rows, columns, declared.version, {}, place=said)
+        text = f"computation {place!r}, Z-set {name!r}"
+        self.stored = StoredTableRows(rows, columns, declared.version, {}, place=text)
         self._schema = self.table.schema
 
     def as_declared(self, table: pa.Table) -> pa.Table:
