@@ -471,7 +471,8 @@ def table(
         weight: the column of weights. It is no column of the table.
         checked: with ``op`` or ``weight``, whether the table keeps its rows, to check that none is
             deleted that is not there.
-        ignore_missing: with ``key``, whether the deletion of a row that is not there is no error.
+        ignore_missing: with ``key``, whether the deletion of a row that is not there is counted, and
+            no error.
 
     Raises:
         PipelineError: for columns that are not there.
@@ -494,6 +495,7 @@ def table(
             name,
             lambda sides: Upserts(
                 _listed(key),
+                what=place,
                 deletes=deletes,
                 dropped=dropped,
                 ignore_missing=ignore_missing,

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.computation.batches import Keys
+from headrace.computation.counters import Counter
 from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.errors import BadInput
@@ -40,8 +41,10 @@ class Upserts(Operator):
         key: the columns of the primary key.
         deletes: a function of rows that returns which of them delete the row of their key.
         dropped: columns that are not the table's, such as the one that says what happened.
-        ignore_missing: whether to ignore the deletion of a row that is not there, such as the
-            tombstones of a compacted topic. If not, it is an error.
+        ignore_missing: whether the deletion of a row that is not there is only counted (in the
+            counter ``ignored``), such as the tombstones of a compacted topic. If not, it is an
+            error.
+        what: what the table is, for messages.
         sides, then: see :class:`Operator`.
 
     State: the rows of the table.
@@ -55,10 +58,13 @@ class Upserts(Operator):
         BadInput: in the step, for the deletion of a row that is not there.
     """
 
+    ignored = Counter("deletions of rows that were not there")
+
     def __init__(
         self,
         key: Sequence[str],
         *,
+        what: str = "a table",
         deletes: Callable[[Rows], Any] | None = None,
         dropped: Sequence[str] = (),
         ignore_missing: bool = False,
@@ -66,7 +72,7 @@ class Upserts(Operator):
         then: Linear = NO_STEPS,
     ) -> None:
         super().__init__(sides, then)
-        self._key, self._dropped = tuple(key), tuple(dropped)
+        self._key, self._dropped, self._what = tuple(key), tuple(dropped), what
         self._deletes, self._ignore_missing = deletes, ignore_missing
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
@@ -90,20 +96,17 @@ class Upserts(Operator):
         gone = np.zeros(len(last), dtype=np.bool_)
         if self._deletes is not None:
             gone = as_mask(self._deletes(last), len(last))
-        if gone.any() and not self._ignore_missing:
-            there = np.zeros(len(last), dtype=np.bool_)
-            there[first] = True
-            check_not_below_zero(
-                last.select(self._key), np.where(gone & ~there, -1, 0), self._named, _REMEDY
-            )
+        missing = gone.copy()
+        missing[first] = False
+        if self._ignore_missing:
+            self.ignored.add(missing.sum())
+        else:
+            wrong = np.where(missing, -1, 0)
+            check_not_below_zero(last.select(self._key), wrong, self._what, _REMEDY)
         new = last.take(~gone).select(self._names)
         change = consolidated(minus(new, held.take(second)))
         add(state, keys, change)
         return change
-
-    @property
-    def _named(self) -> str:
-        return f"table {self._branches[0][0].stream!r}"
 
 
 def _last_of_each(rows: Rows, key: Sequence[str]) -> Any:
