@@ -186,7 +186,8 @@ class Groups:
 
     def _apart(self, rows: Rows, names: Sequence[str], at: I64, hashes: U64) -> Mask:
         """Order rows of one hash that are different. Rare enough for Python."""
-        texts = np.array([repr(row) for row in rows.take(self.order).select(names).to_pylist()])
+        given = identity([rows.columns[name].take(pa.array(self.order)) for name in names])
+        texts = np.array(list(map(repr, zip(*(of.tolist() for of in given), strict=True))))
         order = np.lexsort((texts, at, hashes))
         self.order = self.order[order]
         columns = [rows.columns[name].take(pa.array(self.order)) for name in names]

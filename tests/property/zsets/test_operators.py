@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.keyspace.row_hashing import hash_rows
 from headrace.testing import Harness
 from headrace.zsets import Avg, Count, Max, Min, Order, Sum, Variance, ZStream
 from tests.property.zsets import model
@@ -432,3 +433,25 @@ def test_functions_of_rows_are_what_columns_come_of() -> None:
         ([(False, ("abc", 1, None, None, None)), (False, (None, 1, None, None, None))], [], None)
     ]
     check(build, answer, steps, 2)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["full-join", "semi-join-of-equal-nulls", "group-linear", "group-looking-again", "distinct",
+     "top-rank-numbered", "intersect-all", "left-join-with-a-condition"],
+)  # fmt: skip
+@settings(max_examples=30, deadline=None)
+@given(steps=STEPS, workers=st.integers(1, 3))
+def test_rows_whose_hashes_are_equal_are_told_apart(name: str, steps: Any, workers: int) -> None:
+    def few(columns: Any, rows: int) -> Any:
+        return hash_rows(columns, rows) % np.uint64(3) << np.uint64(62)
+
+    build, answer = OPERATORS[name]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (
+            "headrace.zsets.rows",
+            "headrace.state.tables.zset",
+            "headrace.tasks.routing",
+        ):
+            patch.setattr(f"{module}.hash_rows", few)
+        check(build, answer, steps, workers)
