@@ -147,6 +147,30 @@ class BatchConflict(HeadraceError):
     code = "HR204"
 
 
+class SqlError(BadInput):
+    """An expression of a view has no value for a row: a number is too large, or divided by 0.
+
+    SQL in ANSI mode, which is Spark's default, gives such an error.
+
+    Attributes:
+        condition: Spark's name for it, such as ``DIVIDE_BY_ZERO``.
+    """
+
+    code = "HR205"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        place: str = "",
+        remedy: str = "",
+        row: int | None = None,
+        condition: str = "",
+    ) -> None:
+        super().__init__(what, place=place, remedy=remedy, row=row)
+        self.condition = condition
+
+
 class InputGoesOn(HeadraceError):
     """Input that had ended has more. An option at the start must say whether and how to read it."""
 

@@ -1,0 +1,1 @@
+"""The IR of a query: relations, expressions and types, as plain data."""

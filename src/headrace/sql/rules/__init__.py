@@ -1,0 +1,1 @@
+"""Rules that improve the IR without changing what it computes."""
