@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -182,15 +181,19 @@ def _readable(name: str) -> str:
 
 def _join_fields(reader: _Reader, node: Any) -> dict[str, Any]:
     kind = node.joinType()
-    exists = reader.expression(kind.exists()) if _text(kind).startswith("Existence") else None
     condition = reader.optional(node.condition())
-    return {"kind": kind.sql(), "exists": exists, "condition": condition}
+    if _text(kind).startswith("Existence"):
+        exists = reader.expression(kind.exists())
+        return {"kind": "EXISTENCE", "exists": exists, "condition": condition}
+    return {"kind": kind.sql(), "exists": None, "condition": condition}
 
 
 @contextlib.contextmanager
 def _without_log() -> Iterator[None]:
     """Keep PySpark from writing an error to the log, too, which is raised here."""
-    logger = logging.getLogger("SQLQueryContextLogger")
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     before, logger.disabled = logger.disabled, True
     try:
         yield

@@ -18,6 +18,15 @@ def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
     return type(one) is type(other) and one == other
 
 
+def values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values; times as integers, since Python has fewer years than SQL."""
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.int32()).to_pylist()
+    if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
+        return column.cast(pa.int64()).to_pylist()
+    return column.to_pylist()
+
+
 def bag(table: pa.Table, digits: int | None = None) -> list[str]:
     """Return the rows of a table in an order of their own, as texts.
 
@@ -25,7 +34,7 @@ def bag(table: pa.Table, digits: int | None = None) -> list[str]:
         table: the rows.
         digits: significant digits of floats and decimals that count; None for all, exactly.
     """
-    columns = [[_shown(one, digits) for one in column.to_pylist()] for column in table.columns]
+    columns = [[_shown(one, digits) for one in values(column)] for column in table.columns]
     return sorted(map(repr, zip(*columns, strict=True)))
 
 

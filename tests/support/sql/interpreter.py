@@ -446,9 +446,10 @@ def _over(
 
 def _shifted(function: WindowFunction, child: Rows, ordered: list[int]) -> list[Any]:
     values, offsets, defaults = (plain(child.value(one)) for one in function.args)
+    sign = -1 if function.function == "lag" else 1
     out = []
     for place, at in enumerate(ordered):
-        target = place + offsets[at]
+        target = place + sign * offsets[at]
         out.append(values[ordered[target]] if 0 <= target < len(ordered) else defaults[at])
     return out
 

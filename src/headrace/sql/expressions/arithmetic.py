@@ -208,7 +208,7 @@ def _remainder(call: Call, args: Sequence[Compiled]) -> Evaluate | Partial:
         found = _java_remainder(a, divisor)
         if is_positive:
             found = np.where(found < 0, _java_remainder(_shifted(found, divisor), divisor), found)
-        faults: tuple[Fault, ...] = (Fault(zero, BY_ZERO),)
+        faults: tuple[Fault, ...] = (Fault(zero, "REMAINDER_BY_ZERO"),)
         if left.is_decimal:
             found, more = fitted(found, scale, call.type)
             faults = (*faults, *more)
@@ -383,20 +383,27 @@ def _whole(call: Call, args: Sequence[Compiled]) -> Evaluate | Partial:
     if child.type.is_integer:
         return strict(single, one, lambda values: values.astype(np.int64))
     act = np.ceil if up else np.floor
-    return strict(single, one, lambda values: saturated(act(values), 64))
 
+    def floats(values: Any) -> Any:
+        found = act(values)
+        fits = (found >= -(2.0**63)) & (found < 2.0**63)
+        # (NaN is 0, as Java converts it)
+        over = ~fits & ~np.isnan(found)
+        return np.where(fits, found, 0).astype(np.int64), (Fault(over, OVERFLOW),)
 
-def saturated(values: Any, bits: int) -> Any:
-    """Return floats as integers, as Java converts them: NaN is 0, and beyond the ends are the ends."""
-    high = 2 ** (bits - 1)
-    dtype = np.dtype(f"int{bits}")
-    inside = (values >= -high) & (values < high)
-    found = np.where(inside, values, 0).astype(dtype)
-    found = np.where(values >= high, dtype.type(high - 1), found)
-    return np.where(values < -high, dtype.type(-high), found)
+    return Partial(strict(single, one, floats))
 
 
 # -- functions of doubles ---------------------------------------------------------------------
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """Return powers as Java has them: where C says 1, that of 1 to NaN and infinity is NaN."""
+    with np.errstate(all="ignore"):
+        found = np.power(base, exponent)
+    unclear = np.isnan(exponent) | ((np.abs(base) == 1) & np.isinf(exponent))
+    return np.where(unclear, np.nan, found)
+
 
 _MATH: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
@@ -414,7 +421,7 @@ _MATH: dict[str, Callable[..., Any]] = {
     "cosh": np.cosh,
     "tanh": np.tanh,
     "hypot": np.hypot,
-    "power": np.power,
+    "power": _power,
     "sign": np.sign,
     "degrees": np.degrees,
     "radians": np.radians,

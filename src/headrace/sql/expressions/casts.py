@@ -338,7 +338,7 @@ def _parser(target: SqlType) -> Callable[[str], Any] | None:
         "boolean": _parse_boolean,
         "date": _parse_date,
         "timestamp": _parse_time,
-        "timestamp_ntz": _parse_time,
+        "timestamp_ntz": _parse_local_time,
     }.get(target.name)
 
 
@@ -399,6 +399,11 @@ def _day(year: int, month: int, day: int) -> int:
     if not 1 <= day <= length:
         raise _NotANumber
     return first + day - 1
+
+
+def _parse_local_time(text: str) -> int:
+    """Return the time that a clock shows; a zone beside it is left out."""
+    return _parse_time(text) + _offset(zone[8] if (zone := _TIME.fullmatch(text)) else None)
 
 
 def _parse_time(text: str) -> int:

@@ -25,7 +25,7 @@ def wide(values: Any) -> Any:
 
 def are_small(one: Any, other: Any) -> bool:
     """Return whether two columns are ``int64``."""
-    return object not in {one.dtype, other.dtype}
+    return "O" not in {one.dtype.kind, other.dtype.kind}
 
 
 def times(one: Any, other: Any) -> Any:

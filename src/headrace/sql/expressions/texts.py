@@ -155,14 +155,14 @@ def _concat(call: Call, args: Sequence[Compiled]) -> Evaluate:
 
 @function("concat_ws")
 def _concat_ws(call: Call, args: Sequence[Compiled]) -> Evaluate:
-    separator, *parts = args
-    if not parts:
-        return _rows(call, args, lambda by: "")
-
     def evaluate(frame: Frame) -> Vector:
-        texts = [one.evaluate(frame).values for one in parts]
-        by = separator.evaluate(frame).values
-        return Vector(pc.binary_join_element_wise(*texts, by, null_handling="skip"))
+        by, *parts = (one.evaluate(frame).values.to_pylist() for one in args)
+        rows = zip(*parts, strict=True) if parts else [()] * len(frame)
+        joined = [
+            None if between is None else between.join(one for one in row if one is not None)
+            for between, row in zip(by, rows, strict=True)
+        ]
+        return Vector(pa.array(joined, pa.string()))
 
     return evaluate
 
@@ -200,16 +200,19 @@ def _locate(call: Call, args: Sequence[Compiled]) -> Evaluate:
     other, text, start = args
 
     def place(other: str, text: str, start: int) -> int:
-        return text.find(other, start - 1) + 1 if start > 0 else 0
+        if start < 1:
+            return 0
+        return text.find(other, start - 1) + 1 if other else 1
 
     def evaluate(frame: Frame) -> Vector:
-        # without a start the place is 0, whatever the texts are
         where = start.evaluate(frame)
         texts = (other.evaluate(frame), text.evaluate(frame))
+        found = mapped(place, call.type, *texts, where)
         if where.valid is None:
-            return mapped(place, call.type, *texts, where)
-        filled = Vector(np.where(where.valid, where.values, 0))
-        return mapped(place, call.type, *texts, filled)
+            return found
+        # without a start the place is 0, whatever the texts are
+        mask = found.mask | ~where.valid
+        return Vector(np.where(where.valid, found.values, 0).astype(np.int32), mask)
 
     return evaluate
 

@@ -265,14 +265,17 @@ def mapped(function: Callable[..., Any], kind: SqlType, *vectors: Vector) -> Vec
     columns = [one.values.to_pylist() if one.is_text else one.values.tolist() for one in vectors]
     valid = all_valid(*vectors)
     known: dict[Any, Any] = {}
+    has_floats = any(not one.is_text and one.values.dtype.kind == "f" for one in vectors)
     out: list[Any] = []
     for at, row in enumerate(zip(*columns, strict=True)):
         if valid is not None and not valid[at]:
             out.append(None)
             continue
-        if row not in known:
-            known[row] = function(*row)
-        out.append(known[row])
+        # (-0.0 equals 0.0, but is not the same)
+        key = repr(row) if has_floats else row
+        if key not in known:
+            known[key] = function(*row)
+        out.append(known[key])
     if kind.is_text:
         return Vector(pa.array(out, kind.arrow))
     present = np.array([one is not None for one in out], dtype=np.bool_)

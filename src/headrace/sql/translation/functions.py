@@ -36,8 +36,9 @@ SCALAR: Final = {
     "Cast": "cast",
     "Ceil": "ceil",
     "Floor": "floor",
-    "RoundCeil": "ceil",
-    "RoundFloor": "floor",
+    # RoundCeil and RoundFloor, which call themselves so
+    "ceil": "ceil",
+    "floor": "floor",
     "Round": "round",
     "BRound": "bround",
     "Sqrt": "sqrt",

@@ -56,6 +56,7 @@ _KINDS = {
     "FULL OUTER": "full",
     "LEFT SEMI": "semi",
     "LEFT ANTI": "anti",
+    "EXISTENCE": "existence",
 }
 #: Plans that keep their input's rows and columns: hints on how a batch is to be cut.
 _TRANSPARENT = {"RepartitionByExpression", "Repartition", "RebalancePartitions", "LocalLimit"}
@@ -270,7 +271,7 @@ class Translation:
         condition = node.fields["condition"]
         if condition is not None:
             left = self._with_subqueries(left, [condition])
-        name = "existence" if exists is not None else _KINDS.get(kind)
+        name = _KINDS.get(kind)
         if name is None:
             raise PipelineError(f"a view cannot have a join of the kind {kind}", place=self.sql)
         if name == "right":
