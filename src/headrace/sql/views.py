@@ -1,0 +1,99 @@
+"""Views: queries of SQL whose results are kept up to date while their tables change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.errors import PipelineError
+from headrace.sql.explaining import explained
+from headrace.sql.ir.relations import Column, Query
+from headrace.sql.ir.types import of_arrow
+from headrace.sql.lowering import Lowering, chosen, name_of
+from headrace.sql.planner import Parser, query_of
+from headrace.zsets import ZStream
+
+
+class Views:
+    """The SQL of a pipeline: its tables, and the views over them.
+
+    Args:
+        catalyst: what plans queries: :class:`headrace.sql.catalyst.Catalyst`.
+        queries: views as they were planned before, by name. They need no planner.
+
+    Example::
+
+        views = Views(Catalyst(spark))
+        views.table("bid", hr.zsets.table("bids", p.inject("bids_in", source), key="id"))
+        best = views.view("best", "SELECT auction, max(price) AS price FROM bid GROUP BY auction")
+        best.view("best", key=["auction"])
+    """
+
+    def __init__(self, catalyst: Any, queries: Mapping[str, Query] | None = None) -> None:
+        self._catalyst: Parser = catalyst
+        self._declare = catalyst.declare
+        self._declare_view = catalyst.declare_view
+        self._columns: dict[str, list[Column]] = {}
+        self._streams: dict[str, ZStream] = {}
+        self._lowering = Lowering(self._streams)
+        self.queries: dict[str, Query] = dict(queries or {})
+
+    def table(self, name: str, rows: ZStream) -> None:
+        """Declare a table.
+
+        Args:
+            name: its name in queries.
+            rows: its rows; see :func:`headrace.zsets.table`.
+
+        Raises:
+            PipelineError: if the name is taken, or a column has a type that SQL does not have.
+        """
+        self._check_free(name)
+        try:
+            columns = [Column(one.name, of_arrow(one.type), one.nullable) for one in rows.schema]
+        except TypeError as error:
+            raise PipelineError(str(error), place=f"table {name!r}") from error
+        self._columns[name] = columns
+        self._streams[name] = rows
+        self._declare(name, columns)
+
+    def view(self, name: str, sql: str) -> ZStream:
+        """Declare a view, and return its rows: a stream of changes.
+
+        Later views may read it by its name. What views compute alike is computed once.
+
+        Args:
+            name: its name.
+            sql: a query over tables and views. The order that it asks for is one for readers, and
+                is not maintained, unless there is a LIMIT.
+
+        Raises:
+            PipelineError: if the query is wrong, or cannot be maintained. It names the clause and
+                the reason.
+        """
+        self._check_free(name)
+        query = self.queries.get(name)
+        if query is None or query.sql != sql:
+            query = query_of(name, sql, self._columns, self._catalyst)
+            self.queries[name] = query
+        self._declare_view(name, sql)
+        self._lowering.view = name
+        rows = self._lowering.stream(query.relation)
+        names = [one.name for one in query.relation.columns]
+        if len(set(names)) < len(names):
+            raise PipelineError(
+                f"view {name!r} has two columns of one name: {', '.join(names)}",
+                place=sql,
+                remedy="name them with AS",
+            )
+        return chosen(rows, {of: name_of(at) for at, of in enumerate(names)})
+
+    def explain(self, name: str) -> str:
+        """Return what a view is made of, and the state with which each part is maintained."""
+        if name not in self.queries:
+            raise PipelineError(f"there is no view {name!r}")
+        return explained(self.queries[name])
+
+    def _check_free(self, name: str) -> None:
+        if name in self._columns or name in self._lowering.built:
+            raise PipelineError(f"there is a table or view {name!r} already")
