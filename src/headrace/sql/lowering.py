@@ -45,6 +45,7 @@ from headrace.sql.ir.relations import (
     Values,
     Window,
 )
+from headrace.sql.ir.traversal import walk
 from headrace.sql.ir.types import BOOLEAN, INT, SqlType
 from headrace.zsets import Aggregate as Maintained
 from headrace.zsets import Avg, Count, Max, Min, OfRows, Order, Rows, Sum, Variance, ZStream
@@ -277,11 +278,13 @@ class Lowering:
     # -- groups -------------------------------------------------------------------------------
 
     def _group(self, group: Group) -> ZStream:
-        of = group.child.columns
         arguments = [_argument(one) for one in group.aggregates]
+        if not group.keys:
+            # count(*) counts this, since further rows keep the group alive
+            arguments = [Literal(True, BOOLEAN) if one is None else one for one in arguments]
         present = [one for one in arguments if one is not None]
         expressions = tuple(dict.fromkeys((*group.keys, *present)))
-        child = _projected(self.stream(group.child), expressions, of)
+        child = self._grouped(group, expressions)
         keys = [name_of(expressions.index(one)) for one in group.keys]
         if len(set(keys)) < len(keys):
             raise PipelineError(f"view {self.view!r} groups by one expression twice")
@@ -294,6 +297,21 @@ class Lowering:
         grouped = child.group(self._name("group", group), keys, **results)
         columns = [*keys, *results]
         return chosen(grouped, {name_of(at): name for at, name in enumerate(columns)})
+
+    def _grouped(self, group: Group, expressions: tuple[Expression, ...]) -> ZStream:
+        """Return the rows that a group looks at.
+
+        The group of all rows has a result even if no row is in it. So the rows of all tables below
+        are added, with NULL in every column: they count for nothing, but they are there.
+        """
+        of = group.child.columns
+        child = self.stream(group.child)
+        if group.keys:
+            return _projected(child, expressions, of)
+        rows = _projected(child, [_nullable(one) for one in expressions], of)
+        blank = [Literal(None, one.type) for one in expressions]
+        tables = sorted({one.table for one in walk(group.child) if isinstance(one, Scan)})
+        return rows.union(*(_projected(self.tables[name], blank, ()) for name in tables))
 
     # -- order --------------------------------------------------------------------------------
 
@@ -344,6 +362,12 @@ def _refs(columns: Sequence[Column]) -> list[Ref]:
 
 def _evaluated(expression: Expression, columns: Sequence[Column]) -> Evaluated:
     return Evaluated(expression, tuple(one.type for one in columns))
+
+
+def _nullable(expression: Expression) -> Expression:
+    if expression.nullable:
+        return expression
+    return Call("same", (expression,), expression.type, True)
 
 
 def _field(at: int, of: Column | Expression) -> pa.Field:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,7 +61,8 @@ class Views:
     def view(self, name: str, sql: str) -> ZStream:
         """Declare a view, and return its rows: a stream of changes.
 
-        Later views may read it by its name. What views compute alike is computed once.
+        Later views may read it by its name. What views compute alike is computed once. A column
+        whose name is none of Python, such as ``sum(price)``, is called ``sum_price``.
 
         Args:
             name: its name.
@@ -79,7 +81,7 @@ class Views:
         self._declare_view(name, sql)
         self._lowering.view = name
         rows = self._lowering.stream(query.relation)
-        names = [one.name for one in query.relation.columns]
+        names = [_python_name(one.name) for one in query.relation.columns]
         if len(set(names)) < len(names):
             raise PipelineError(
                 f"view {name!r} has two columns of one name: {', '.join(names)}",
@@ -97,3 +99,11 @@ class Views:
     def _check_free(self, name: str) -> None:
         if name in self._columns or name in self._lowering.built:
             raise PipelineError(f"there is a table or view {name!r} already")
+
+
+def _python_name(name: str) -> str:
+    """Return the name of a column in the stream of a view."""
+    if name.isidentifier() and not name.startswith("_"):
+        return name
+    words = re.sub(r"\W+", "_", name).strip("_")
+    return words if words.isidentifier() else f"x_{words}"

@@ -159,7 +159,9 @@ class Translation:
             for name, expression in zip(flat_names(of, value), flat(value), strict=True)
         )
         expressions = tuple(one for value in values for one in flat(value))
-        relation = Project(child.relation, expressions, columns)
+        relation: Relation = Project(child.relation, expressions, columns)
+        if list(expressions) == refs(child.relation.columns):
+            relation = child.relation  # it only gives names
         places = refs(columns)
         return Placed(
             relation,
