@@ -22,7 +22,6 @@ from headrace.sql.expressions.vectors import (
     Positions,
     Vector,
     all_valid,
-    constant,
     nulls,
     scattered,
 )
@@ -281,8 +280,3 @@ def _extreme(call: Call, args: Sequence[Compiled]) -> Evaluate:
         return best
 
     return evaluate
-
-
-def true_vector(length: int) -> Vector:
-    """Return a column of true."""
-    return constant(True, SqlType("boolean"), length)
