@@ -12,7 +12,7 @@ ARCHITECTURE.md explains how the library works inside.
 
 from typing import TYPE_CHECKING
 
-from headrace import messages, ops, policies, sinks, sources, testing, zsets
+from headrace import messages, ops, policies, sinks, sources, sql, testing, zsets
 from headrace.checkpoints.opening import open_state
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, StepBatches
 from headrace.computation.columnar import (
@@ -126,6 +126,7 @@ __all__ = [
     "sources",
     "spark",
     "spark_session",
+    "sql",
     "state_machine",
     "testing",
     "zsets",

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace import errors, messages, ops, policies, sinks, sources, spark, testing, zsets
+from headrace import errors, messages, ops, policies, sinks, sources, spark, sql, testing, zsets
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "api"
 _DIRECTIVE = re.compile(r"^\.\. auto(class|function|data|module):: (\S+)$", re.MULTILINE)
 #: Modules that are reached as attributes, and documented by their own names.
-MODULES = {"messages", "ops", "policies", "sinks", "sources", "spark", "testing", "zsets"}
+MODULES = {"messages", "ops", "policies", "sinks", "sources", "spark", "sql", "testing", "zsets"}
 
 
 def found(name: str) -> Any:
@@ -40,6 +40,7 @@ def test_every_public_name_is_in_the_reference_once() -> None:
     expected |= {f"headrace.sources.{name}" for name in sources.__all__}
     expected |= {f"headrace.sinks.{name}" for name in sinks.__all__}
     expected |= {f"headrace.spark.{name}" for name in spark.__all__}
+    expected |= {f"headrace.sql.{name}" for name in sql.__all__}
     expected.remove("headrace.sources.Limit")  # the same as headrace.Limit
     assert expected <= set(single)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import PipelineError
+from headrace.session import spark_session
 from headrace.sql.explaining import explained
 from headrace.sql.ir.relations import Column, Query
 from headrace.sql.ir.types import of_arrow
@@ -19,18 +20,27 @@ class Views:
     """The SQL of a pipeline: its tables, and the views over them.
 
     Args:
-        catalyst: what plans queries: :class:`headrace.sql.catalyst.Catalyst`.
-        queries: views as they were planned before, by name. They need no planner.
+        spark: the session of Spark that plans queries. By default the active one, or one that is
+            started as :func:`headrace.spark_session` does it. It runs no job.
+        planner: what plans queries, in the place of Spark's Catalyst.
+        queries: views as they were planned before, by name. They are not planned again.
 
     Example::
 
-        views = Views(Catalyst(spark))
-        views.table("bid", hr.zsets.table("bids", p.inject("bids_in", source), key="id"))
-        best = views.view("best", "SELECT auction, max(price) AS price FROM bid GROUP BY auction")
-        best.view("best", key=["auction"])
+        views = hr.sql.Views(spark)
+        views.table("hit", hr.zsets.table("rows", hits))
+        slowest = views.view("slowest", "SELECT page, max(ms) AS ms FROM hit GROUP BY page")
+        slowest.view("answer", key=["page"])
     """
 
-    def __init__(self, catalyst: Any, queries: Mapping[str, Query] | None = None) -> None:
+    def __init__(
+        self,
+        spark: Any = None,
+        *,
+        planner: Any = None,
+        queries: Mapping[str, Query] | None = None,
+    ) -> None:
+        catalyst = planner if planner is not None else _catalyst(spark)
         self._catalyst: Parser = catalyst
         self._declare = catalyst.declare
         self._declare_view = catalyst.declare_view
@@ -99,6 +109,12 @@ class Views:
     def _check_free(self, name: str) -> None:
         if name in self._columns or name in self._lowering.built:
             raise PipelineError(f"there is a table or view {name!r} already")
+
+
+def _catalyst(spark: Any) -> Any:
+    from headrace.sql.catalyst import Catalyst  # (imports Spark, which a test may do without)
+
+    return Catalyst(spark if spark is not None else spark_session())
 
 
 def _python_name(name: str) -> str:

@@ -25,7 +25,7 @@ def pipeline_of(
 ) -> tuple[hr.Pipeline, Views]:
     """Return a pipeline with a view for each query. What it produces has the name of the view."""
     p = hr.Pipeline("p")
-    views = Views(catalyst)
+    views = Views(planner=catalyst)
     for name, schema in schemas.items():
         weight = pa.field("_weight", pa.int64(), nullable=False)
         stream = pa.schema([*schema, weight, ("at", pa.timestamp("us", "UTC"))])

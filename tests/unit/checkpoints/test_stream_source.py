@@ -18,7 +18,7 @@ import headrace as hr
 from headrace.checkpoints import stream_source
 from headrace.checkpoints.reader_pins import ReaderPins
 from headrace.checkpoints.retained_streams import RetainedStream, Rows, StreamColumns
-from headrace.checkpoints.spark_types import arrow_schema, spark_schema
+from headrace.checkpoints.spark_types import spark_schema
 from headrace.checkpoints.stored_types import columns_of
 from headrace.checkpoints.stream_source import StreamDataSource
 from headrace.errors import (
@@ -34,6 +34,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.ledger.pins import Pins
 from headrace.runfiles.format import FileRef
 from headrace.schema import describe
+from headrace.session.arrow_types import arrow_schema
 from headrace.storage import LocalStore
 
 SECOND = 1_000_000
