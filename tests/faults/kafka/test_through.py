@@ -170,7 +170,7 @@ def while_killed(
     command = [*MODULE, kafka.bootstrap, into, out, str(state)]
     driver = processes.start([*command, *where], log)
     killed = 0
-    while grown(state, 15, driver):
+    while grown(state, 5, driver):
         if killed < most and kill_one(psutil.Process(driver.pid)):
             killed += 1
             write_some(kafka, into, rng, 200)
