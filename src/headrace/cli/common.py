@@ -70,6 +70,23 @@ storage_option = click.option(
     shell_complete=completion.folders,
     help="Where the pipeline's state is: a directory, or s3://BUCKET/PREFIX.",
 )
+#: For commands that watch several pipelines, and serve what they see.
+storages_option = click.option(
+    "--storage",
+    "storages",
+    multiple=True,
+    required=True,
+    envvar="HEADRACE_STORAGE",
+    show_envvar=True,
+    shell_complete=completion.folders,
+    help="Where the state of a pipeline is: a directory, or s3://BUCKET/PREFIX. Repeatable.",
+)
+allow_host_option = click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="HOST",
+    help="A name of this machine under which others call it. Repeatable.",
+)
 output_option = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )

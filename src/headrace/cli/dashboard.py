@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from headrace.cli import completion
-from headrace.cli.common import no_pipeline, say, storage_option, store_of, typed_errors
+from headrace.cli.common import (
+    allow_host_option,
+    no_pipeline,
+    say,
+    storage_option,
+    storages_option,
+    store_of,
+    typed_errors,
+)
 from headrace.cli.metrics import warn_if_missing
 from headrace.errors import PipelineError
 from headrace.errors.printable import hides_values
@@ -31,16 +38,7 @@ _TOKEN_BYTES = 32
 
 
 @click.command()
-@click.option(
-    "--storage",
-    "storages",
-    multiple=True,
-    required=True,
-    envvar="HEADRACE_STORAGE",
-    show_envvar=True,
-    shell_complete=completion.folders,
-    help="Where the state of a pipeline is: a directory, or s3://BUCKET/PREFIX. Repeatable.",
-)
+@storages_option
 @click.option(
     "--listen",
     default="127.0.0.1:9465",
@@ -60,12 +58,7 @@ _TOKEN_BYTES = 32
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file with the token that browsers and programs must show.  [default: a random one]",
 )
-@click.option(
-    "--allow-host",
-    multiple=True,
-    metavar="HOST",
-    help="A name of this machine under which others call it. Repeatable.",
-)
+@allow_host_option
 @click.option(
     "--show-values/--hide-values",
     default=None,

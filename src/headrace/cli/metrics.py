@@ -7,8 +7,16 @@ from pathlib import Path
 
 import click
 
-from headrace.cli import completion
-from headrace.cli.common import NothingThere, no_pipeline, say, say_as_it_is, store_of, typed_errors
+from headrace.cli.common import (
+    NothingThere,
+    allow_host_option,
+    no_pipeline,
+    say,
+    say_as_it_is,
+    storages_option,
+    store_of,
+    typed_errors,
+)
 from headrace.observe.observer import PipelineObserver
 from headrace.observe.watching import Reading, StorageWatcher, shown_location
 from headrace.observe.web.addresses import Address, address_of, hosts_of, listening_socket
@@ -18,16 +26,7 @@ from headrace.storage import open_store
 
 
 @click.command()
-@click.option(
-    "--storage",
-    "storages",
-    multiple=True,
-    required=True,
-    envvar="HEADRACE_STORAGE",
-    show_envvar=True,
-    shell_complete=completion.folders,
-    help="Where the state of a pipeline is: a directory, or s3://BUCKET/PREFIX. Repeatable.",
-)
+@storages_option
 @click.option(
     "--listen",
     default="127.0.0.1:9464",
@@ -48,12 +47,7 @@ from headrace.storage import open_store
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file with the token that requests must show, as Authorization: Bearer TOKEN.",
 )
-@click.option(
-    "--allow-host",
-    multiple=True,
-    metavar="HOST",
-    help="A name of this machine under which others call it. Repeatable.",
-)
+@allow_host_option
 def metrics(
     storages: tuple[str, ...],
     listen: str,

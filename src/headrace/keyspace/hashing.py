@@ -120,7 +120,7 @@ def key_type_problem(kind: pa.DataType) -> str | None:
     fits = (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
-        or _is_text_or_bytes(kind)
+        or is_text_or_bytes(kind)
         or pa.types.is_date32(kind)
         or (pa.types.is_timestamp(kind) and kind.tz is not None)
         or (pa.types.is_dictionary(kind) and key_type_problem(kind.value_type) is None)
@@ -130,7 +130,8 @@ def key_type_problem(kind: pa.DataType) -> str | None:
     return f"{kind} is not a key type (integers, strings, bytes, booleans, dates, timestamps)"
 
 
-def _is_text_or_bytes(kind: pa.DataType) -> bool:
+def is_text_or_bytes(kind: pa.DataType) -> bool:
+    """Return whether a type is of texts or of bytes."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
@@ -149,7 +150,7 @@ def _hash_column(column: pa.Array) -> U64:
     if pa.types.is_dictionary(kind):
         hashes: U64 = _hash_column(column.dictionary)[column.indices.to_numpy(zero_copy_only=False)]
         return hashes
-    if _is_text_or_bytes(kind):
+    if is_text_or_bytes(kind):
         return hash_texts(column)
     return hash_words(_as_words(column))
 
@@ -157,7 +158,7 @@ def _hash_column(column: pa.Array) -> U64:
 def words_of(column: pa.Array) -> U64:
     """Return 64 bits for each value: numbers as they are, texts and bytes as their hashes."""
     kind = column.type
-    if pa.types.is_dictionary(kind) or _is_text_or_bytes(kind):
+    if pa.types.is_dictionary(kind) or is_text_or_bytes(kind):
         return _hash_column(column)
     return _as_words(column)
 

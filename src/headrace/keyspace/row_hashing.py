@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.keyspace.arrays import U64
-from headrace.keyspace.hashing import combined, hash_texts, hash_words
+from headrace.keyspace.hashing import combined, hash_texts, hash_words, is_text_or_bytes
 from headrace.schema.whole_decimals import whole_of, widened
 
 #: The hash of a null, an arbitrary constant.
@@ -44,7 +44,7 @@ def _hash_column(column: pa.Array) -> U64:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
-    if _is_text_or_bytes(kind):
+    if is_text_or_bytes(kind):
         hashes = hash_texts(column)
     else:
         hashes = hash_words(_words(column))
@@ -85,12 +85,3 @@ def float_words(values: npt.NDArray[np.float64]) -> U64:
     """Return the bits of floats. All NaN have the same, and so have -0.0 and 0.0."""
     plain = np.where(np.isnan(values), np.nan, values + 0.0)
     return plain.view(np.uint64)
-
-
-def _is_text_or_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )

@@ -135,14 +135,7 @@ def _key_field(stream: Stream, column: str, reader: str) -> pa.Field:
     Raises:
         PipelineError: if the stream does not have the column, or it cannot be part of a key.
     """
-    schema = stream.values.schema
-    if column not in schema.names:
-        raise PipelineError(
-            f"computation {reader!r} keys stream {stream.name!r} by {column!r}, "
-            "which it does not have",
-            remedy=f"its columns are: {', '.join(schema.names)}",
-        )
-    field = schema.field(column)
+    field = _column(stream, column, reader)
     problem = key_type_problem(field.type)
     if problem:
         raise PipelineError(
@@ -157,6 +150,16 @@ def _hashable(stream: Stream, column: str, reader: str) -> None:
     Raises:
         PipelineError: if not.
     """
+    field = _column(stream, column, reader)
+    RowColumn.of(field, f"computation {reader!r}, stream {stream.name!r}")
+
+
+def _column(stream: Stream, column: str, reader: str) -> pa.Field:
+    """Return a column of a stream.
+
+    Raises:
+        PipelineError: if it has none of that name.
+    """
     schema = stream.values.schema
     if column not in schema.names:
         raise PipelineError(
@@ -164,7 +167,7 @@ def _hashable(stream: Stream, column: str, reader: str) -> None:
             "which it does not have",
             remedy=f"its columns are: {', '.join(schema.names)}",
         )
-    RowColumn.of(schema.field(column), f"computation {reader!r}, stream {stream.name!r}")
+    return schema.field(column)
 
 
 def _stored_key_type(kind: pa.DataType) -> pa.DataType:
