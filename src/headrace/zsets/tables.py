@@ -16,7 +16,9 @@ from headrace.errors import BadInput
 from headrace.zsets.linear import NO_STEPS, Linear, as_mask
 from headrace.zsets.operator import Operator, Side, add, check_columns, held_by
 from headrace.zsets.rows import (
+    I64,
     Groups,
+    Mask,
     Rows,
     check_not_below_zero,
     consolidated,
@@ -88,31 +90,54 @@ class Upserts(Operator):
         if not len(rows):
             return no_rows(self._made)
         state = self.rows  # type: ignore[attr-defined]
-        last = rows.take(_last_of_each(rows, self._key))
+        order, starts = _in_turns(rows, self._key)
+        ends = np.append(starts[1:], len(order)) - 1
+        last = rows.take(order[ends])
         last = last.weighing(np.ones(len(last), dtype=np.int64))
         held = held_by(state, keys, last.at)
         on = [(name, name) for name in self._key]
         first, second = pairs(last, held, on)
-        gone = np.zeros(len(last), dtype=np.bool_)
+        gone = np.zeros(len(rows), dtype=np.bool_)
         if self._deletes is not None:
-            gone = as_mask(self._deletes(last), len(last))
-        missing = gone.copy()
-        missing[first] = False
-        if self._ignore_missing:
-            self.ignored.add(missing.sum())
-        else:
-            wrong = np.where(missing, -1, 0)
-            check_not_below_zero(last.select(self._key), wrong, self._what, _REMEDY)
-        new = last.take(~gone).select(self._names)
+            gone = as_mask(self._deletes(rows), len(rows))[order]
+            there = np.zeros(len(starts), dtype=np.bool_)
+            there[first] = True
+            self._check_there(rows, order, _without_row(gone, starts, there))
+        new = last.take(~gone[ends]).select(self._names)
         change = consolidated(minus(new, held.take(second)))
         add(state, keys, change)
         return change
 
+    def _check_there(self, rows: Rows, order: I64, missing: Mask) -> None:
+        """Count the deletions of rows that are not there, or refuse the first of them."""
+        if self._ignore_missing:
+            self.ignored.add(missing.sum())
+        elif missing.any():
+            wrong = rows.take(order[missing]).select(self._key)
+            below = np.full(len(wrong), -1, dtype=np.int64)
+            check_not_below_zero(wrong, below, self._what, _REMEDY)
 
-def _last_of_each(rows: Rows, key: Sequence[str]) -> Any:
-    """Return the position of the last row of each key."""
+
+def _in_turns(rows: Rows, key: Sequence[str]) -> tuple[I64, I64]:
+    """Return the positions of rows by key, those of one key as they came, and where keys start."""
     groups = Groups(rows, key)
-    return np.sort(np.maximum.reduceat(groups.order, groups.starts))
+    lengths = np.diff(groups.starts, append=len(rows))
+    of = np.repeat(np.arange(len(lengths)), lengths)
+    return groups.order[np.lexsort((groups.order, of))], groups.starts
+
+
+def _without_row(gone: Mask, starts: I64, there: Mask) -> Mask:
+    """Return which deletions are of a row that is not there when their turn comes.
+
+    Args:
+        gone: which rows are deletions, by key and turn.
+        starts: where the rows of each key start.
+        there: whether the table had a row of the key before.
+    """
+    is_missing = np.concatenate([[False], gone[:-1]])
+    is_missing[starts] = ~there
+    found: Mask = gone & is_missing
+    return found
 
 
 class Checked(Operator):

@@ -119,7 +119,42 @@ def test_a_deletion_that_is_ignored_is_counted() -> None:
         _push(t, _row(1, "x", "I"), _row(2, "x", "D"), _row(3, "x", "D"))
         _push(t, _row(1, "x", "D"), _row(1, "x", "D"))
         assert _weights(t, "it") == {(1, "x"): 0}
-        assert t.counts("it").counters == {"ignored": 2}
+        assert t.counts("it").counters == {"ignored": 3}
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=10),
+    st.lists(st.integers(1, 4), min_size=10, max_size=10),
+)
+def test_whether_a_row_is_there_does_not_depend_on_how_changes_are_cut_into_steps(
+    changes: list[tuple[int, bool]], sizes: list[int]
+) -> None:
+    """One by one, a deletion is of a row that is there or not. So it is in steps of any size."""
+    p = hr.Pipeline("p")
+    hr.zsets.table("it", p.inject("in", _source()), key="id", op="op", ignore_missing=True)
+    there: set[int] = set()
+    missing = 0
+    for id_, deletes in changes:
+        missing += deletes and id_ not in there
+        there = there - {id_} if deletes else there | {id_}
+    with hr.testing.drive(p) as t:
+        rows = [_row(id_, "x", "D" if deletes else "U") for id_, deletes in changes]
+        for size in sizes:
+            _push(t, *rows[:size])
+            rows = rows[size:]
+        assert +_weights(t, "it") == {(id_, "x"): 1 for id_ in there}
+        if changes:
+            assert t.counts("it").counters["ignored"] == missing
+
+
+def test_a_row_that_comes_and_goes_in_one_step_was_there() -> None:
+    p = hr.Pipeline("p")
+    hr.zsets.table("it", p.inject("in", _source()), key="id", op="op")
+    with hr.testing.drive(p) as t:
+        _push(t, _row(1, "x", "I"), _row(1, "x", "D"))
+        assert _weights(t, "it") == {}
+        with pytest.raises(BadInput, match=r"not there \(id=1"):
+            _push(t, _row(1, "x", "I"), _row(1, "x", "D"), _row(1, "x", "D"))
 
 
 def test_an_operation_that_is_none_is_refused() -> None:
