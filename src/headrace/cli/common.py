@@ -165,9 +165,9 @@ def say_json(facts: Any) -> None:
     click.echo(json_printable(msgspec.json.encode(facts).decode()))
 
 
-def say_as_it_is(text: str) -> None:
-    """Print text for programs. It is printable already, and ends with a newline."""
-    click.echo(text, nl=False)
+def say_as_it_is(text: str, *, err: bool = False) -> None:
+    """Print text with nothing left out. It is printable already, and ends with a newline."""
+    click.echo(text, nl=False, err=err)
 
 
 def emit(facts: Any, text: str, output: str) -> None:

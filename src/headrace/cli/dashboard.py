@@ -17,6 +17,7 @@ from headrace.cli.common import (
     allow_host_option,
     no_pipeline,
     say,
+    say_as_it_is,
     storage_option,
     storages_option,
     store_of,
@@ -126,7 +127,7 @@ def _serve(storages: tuple[str, ...], address: Address, access: Access, every_s:
         # Browsers send cookies to all ports of a host, so each server has a name of its own.
         access = msgspec.structs.replace(access, cookie=f"headrace-{at.port}")
         found = Dashboard(watchers, stores, access, every_s=every_s)
-        click.echo(f"open {at.url}/?token={access.token} (Ctrl-C ends it)", err=True)
+        say_as_it_is(f"open {at.url}/?token={access.token} (Ctrl-C ends it)\n", err=True)
         serve(found.app, listening, found.close)
 
 

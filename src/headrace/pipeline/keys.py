@@ -115,7 +115,7 @@ def key_of(
 def _parts(spec: KeySpec, stream: Stream, reader: str) -> tuple[KeyPartSpec, ...]:
     """Return the parts of a key as given, after a check that they are columns or salts."""
     parts: tuple[object, ...] = ()
-    if isinstance(spec, str | Salt | Hashed):
+    if isinstance(spec, str | Hashed):
         parts = (spec,)
     elif isinstance(spec, Iterable):
         parts = tuple(spec)
