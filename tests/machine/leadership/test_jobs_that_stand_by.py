@@ -169,8 +169,12 @@ def test_a_driver_that_fails_is_followed_at_once_and_one_that_is_fenced_stands_b
         if broken:
             raise Breaks
 
+    def breathe(summary: hr.StepSummary) -> None:
+        """Leave a moment between two steps: both jobs share an interpreter, and claims race with steps."""
+        threading.Event().wait(0.01)
+
     broken: list[bool] = []
-    with job(tmp_path, collected, standby=True) as first:
+    with job(tmp_path, collected, standby=True, listeners=[breathe]) as first:
         until(lambda: first.leads and first.current().step > 3)
         with (
             pytest.raises(Breaks),
