@@ -12,7 +12,7 @@ from headrace.ledger.head import RECENT_ANSWERS, Head
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.manifest import Manifest, is_manifest, steps_of
 from headrace.ledger.migrations import migrations_after
-from headrace.ledger.records import Chain, Counts, Origin, ScheduledStop, Slice
+from headrace.ledger.records import Chain, Counts, Origin, ScheduledStop, Slice, sums
 from headrace.ledger.retained import (
     Mark,
     lowered,
@@ -80,10 +80,7 @@ def _inputs_after(head: Head, manifest: Manifest) -> dict[str, Any]:
         "caught_up": manifest.caught_up,
         "highest": {**head.highest, **manifest.highest},
         "frontiers": {**head.frontiers, **_frontiers_after(head, manifest)},
-        "skipped": {
-            **head.skipped,
-            **{name: head.skipped.get(name, 0) + count for name, count in skipped.items()},
-        },
+        "skipped": sums(head.skipped, skipped),
         "waiting": {
             **head.waiting,
             **{

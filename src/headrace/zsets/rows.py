@@ -158,7 +158,7 @@ class Groups:
     """Rows in order of a hash of some columns, and where rows of one key with equal columns start.
 
     The order depends on the rows alone, not on how they came. So what is computed in this order is
-    the same on any worker, after any crash.
+    the same on any worker, after any crash. Rows of one group stay in the order in which they came.
 
     Attributes:
         order: the positions of the rows in that order.

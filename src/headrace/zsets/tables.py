@@ -90,7 +90,8 @@ class Upserts(Operator):
         if not len(rows):
             return no_rows(self._made)
         state = self.rows  # type: ignore[attr-defined]
-        order, starts = _in_turns(rows, self._key)
+        groups = Groups(rows, self._key)
+        order, starts = groups.order, groups.starts
         ends = np.append(starts[1:], len(order)) - 1
         last = rows.take(order[ends])
         last = last.weighing(np.ones(len(last), dtype=np.int64))
@@ -116,14 +117,6 @@ class Upserts(Operator):
             wrong = rows.take(order[missing]).select(self._key)
             below = np.full(len(wrong), -1, dtype=np.int64)
             check_not_below_zero(wrong, below, self._what, _REMEDY)
-
-
-def _in_turns(rows: Rows, key: Sequence[str]) -> tuple[I64, I64]:
-    """Return the positions of rows by key, those of one key as they came, and where keys start."""
-    groups = Groups(rows, key)
-    lengths = np.diff(groups.starts, append=len(rows))
-    of = np.repeat(np.arange(len(lengths)), lengths)
-    return groups.order[np.lexsort((groups.order, of))], groups.starts
 
 
 def _without_row(gone: Mask, starts: I64, there: Mask) -> Mask:

@@ -94,7 +94,11 @@ class KeyedState(BinnedState):
             if self._expiring[domain]
         }
         self._all_queues = [*self.queues.values(), self.holds, *self.expiry.values()]
-        self._queues_of = {c.slot: self._queue(c.slot) for c in self.cells if c.kind in DATED}
+        self._queues_of = {
+            c.slot: self.holds if c.domain is None else self.queues[c.domain]
+            for c in self.cells
+            if c.kind in DATED
+        }
         self._empty = [cell.empty for cell in self.cells]
         self._schema = state_schema(node)
         upgrades = {cell.name: cell.upgrades for cell in self.cells if cell.upgrades is not None}
@@ -240,7 +244,7 @@ class KeyedState(BinnedState):
             if cell.kind in DATED and value is not None:
                 changed.add((cells, cell.slot))
         for cells, slot in changed:
-            self._queue(slot).push_lowest(cells)
+            self._queues_of[slot].push_lowest(cells)
 
     def _apply_expiring(
         self, table: pa.Table, bins: list[int], keys: list[Any], columns: list[list[Any]]
@@ -268,10 +272,6 @@ class KeyedState(BinnedState):
         for cells in changed:
             for queue in self.expiry.values():
                 queue.push_lowest(cells)
-
-    def _queue(self, slot: int) -> TimerQueue:
-        domain = self.cells[slot].domain
-        return self.holds if domain is None else self.queues[domain]
 
     # -- a step -------------------------------------------------------------------------------
 
