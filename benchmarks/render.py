@@ -98,7 +98,7 @@ def phases(result: Result, what: str) -> str:
 def floor() -> str:
     """Return the section on steps over their floors."""
     rows: list[list[Any]] = [
-        ["command", "exchange", "floor p50 ms", "step p50 ms", "ratio", "source tree"]
+        ["command", "workers", "floor p50 ms", "step p50 ms", "ratio", "source tree"]
     ]
     spent: list[list[Any]] = []
     cases = {
@@ -110,24 +110,24 @@ def floor() -> str:
         result = load(name)
         called = result.get("command", usual)
         figures = values(result)
-        for exchange in ("driver", "shuffle"):
-            base, step = (figures[f"{what}_p50_ms_{exchange}"] for what in ("floor", "step"))
-            ratio = figures[f"step_over_floor_{exchange}"]
+        for way in result["phases"]:
+            base, step = (figures[f"{what}_p50_ms_{way}"] for what in ("floor", "step"))
+            ratio = figures[f"step_over_floor_{way}"]
             rows.append(
                 [
                     f"`{called}`",
-                    exchange,
+                    way,
                     f"{base:.1f}",
                     f"{step:.1f}",
                     f"{ratio:.2f}",
                     tree(result),
                 ]
             )
-            found = result["phases"][exchange]
+            found = result["phases"][way]
             if not spent:
-                spent.append(["case", "exchange", *found])
+                spent.append(["case", "workers", *found])
             cells = [f"{found.get(phase, 0.0):.1f}" for phase in spent[0][2:]]
-            spent.append([name.replace("_", " "), exchange, *cells])
+            spent.append([name.replace("_", " "), way, *cells])
     return page("floor").format(table=table(rows), phases=table(spent))
 
 
