@@ -13,6 +13,7 @@ Where this was started so itself, those that it starts hear again.)
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -60,6 +61,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description="Run the tests in two processes.")
     options.add_argument("--fast", action="store_true", help="only what takes little time")
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # tests start many processes
     pytest = [sys.executable, "-m", "pytest", "-q"]
     if options.parse_args().fast:
         fast = [*pytest, "-m", "not soak and not spark", "--hypothesis-profile=fast", "-r", "fE"]
