@@ -22,7 +22,8 @@ course. It is extended in these cases:
 * Steps since the last checkpoint are computed again before anything else. Each takes
   ``PrepareReplay`` and ``Run``, and no ``Commit``.
 * A handover is a stop that waits for the claim of the next driver (``AwaitClaim``). If no claim
-  comes, the run goes on.
+  comes, the run goes on. A driver that is replaced, and commits faster than the next one can claim,
+  waits for the claim in the same way, but finishes nothing before.
 
 The coordinator reads no clock, draws no random number and touches no store. Times come with events,
 and nonces from a source that is passed in. So a run is a function of its events and can be
@@ -110,7 +111,14 @@ from headrace.coordinator.step_output import (
     packed_for_long,
 )
 from headrace.coordinator.story import Story
-from headrace.errors import CodeChanged, ReplayDiffers, StateLost, StepAbandoned, ensure
+from headrace.errors import (
+    CodeChanged,
+    Fenced,
+    ReplayDiffers,
+    StateLost,
+    StepAbandoned,
+    ensure,
+)
 from headrace.ledger.commands import Answer
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import HANDED_OVER
@@ -840,6 +848,8 @@ class Coordinator:
         answer, head = event.answer, self._head
         if answer.applied and event.kind == "hand_over":
             return self._hand_over(event)
+        if answer.applied and event.kind == "step_aside":
+            return self._step_aside(event)
         if answer.applied and event.kind in ("drain", "catch_up"):
             self._on_stop_requested(
                 StopRequested(drain=event.kind == "drain", catch_up=event.kind == "catch_up")
@@ -872,6 +882,11 @@ class Coordinator:
         answer = msgspec.structs.replace(event.answer, step=self._head.step + 1)
         return [msgspec.structs.replace(self._note([answer]), hands_over=True)]
 
+    def _step_aside(self, event: Commanded) -> list[Instruction]:
+        """Answer, and commit nothing more, so that the claim meets no step."""
+        self._successor = event
+        return [msgspec.structs.replace(self._note([event.answer]), hands_over=True)]
+
     def _on_awaited(self, event: Awaited) -> list[Instruction]:
         """End if the pipeline was claimed.
 
@@ -880,7 +895,18 @@ class Coordinator:
         successor, self._successor = self._successor, None
         if successor is None or not event.claimed:
             return self._go_on()
+        if successor.kind == "step_aside":
+            return [Stop("replaced", self._replaced(successor))]
         return [Stop(f"{HANDED_OVER} to {successor.to}, step {self._head.step}")]
+
+    def _replaced(self, successor: Commanded) -> Fenced:
+        return Fenced(
+            f"driver of epoch {self._head.epoch} is fenced after step {self._head.step}: "
+            f"{successor.to} has replaced it",
+            place=self.pipeline_facts.store,
+            remedy="nothing is lost; let the newer driver work, or replace it (--take-over, "
+            "take_over=True)",
+        )
 
     def _end(self, why: str) -> list[Instruction]:
         """Stop, once everything committed is delivered and that is noted durably."""

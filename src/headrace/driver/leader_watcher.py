@@ -90,6 +90,7 @@ class LeaderWatcher:
         self._seen = LeaderSeen(-1, None)
         self._looked_s = float("-inf")
         self._last_step_s = clock()
+        self._moved_s = clock()
 
     def look(self) -> Verdict:
         """Follow the head. If it is time, also look for heartbeats. Return the verdict."""
@@ -116,6 +117,7 @@ class LeaderWatcher:
         if before is not None and not self._ledger.is_followed(before):
             return
         self.head = self._ledger.open(known=before)
+        self._moved_s = self._clock()
         if before is None or (self.head is not None and self.head.done > before.done):
             self._last_step_s = self._clock()
 
@@ -128,6 +130,11 @@ class LeaderWatcher:
     def patience_s(self) -> float:
         """After this many seconds without a sign, the leader counts as dead."""
         return self._watch.patience_now_s
+
+    @property
+    def still_s(self) -> float:
+        """How long nothing was committed, in seconds, as of the last look."""
+        return self._clock() - self._moved_s
 
     @property
     def leader_lives(self) -> bool:

@@ -2,7 +2,8 @@
 
 - A driver that is started plainly claims if no other driver lives, and is refused otherwise
   (:mod:`headrace.driver.admission`).
-- A driver that is to *take over* claims at once, whoever leads. The leader is fenced.
+- A driver that is to *take over* claims at once, whoever leads. The leader is fenced. If the leader
+  commits a step before each claim, it is asked to commit no more until it is claimed.
 - A driver that *stands by* gets ready, watches the leader, and claims when the leader is gone.
 - A driver that asks for a *handover* gets ready, too. Then it asks the leader to end after its
   running step.
@@ -17,6 +18,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -37,6 +39,10 @@ log = logging.getLogger("headrace")
 _CLAIMS = 20
 #: Looks for the driver that has replaced this one, in so many periods of heartbeats.
 _LOOKS_FOR_SUCCESSOR = 6
+#: Seconds to wait for a leader that is asked to step aside. It looks for commands every few seconds.
+_ASIDE_S = 10.0
+#: A leader that has committed nothing for so many seconds will not be in the way of a claim.
+_STILL_S = 0.25
 #: Seconds between two looks for the answer to a handover.
 _ANSWER_LOOK_S = 0.002
 
@@ -161,23 +167,48 @@ class Leadership:
         self._heartbeat.show_role("asks" if self._handover else "waits")
 
     def _lead_at_once(self) -> str:
-        """Claim, whichever driver leads. Try again if that driver commits a step just before."""
+        """Claim, whichever driver leads.
+
+        If that driver commits a step just before, ask it to step aside, and try again.
+        """
         self._say_whom_it_replaces()
+        on: Head | Fresh = "newest"
         for _ in range(_CLAIMS - 1):
             before_s = self._driver.loop_progress.claimed_s
             try:
-                return self._lead("newest")
+                return self._lead(on)
             except Fenced:
                 if self._driver.loop_progress.claimed_s != before_s:
                     raise  # it led, and was fenced later
                 self._driver.step_back()
-        return self._lead("newest")
+            on = self._ask_to_step_aside()
+        return self._lead(on)
+
+    def _ask_to_step_aside(self) -> Head | Fresh:
+        """Ask the leader to commit nothing more until it is claimed. Return what to claim.
+
+        A leader that commits nothing meanwhile, and does not answer, is claimed as it is.
+        """
+        watcher = self._watcher()
+        watcher.look()
+        self._heartbeat.show_role("asks")
+        number = self._ask("step_aside", watcher.head)
+        began = self._clock()
+        while watcher.still_s < _STILL_S and self._clock() - began < _ASIDE_S:
+            answer = watcher.answer(number)
+            if answer is not None:
+                return self._where_answered(answer, watcher) or "newest"
+            if self._driver.stop_requested:
+                break
+            self._pause(_ANSWER_LOOK_S)
+            watcher.look()
+        return "newest"
 
     def _lead_if_free(self) -> str:
         """Claim if no other driver lives. Look again if another one has committed just before."""
         admission = Admission(
             self._driver,
-            LeaderWatcher(self._driver, self._heartbeats, self._settings, self._clock),
+            self._watcher(),
             driver_runs,
             self._settings.period_s / LOOKS,
         )
@@ -263,7 +294,7 @@ class Leadership:
 
     def _wait(self) -> Decided | str:
         """Wait until this driver is to claim, or is to end. Return the decision, or why it ends."""
-        watcher = LeaderWatcher(self._driver, self._heartbeats, self._settings, self._clock)
+        watcher = self._watcher()
         handover, self._handover = self._handover, False
         number: int | None = None
         deadline: float | None = None
@@ -280,7 +311,7 @@ class Leadership:
             if verdict == "gone":
                 return watcher.decided("gone")
             if handover and number is None and watcher.leader_lives:
-                number = self._request_handover(watcher.head)
+                number = self._ask("hand_over", watcher.head)
                 deadline = None if self._within_s is None else self._clock() + self._within_s
             answer = None if number is None else watcher.answer(number)
             if answer is not None:
@@ -290,15 +321,21 @@ class Leadership:
                     "the driver that leads did not hand over in time, and goes on",
                     remedy="ask again, or wait longer: it answers after its running step",
                 )
-            pause_s = self._settings.period_s / LOOKS if number is None else _ANSWER_LOOK_S
-            self._driver.woken.wait(pause_s)
-            self._driver.woken.clear()
-            self._driver.keep_ready()
+            self._pause(self._settings.period_s / LOOKS if number is None else _ANSWER_LOOK_S)
         return "stopped"
 
-    def _request_handover(self, head: Head | None) -> int:
+    def _watcher(self) -> LeaderWatcher:
+        return LeaderWatcher(self._driver, self._heartbeats, self._settings, self._clock)
+
+    def _pause(self, seconds: float) -> None:
+        self._driver.woken.wait(seconds)
+        self._driver.woken.clear()
+        self._driver.keep_ready()
+
+    def _ask(self, kind: Literal["hand_over", "step_aside"], head: Head | None) -> int:
+        """Send the leader a command. Return its number."""
         command = Command(
-            "hand_over", to=self._heartbeat.token, by=self._heartbeat.where, nonce=uuid.uuid4().hex
+            kind, to=self._heartbeat.token, by=self._heartbeat.where, nonce=uuid.uuid4().hex
         )
         return CommandLog(self._driver.store).put(command, 0 if head is None else head.commands)
 
@@ -310,9 +347,14 @@ class Leadership:
         """
         if not answer.applied:
             raise ChangeRefused(f"it is not handed over: {answer.why}")
-        if watcher.head is None or watcher.head.step != answer.step:
+        if self._where_answered(answer, watcher) is None:
             raise ChangeRefused(
                 "the driver that leads waited for the claim in vain, and goes on",
                 remedy="ask again",
             )
         return watcher.decided(HANDED_OVER)
+
+    def _where_answered(self, answer: Answer, watcher: LeaderWatcher) -> Head | None:
+        """Return the head with an answer; None if it was refused, or the leader has gone on."""
+        head = watcher.head
+        return head if answer.applied and head is not None and head.step == answer.step else None

@@ -49,6 +49,8 @@ log = logging.getLogger("headrace")
 
 #: Kinds of commands that wait until the replay is over, besides those about the layout.
 _AFTER_A_REPLAY = ("remove", "restore", "pause")
+#: Commands of a process that is to lead next.
+_SUCCEEDING = ("hand_over", "step_aside")
 #: Looks for commands take at most about one part in this many of the driver's time.
 _LOOKING_SHARE = 100
 #: Longest pause between two looks in seconds, even if the storage stood still during a look.
@@ -270,7 +272,7 @@ class Requests:
                 places=places,
                 running=request.number >= self._there_before,
             )
-            if command is not None and kind == "hand_over":
+            if command is not None and kind in _SUCCEEDING:
                 self._check_asker(command)
             if kind in ("remove", "restore"):
                 pipeline, switch = self._prepare_without(current.full_pipeline, after, head)
@@ -282,11 +284,11 @@ class Requests:
             drained = sorted(after.drained_hosts)
             why = remark(drained, places) if kind == "drain_hosts" else ""
             return Commanded(applied(request, step, why), kind, drained)
-        to = command.by if command is not None and kind == "hand_over" else ""
+        to = command.by if command is not None and kind in _SUCCEEDING else ""
         return Commanded(applied(request, step), kind, scheduled_stop=after.scheduled_stop, to=to)
 
     def _check_asker(self, command: Command) -> None:
-        """Check that the process that asked for a handover still waits for it.
+        """Check that the process that is to follow still waits for it.
 
         Raises:
             Refused: if it is gone.

@@ -45,6 +45,7 @@ Kind = Literal[
     "drain_hosts",
     "undrain_hosts",
     "hand_over",
+    "step_aside",
 ]
 #: The kinds of command that move state or control how it moves.
 MOVING: frozenset[Kind] = frozenset(
@@ -81,7 +82,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         at_step: ``stop``, ``pause``: the step after which it takes effect; 0 for the running one.
             ``withdraw_update``: the step at which the update would take effect.
         now: ``stop``: whether the running step is discarded instead of finished.
-        to: ``hand_over``: the token of the process that is ready to take over.
+        to: ``hand_over``, ``step_aside``: the token of the process that takes over.
         by: who asks, and why, for commands that record it.
         nonce: distinguishes this command from any other when a reply was lost.
         format: version of the format of this file.

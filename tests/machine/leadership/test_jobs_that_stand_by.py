@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import headrace as hr
 from headrace.cli import main
 from headrace.control.control import Control
+from headrace.coordinator.messages import AwaitClaim
 from headrace.driver import warm_up
 from headrace.driver.change import Change
 from headrace.driver.driver import Driver, Fresh
@@ -169,12 +170,8 @@ def test_a_driver_that_fails_is_followed_at_once_and_one_that_is_fenced_stands_b
         if broken:
             raise Breaks
 
-    def breathe(summary: hr.StepSummary) -> None:
-        """Leave a moment between two steps: both jobs share an interpreter, and claims race with steps."""
-        threading.Event().wait(0.01)
-
     broken: list[bool] = []
-    with job(tmp_path, collected, standby=True, listeners=[breathe]) as first:
+    with job(tmp_path, collected, standby=True) as first:
         until(lambda: first.leads and first.current().step > 3)
         with (
             pytest.raises(Breaks),
@@ -273,6 +270,58 @@ def test_who_claims_while_steps_are_committed_claims_again_until_it_leads() -> N
     with pytest.raises(Fenced):
         while leads.turn() is None:
             pass
+
+
+class Turning(Overtaken):
+    """The leader goes on while this driver waits."""
+
+    beside: Callable[[], None]
+
+    def keep_ready(self) -> None:
+        super().keep_ready()
+        self.beside()
+
+
+def test_a_leader_that_always_commits_before_a_claim_is_replaced_all_the_same() -> None:
+    store, collected = MemoryStore(), Collected()
+    fenced: list[Fenced] = []
+
+    def driver(kind: type[Driver]) -> Driver:
+        pipeline = begin(items(5_000), collected, count=Count())
+        return kind(pipeline, store, InlineRunner(), workers=2, settings=SETTINGS, drain=True)
+
+    def turns() -> None:
+        try:
+            leads.turn()
+        except Fenced as error:
+            fenced.append(error)
+
+    def commits() -> None:
+        before = leads.ledger.open()
+        while not fenced and not waits_for_claim() and leads.ledger.open() == before:
+            leads.turn()
+
+    def waits_for_claim() -> bool:
+        return isinstance(leads.upcoming, AwaitClaim)
+
+    def turns_until_it_waits() -> None:
+        if not waits_for_claim():
+            leads.turn()
+
+    leads, claims = driver(Driver), driver(Turning)
+    leads.open()
+    commits()
+    claims.meanwhile = commits  # type: ignore[attr-defined]
+    claims.beside = turns_until_it_waits  # type: ignore[attr-defined]
+    leadership = Leadership(claims, QUICK, replaces=True)
+    claims.listeners.append(lambda summary: claims.request_stop())
+    assert leadership.run() == "stopped"
+    head = claims.ledger.open()
+    assert head is not None
+    assert head.epoch == 2
+    while not fenced:
+        turns()
+    assert "has replaced it" in fenced[0].what
 
 
 class Interrupted(Exception):

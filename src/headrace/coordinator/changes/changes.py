@@ -340,7 +340,7 @@ def apply_command(
     match command.kind:
         case "pause" | "stop" | "resume":
             return _schedule_stop(control_state, command, running=running, step=step)
-        case "drain" | "catch_up" | "hand_over":
+        case "drain" | "catch_up" | "hand_over" | "step_aside":
             if not running:
                 raise Refused(NOT_RUNNING)
             return control_state
