@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help vendor demo demo-rescale demo-kafka test test-fast test-spark check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
+.PHONY: help chromium vendor demo demo-rescale demo-kafka test test-fast test-spark check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -42,6 +42,9 @@ vendor:
 java:
 	@sh scripts/find-java.sh
 
+chromium: $(VENV)/.installed
+	@sh scripts/find-chromium.sh $(BIN)/python
+
 demo: $(VENV)/.installed java
 	. scripts/java-home.sh && $(BIN)/python examples/flights/demo.py
 
@@ -54,7 +57,7 @@ demo-kafka: $(VENV)/.installed java
 test-fast: $(VENV)/.installed
 	$(BIN)/python scripts/test.py --fast
 
-test: $(VENV)/.installed java check
+test: $(VENV)/.installed java chromium check
 	. scripts/java-home.sh && $(BIN)/python scripts/test.py
 
 SPARK ?= 4.2.0

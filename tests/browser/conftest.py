@@ -29,10 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(name="browser", scope="package")
 def _browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if BROWSER is None:
-        pytest.skip("there is no chromium here: apt-get install chromium")
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        path = BROWSER or started.chromium.executable_path
+        if not Path(path).exists():
+            pytest.skip("there is no Chromium here: sh scripts/find-chromium.sh installs it")
+        browser = started.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
 
