@@ -29,6 +29,7 @@ from headrace.cli import (
     dashboard,
     doctor,
     hosts,
+    load,
     metrics,
     migrations,
     nexmark,
@@ -98,6 +99,7 @@ class _Printable(logging.Formatter):
 _GROUPS = [
     run,
     status,
+    load,
     watermarks,
     metrics,
     dashboard,

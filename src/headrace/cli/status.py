@@ -136,6 +136,7 @@ def status_of(picture: Picture) -> dict[str, Any]:
             injector: {
                 "position": of.position,
                 "highest_event_time": None if of.highest is None else _time(of.highest),
+                "read": of.read,
                 "skipped": of.skipped,
                 "waiting": of.waiting,
             }
@@ -203,8 +204,10 @@ def _status_text(facts: dict[str, Any]) -> str:
         bad = f", {skipped:,} skipped" if skipped else ""
         waiting = facts["injectors"][injector]["waiting"]
         behind = "" if waiting is None else f", {waiting:,} waiting"
+        read = facts["injectors"][injector]["read"]
+        count = "" if read is None else f", {read:,} records read"
         lines.append(
-            f"  injector {injector}: {state}, highest event time {seen or '-'}{bad}{behind}"
+            f"  injector {injector}: {state}, highest event time {seen or '-'}{count}{bad}{behind}"
         )
         files = facts["injectors"][injector].get("files_that_must_stay")
         if files:

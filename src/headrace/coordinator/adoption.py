@@ -54,6 +54,7 @@ class Adopted(msgspec.Struct, frozen=True):
         phases: seconds by phase, summed over all tasks.
         longest_phases: the same, of the slowest task of each layer only.
         node_times: microseconds that each computation took: (in the slowest task, in all).
+        layers: of each layer: (the worker with the slowest task, its seconds, those of all tasks).
         soft_state: how many tasks found their soft state in each condition.
         unread: whether some worker still has something to read ahead.
         per_worker: what computations hold in workers, where that has changed.
@@ -81,6 +82,7 @@ class Adopted(msgspec.Struct, frozen=True):
     counts: dict[str, Counts]
     phases: dict[str, float]
     longest_phases: dict[str, float]
+    layers: list[tuple[int, float, float]]
     soft_state: dict[str, int]
     node_times: dict[str, tuple[int, int]]
     unread: bool = False
@@ -141,6 +143,7 @@ def _sum(plan: StepPlan, reports: list[TaskReport]) -> Adopted:
         stream_digests=_stream_digests(reports),
         phases=_added(report.phases for report in reports),
         longest_phases=_longest(reports),
+        layers=_layers(reports),
         soft_state=_soft_state(reports),
         unread=any(report.unread for report in applied),
         per_worker=_per_worker(applied),
@@ -261,6 +264,18 @@ def _longest(reports: list[TaskReport]) -> dict[str, float]:
         if took > slowest.get(report.layer, (-1.0, {}))[0]:
             slowest[report.layer] = took, report.phases
     return _added(phases for _, phases in slowest.values())
+
+
+def _layers(reports: list[TaskReport]) -> list[tuple[int, float, float]]:
+    """Return of each layer the worker with the slowest task, its seconds, and those of all tasks."""
+    found: dict[int, tuple[int, float, float]] = {}
+    for report in reports:
+        took = sum(report.phases.values())
+        worker, slowest, whole = found.get(report.layer, (report.worker, 0.0, 0.0))
+        if took > slowest:
+            worker, slowest = report.worker, took
+        found[report.layer] = worker, slowest, whole + took
+    return [found[layer] for layer in sorted(found)]
 
 
 def _slice(plan: StepPlan, applied: list[TaskReport]) -> Slice | None:

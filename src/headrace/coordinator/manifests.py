@@ -28,7 +28,7 @@ from headrace.coordinator.pipeline_compatibility import (
     flows_otherwise,
     merged_schema,
     removed_of,
-    with_sinks,
+    with_graph,
 )
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep
@@ -102,7 +102,7 @@ def claim_manifest(
         next_wall_timer=MIN_TIME if wakes_timers else MAX_TIME,
         layout=layout,
         requested_sizes=requested_sizes(head, pipeline_facts),
-        stored_schema=with_sinks(
+        stored_schema=with_graph(
             merged_schema(
                 stored,
                 pipeline_facts.declared_schema,
@@ -112,6 +112,7 @@ def claim_manifest(
                 floor=-1 if head is None else head.slices_floor,
             ),
             pipeline_facts.sinks,
+            pipeline_facts.layer_of,
         ),
         boundary=0 if head is None else head.boundary,
         answers=event.answers,

@@ -68,12 +68,20 @@ def merged_schema(
         merged["void"] = void
     if "sinks" in stored:
         merged["sinks"] = stored["sinks"]
+    if "layers" in stored:
+        merged["layers"] = stored["layers"]
     return merged
 
 
-def with_sinks(schema: StoredSchema, sinks: dict[str, str]) -> StoredSchema:
-    """Return a schema to store with the stream of each sink. Nothing depends on that."""
-    return {**schema, "sinks": sinks}
+def with_graph(schema: StoredSchema, sinks: dict[str, str], layers: dict[str, int]) -> StoredSchema:
+    """Return a schema to store with what people want to see of the graph. Nothing depends on it.
+
+    Args:
+        schema: what durable data depends on.
+        sinks: the stream of each sink.
+        layers: the layer of each computation.
+    """
+    return {**schema, "sinks": sinks, "layers": layers}
 
 
 def _merged(

@@ -34,6 +34,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
         readers: the computations that each injector's records reach, directly or not.
         wide_exchange: how records travel in steps that are too large for the driver.
         sinks: the stream of each sink.
+        layer_of: the layer of each computation.
         weak: the sinks that see a step's results before its commit.
         removed: computations that were removed on purpose; their state is kept.
         forgotten: computations whose state is given up as this run starts.
@@ -58,6 +59,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
     readers: dict[str, list[str]] = {}
     wide_exchange: Exchange = "shuffle"
     sinks: dict[str, str] = {}
+    layer_of: dict[str, int] = {}
     weak: list[str] = []
     removed: list[str] = []
     forgotten: list[str] = []
@@ -134,6 +136,7 @@ def pipeline_facts_of(
         # Sinks of what was removed as this run started are included: the last step may not be
         # delivered yet.
         sinks={name: node.stream.name for name, node in full_pipeline.sinks.items()},
+        layer_of={name: node.layer for name, node in full_pipeline.nodes.items()},
         weak=[name for name, node in pipeline.sinks.items() if node.weak],
         removed=sorted(control_state.removed),
         forgotten=sorted(control_state.forgotten),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from headrace.coordinator.adoption import Adopted
-from headrace.ledger.timing import Timing
+from headrace.ledger.timing import LayerTime, Timing
 
 #: The phase of delivering. It may run beside the other phases, so their sum leaves it out.
 DELIVER = "deliver"
@@ -63,6 +63,10 @@ class Lap(NamedTuple):
             soft_state=adopted.soft_state,
             lost=list(lost),
             nodes_us={name: of for name, of in adopted.node_times.items() if of[1]},
+            layers=[
+                LayerTime(worker, _micros(slowest), _micros(whole))
+                for worker, slowest, whole in adopted.layers
+            ],
         )
 
 

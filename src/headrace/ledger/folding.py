@@ -12,7 +12,7 @@ from headrace.ledger.head import RECENT_ANSWERS, Head
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.manifest import Manifest, is_manifest, steps_of
 from headrace.ledger.migrations import migrations_after
-from headrace.ledger.records import Chain, Counts, Origin, ScheduledStop, Slice, sums
+from headrace.ledger.records import Chain, Counts, Division, Origin, ScheduledStop, Slice, sums
 from headrace.ledger.retained import (
     Mark,
     lowered,
@@ -81,6 +81,7 @@ def _inputs_after(head: Head, manifest: Manifest) -> dict[str, Any]:
         "highest": {**head.highest, **manifest.highest},
         "frontiers": {**head.frontiers, **_frontiers_after(head, manifest)},
         "skipped": sums(head.skipped, skipped),
+        "read": _read_after(head, divisions),
         "waiting": {
             **head.waiting,
             **{
@@ -91,6 +92,20 @@ def _inputs_after(head: Head, manifest: Manifest) -> dict[str, Any]:
         },
         "backfill": backfill if backfill is not None and backfill.names else None,
     }
+
+
+def _read_after(head: Head, divisions: dict[str, Division]) -> dict[str, int]:
+    """Return how many records were read of each injector.
+
+    Of an injector that was read before and is not counted, an older version has read an unknown
+    number.
+    """
+    counted = {
+        name: head.read.get(name, 0) + division.rows
+        for name, division in divisions.items()
+        if name in head.read or name not in head.positions
+    }
+    return {**head.read, **counted}
 
 
 def _watermarks_after(head: Head, manifest: Manifest) -> dict[str, Any]:

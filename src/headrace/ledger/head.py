@@ -79,6 +79,8 @@ class Head(msgspec.Struct, frozen=True):
         skipped: how many records the source of each injector could not read so far, if any.
         waiting: how many records waited behind those that were read last, by injector, where the
             source knows that.
+        read: how many records of each injector have been read so far, without those that a backfill
+            read again. Injectors that an older version began to read are left out.
         bases: the steps of the retained bases, ascending.
         done: how many steps have computed something.
         done_before: how many had done so before each base whose manifest is there.
@@ -168,6 +170,7 @@ class Head(msgspec.Struct, frozen=True):
     caught_up: bool = False
     skipped: dict[str, Whole] = {}
     waiting: dict[str, Whole] = {}
+    read: dict[str, Whole] = {}
 
     @property
     def stops_here(self) -> bool:

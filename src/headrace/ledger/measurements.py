@@ -21,7 +21,7 @@ from headrace.migration.loads import Load
 from headrace.migration.measurements import Measurements
 from headrace.migration.objective import OpeningRates
 from headrace.storage.base import Store
-from headrace.storage.bounds import Micros, StepNumber, WholeOrNot
+from headrace.storage.bounds import HashText, Micros, StepNumber, WholeOrNot
 
 FOLDER = "measurements/"
 
@@ -46,6 +46,25 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     command: int = -1
 
 
+class HotKey(msgspec.Struct, frozen=True, array_like=True):
+    """A key with a large share of a computation's records, as estimated from a sample.
+
+    Attributes:
+        computation: the computation.
+        key: the parts of the key, as ``headrace state get`` takes them. Long parts are shortened.
+        hash: its hash in hexadecimal, which says which bin it is in.
+        share: its share of the records of the computation, 0 to 1, lately.
+        at_least, at_most: the share is between these, with a certainty of 95 %.
+    """
+
+    computation: str
+    key: list[str]
+    hash: HashText
+    share: float
+    at_least: float
+    at_most: float
+
+
 class Published(msgspec.Struct, frozen=True, omit_defaults=True):
     """Measurements as of a step. Lists have one number for each bin of the layout, or worker.
 
@@ -62,6 +81,10 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
         steps: how long steps take while no state moves.
         opening: how fast workers open state.
         decision: the newest decision of the driver's policy.
+        computations_us: by computation: microseconds of work in a step, on each worker.
+        hot_keys: the busiest keys.
+        memory_bytes, pids: of the process in which each worker ran last: its resident memory, and
+            its id; -1 while unknown. Several workers may share a process.
     """
 
     step: StepNumber
@@ -85,6 +108,10 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: Latency
     opening: OpeningRates
     decision: Decision | None = None
+    computations_us: dict[str, list[float]] = {}
+    hot_keys: list[HotKey] = []
+    memory_bytes: list[WholeOrNot] = []
+    pids: list[WholeOrNot] = []
 
     @property
     def load(self) -> Load:

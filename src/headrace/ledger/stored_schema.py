@@ -11,7 +11,7 @@ from typing import Annotated, Any, Required, TypedDict
 import msgspec
 
 from headrace.keyspace.groups import MAX_GROUPS, Groups
-from headrace.storage.bounds import StepNumber
+from headrace.storage.bounds import LayerNumber, StepNumber
 
 
 class StoredComputation(TypedDict, total=False):
@@ -50,6 +50,7 @@ class StoredSchema(TypedDict, total=False):
         void: for each computation whose state was given up, the step up to which files may hold
             its rows.
         sinks: the stream that each sink receives, for people. Older versions did not store it.
+        layers: the layer in which each computation runs, likewise.
     """
 
     computations: dict[str, StoredComputation]
@@ -60,6 +61,7 @@ class StoredSchema(TypedDict, total=False):
     removed: dict[str, StepNumber]
     void: dict[str, StepNumber]
     sinks: dict[str, str]
+    layers: dict[str, LayerNumber]
 
 
 class WithGroups(TypedDict, total=False):

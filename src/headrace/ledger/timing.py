@@ -8,7 +8,20 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.storage.bounds import Micros, Whole
+from headrace.storage.bounds import Micros, Whole, WorkerNumber
+
+
+class LayerTime(msgspec.Struct, frozen=True, array_like=True):
+    """The time that the tasks of a layer took, in microseconds.
+
+    Attributes:
+        slowest: the worker, or for layer 0 the reader, whose task took longest.
+        slowest_us, all_us: the time of that task, and of all tasks.
+    """
+
+    slowest: WorkerNumber
+    slowest_us: Micros
+    all_us: Micros
 
 
 class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,6 +53,7 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         nodes_us: the time that each computation's code took: (in its slowest task, in all tasks).
             Older versions did not record it.
         lost: why earlier attempts of the step were discarded.
+        layers: the time of each layer. Layer 0 reads and routes. Older versions did not record it.
     """
 
     span_us: Micros
@@ -51,3 +65,4 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     soft_state: dict[str, Whole] = {}
     nodes_us: dict[str, tuple[Micros, Micros]] = {}
     lost: list[str] = []
+    layers: list[LayerTime] = []

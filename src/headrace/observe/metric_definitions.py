@@ -121,6 +121,25 @@ def _phase_seconds(picture: Picture) -> Iterable[Sample]:
         yield (phase.name,), phase.ms / 1e3
 
 
+def _layer_seconds(picture: Picture) -> Iterable[Sample]:
+    for of in () if picture.recent is None else picture.recent.layers:
+        yield (str(of.layer),), of.slowest_ms / 1e3
+
+
+def _work(picture: Picture) -> Iterable[Sample]:
+    for name, of in ({} if picture.load is None else picture.load.work).items():
+        for worker, ms in enumerate(of.by_worker_ms):
+            yield (name, str(worker)), ms / 1e3
+
+
+def _hot_keys(picture: Picture) -> Iterable[Sample]:
+    hottest: dict[str, float] = {}
+    for key in [] if picture.load is None else picture.load.hot_keys:
+        hottest[key.computation] = max(key.share, hottest.get(key.computation, 0.0))
+    for name, share in hottest.items():
+        yield (name,), share
+
+
 def _soft_state(picture: Picture) -> Iterable[Sample]:
     for how, tasks in ({} if picture.recent is None else picture.recent.soft_state).items():
         yield (how,), tasks
@@ -322,6 +341,13 @@ METRICS: list[Metric] = [
     ),
     _by_injector(
         "counter",
+        "headrace_injector_records_total",
+        f"Records that were read from an injector, without those that a backfill read again. {_EXACT} "
+        "There is no series for an injector that an older version began to read.",
+        lambda of: of.read,
+    ),
+    _by_injector(
+        "counter",
         "headrace_injector_skipped_records_total",
         f"Records that the source of an injector could not read, and that were skipped. {_EXACT}",
         lambda of: of.skipped,
@@ -424,6 +450,28 @@ METRICS: list[Metric] = [
         "Share of the time in which a worker works, 0 to 1, as measured last.",
         lambda picture, worker: picture.workers[worker].busy,
     ),
+    _workers(
+        "headrace_worker_memory_bytes",
+        "Resident memory of the process in which a worker ran last, as measured last. Workers that share "
+        "a process have the same number. There is no series where the system does not say.",
+        lambda picture, worker: picture.workers[worker].memory_bytes,
+    ),
+    Metric(
+        "headrace_computation_busy_seconds",
+        "gauge",
+        "How long the code of a computation ran in a step on a worker, on average, as measured last.",
+        ("computation", "worker"),
+        samples=_work,
+    ),
+    Metric(
+        "headrace_hot_key_ratio",
+        "gauge",
+        "Share of the records of a computation that its busiest key has, 0 to 1, as estimated last from a "
+        "sample. Which key that is, the dashboard and headrace load say. There is no series if no key "
+        "has more than 1 %.",
+        ("computation",),
+        samples=_hot_keys,
+    ),
     _single(
         "gauge",
         "headrace_bin_skew_ratio",
@@ -495,6 +543,14 @@ METRICS: list[Metric] = [
         "For how long each of the newest steps waited for a phase, on average.",
         ("phase",),
         samples=_phase_seconds,
+    ),
+    Metric(
+        "headrace_recent_layer_seconds",
+        "gauge",
+        "How long the slowest task of a layer took in each of the newest steps, on average. Layer 0 reads "
+        "and routes.",
+        ("layer",),
+        samples=_layer_seconds,
     ),
     _single(
         "gauge",

@@ -39,16 +39,18 @@ class PipelineObserver:
     Args:
         store: the pipeline's storage.
         steps: how many of the newest steps ``Picture.recent`` covers.
+        show_values: whether pictures may hold keys.
 
     Attributes:
         head: the pipeline as of the newest picture; None before the first.
         seen: what that picture was made from; None before the first.
     """
 
-    def __init__(self, store: Store, steps: int = STEPS) -> None:
+    def __init__(self, store: Store, steps: int = STEPS, *, show_values: bool = True) -> None:
         self.head: Head | None = None
         self.seen: Seen | None = None
         self._store = store
+        self._show_values = show_values
         self._ledger = Ledger(store)
         self._recent = Recent(self._ledger, steps)
         self._heartbeats = Heartbeats(store)
@@ -77,7 +79,16 @@ class PipelineObserver:
         measurements = newest_measurements(self._store)
         window = [manifest for manifest in window if manifest.step <= head.step]
         self.seen = Seen(head, window, measurements)
-        return picture_of(name, head, window, heartbeats, measurements, now_us, heard_us)
+        return picture_of(
+            name,
+            head,
+            window,
+            heartbeats,
+            measurements,
+            now_us,
+            heard_us,
+            show_values=self._show_values,
+        )
 
     def _open(self) -> Head | None:
         try:

@@ -19,9 +19,10 @@ from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import HeartbeatRecord
 from headrace.ledger.manifest import Manifest
-from headrace.ledger.measurements import Decision, Published
+from headrace.ledger.measurements import Decision, HotKey, Published
 from headrace.ledger.migrations import Latency, RecordedMigration
 from headrace.ledger.records import Counts, ScheduledStop
+from headrace.ledger.stored_schema import groups_of
 from headrace.observe.durations import lag_us
 from headrace.observe.event_times import EventTime
 from headrace.observe.leaders import DriverView, LeaderView, drivers_of, leader_of
@@ -63,6 +64,8 @@ class InjectorPicture(msgspec.Struct, frozen=True):
         partitions: its partitions.
         is_idle: whether all partitions that have not ended are idle.
         ended: whether its input has ended.
+        read: how many records have been read so far. As for ``ComputationPicture.counts``, each
+            record counts once. None if an older version began to read it.
         skipped: how many records its source could not read, so far.
         waiting: how many records waited behind those that were read last; None if the source does
             not know.
@@ -75,6 +78,7 @@ class InjectorPicture(msgspec.Struct, frozen=True):
     partitions: Partitions
     is_idle: bool
     ended: bool
+    read: int | None
     skipped: int
     waiting: int | None
 
@@ -145,6 +149,9 @@ class WorkerPicture(msgspec.Struct, frozen=True):
         state_bytes: bytes of its state.
         records_per_s: records a second that it processes.
         busy: the share of the time in which it works, 0 to 1.
+        memory_bytes: resident memory of the process in which it ran last. Workers that share a
+            process have the same number.
+        pid: the id of that process.
     """
 
     host: str
@@ -152,6 +159,44 @@ class WorkerPicture(msgspec.Struct, frozen=True):
     state_bytes: int | None
     records_per_s: float | None
     busy: float | None
+    memory_bytes: int | None = None
+    pid: int | None = None
+
+
+class WorkPicture(msgspec.Struct, frozen=True):
+    """How long a computation works in a step.
+
+    Attributes:
+        by_worker_ms: on each worker, in milliseconds.
+        all_ms: on all workers.
+        skew: that of the busiest worker divided by the mean of all; None if it does no work.
+    """
+
+    by_worker_ms: list[float]
+    all_ms: float
+    skew: float | None
+
+
+class HotKeyPicture(msgspec.Struct, frozen=True):
+    """A key with a large share of a computation's records.
+
+    It is estimated from samples of at most 4,096 records of a computation, worker and step.
+
+    Attributes:
+        computation: the computation.
+        key: the parts of the key; None if values are not to be shown.
+        bin, worker: where it lives.
+        share: its share of the records of the computation, 0 to 1, lately.
+        at_least, at_most: the share is between these, with a certainty of 95 %.
+    """
+
+    computation: str
+    key: list[str] | None
+    bin: str
+    worker: int
+    share: float
+    at_least: float
+    at_most: float
 
 
 class LoadPicture(msgspec.Struct, frozen=True):
@@ -167,6 +212,9 @@ class LoadPicture(msgspec.Struct, frozen=True):
         bin_skew, worker_skew: records of the busiest bin, or worker, divided by the mean of all;
             None while nothing is known.
         decision: the newest decision of the policy, if there is one.
+        work: how long each computation works, by name.
+        hot_keys: the keys with the largest shares of the records of a computation, the largest
+            first.
     """
 
     step: int
@@ -177,6 +225,8 @@ class LoadPicture(msgspec.Struct, frozen=True):
     bin_skew: float | None
     worker_skew: float | None
     decision: Decision | None
+    work: dict[str, WorkPicture] = {}
+    hot_keys: list[HotKeyPicture] = []
 
 
 class MigrationPicture(msgspec.Struct, frozen=True):
@@ -269,6 +319,8 @@ def picture_of(
     measurements: Published | None,
     now_us: int,
     heard_us: Mapping[str, int] | None = None,
+    *,
+    show_values: bool = True,
 ) -> Picture:
     """Return the picture of a pipeline.
 
@@ -281,6 +333,7 @@ def picture_of(
         now_us: the time of day.
         heard_us: by token, when the observer has heard of each driver; see
             :mod:`headrace.observe.leaders`.
+        show_values: whether it may hold keys.
     """
     window = [manifest for manifest in window if manifest.step <= head.step]
     layout = Layout.from_wire(head.layout)
@@ -320,7 +373,7 @@ def picture_of(
         migration=None if under_way is None else _migration(under_way, now_us),
         migrations_queued=sum(one.state == "queued" for one in head.migrations),
         migrations_so_far=max((one.id for one in head.migrations), default=0),
-        load=None if measured is None else _load(measured, now_us),
+        load=None if measured is None else _load(measured, head, now_us, show_values=show_values),
         recent=view_of(window, now_us, head) if window else None,
     )
 
@@ -344,6 +397,7 @@ def _injector(head: Head, name: str, now_us: int) -> InjectorPicture:
         partitions=_partitions(frontiers),
         is_idle=frontiers.is_idle,
         ended=name in head.ended,
+        read=head.read.get(name),
         skipped=head.skipped.get(name, 0),
         waiting=head.waiting.get(name),
     )
@@ -433,10 +487,17 @@ def _worker(host: str, bins: int, worker: int, measured: Published | None) -> Wo
         state_bytes=nbytes if nbytes >= 0 else None,
         records_per_s=rate,
         busy=min(1.0, rate / while_working) if while_working > 0 else None,
+        memory_bytes=_known(measured.memory_bytes, worker),
+        pid=_known(measured.pids, worker),
     )
 
 
-def _load(measured: Published, now_us: int) -> LoadPicture:
+def _known(values: Sequence[int], worker: int) -> int | None:
+    """Return a worker's value; None if it is not known. Older versions published none."""
+    return values[worker] if worker < len(values) and values[worker] >= 0 else None
+
+
+def _load(measured: Published, head: Head, now_us: int, *, show_values: bool) -> LoadPicture:
     return LoadPicture(
         step=measured.step,
         age_s=_ago_s(measured.now_us, now_us),
@@ -446,7 +507,35 @@ def _load(measured: Published, now_us: int) -> LoadPicture:
         bin_skew=_skew(measured.records) if measured.known else None,
         worker_skew=_skew(measured.records_per_s),
         decision=measured.decision,
+        work={name: _work(of) for name, of in measured.computations_us.items()},
+        hot_keys=_hot_keys(measured.hot_keys, head, show_values=show_values),
     )
+
+
+def _work(by_worker_us: Sequence[float]) -> WorkPicture:
+    return WorkPicture(
+        by_worker_ms=[us / 1e3 for us in by_worker_us],
+        all_ms=sum(by_worker_us) / 1e3,
+        skew=_skew(by_worker_us),
+    )
+
+
+def _hot_keys(found: Sequence[HotKey], head: Head, *, show_values: bool) -> list[HotKeyPicture]:
+    """Return the busiest keys, each with the bin and the worker that it has now."""
+    layout, groups = Layout.from_wire(head.layout), groups_of(head.stored_schema)
+    bins = layout.bins_of(np.array([int(of.hash, 16) for of in found], dtype=np.uint64))
+    return [
+        HotKeyPicture(
+            computation=of.computation,
+            key=of.key if show_values else None,
+            bin=groups.name(layout.bin(at)),
+            worker=int(layout.owners[at]),
+            share=of.share,
+            at_least=of.at_least,
+            at_most=of.at_most,
+        )
+        for of, at in zip(found, bins.tolist(), strict=True)
+    ]
 
 
 def _skew(values: Sequence[float]) -> float | None:

@@ -13,15 +13,16 @@ from rich.text import Text
 
 from headrace.errors.printable import one_line
 from headrace.observe.durations import show_duration
-from headrace.observe.top import Phase, View
+from headrace.observe.top import LayerView, Phase, View
 
 _BAR = 24
 _LEAST = 0.0005  # a phase with a smaller share is not shown
 
 
 def render(view: View) -> RenderableType:
-    """Return a view for a terminal: the totals, a bar for each phase, the computations."""
-    return Group(*_totals(view), Text(), _phases(view.phases), Text(), _computations(view))
+    """Return a view for a terminal: the totals, a bar for each phase, layers, computations."""
+    layers: list[RenderableType] = [Text(), _layers(view.layers)] if view.layers else []
+    return Group(*_totals(view), Text(), _phases(view.phases), *layers, Text(), _computations(view))
 
 
 def show_live(
@@ -91,6 +92,26 @@ def _phases(phases: list[Phase]) -> Table:
             ProgressBar(total=1.0, completed=phase.share, width=_BAR),
             f"{phase.ms:.2f}",
             "" if phase.all_tasks_ms is None else f"{phase.all_tasks_ms:.2f}",
+        )
+    return table
+
+
+def _layers(layers: list[LayerView]) -> Table:
+    table = _table()
+    table.add_column("layer", no_wrap=True)
+    table.add_column("ms a step", justify="right", no_wrap=True)
+    table.add_column("all tasks", justify="right", no_wrap=True)
+    table.add_column("slowest", no_wrap=True)
+    table.add_column("computations", overflow="fold")
+    for of in layers:
+        part = "worker" if of.layer else "reader"
+        names = ", ".join(of.computations) if of.layer else "(reads and routes)"
+        table.add_row(
+            str(of.layer),
+            f"{of.slowest_ms:.2f}",
+            f"{of.all_ms:.2f}",
+            f"{part} {of.slowest} in {of.slowest_share:.0%}",
+            Text(one_line(names)),
         )
     return table
 

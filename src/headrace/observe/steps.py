@@ -31,6 +31,7 @@ class StepPicture(msgspec.Struct, frozen=True):
         phases: milliseconds for which the step waited for each phase, in the order of a step.
         all_tasks_ms: milliseconds of each phase, added up over all tasks.
         computations_ms: by computation: milliseconds (in its slowest task, in all tasks).
+        layers_ms: of each layer: (its slowest worker, milliseconds of that one's task, and of all).
         produced, timers: how many productions and timers there were.
         late, skipped: how many records were late or skipped.
         exchange: what carried its records.
@@ -47,6 +48,7 @@ class StepPicture(msgspec.Struct, frozen=True):
     phases: dict[str, float]
     all_tasks_ms: dict[str, float]
     computations_ms: dict[str, tuple[float, float]]
+    layers_ms: list[tuple[int, float, float]]
     produced: int
     timers: int
     late: int
@@ -92,6 +94,9 @@ def _step(of: Manifest) -> StepPicture:
         computations_ms={}
         if timing is None
         else {name: (most / 1e3, all_ / 1e3) for name, (most, all_) in timing.nodes_us.items()},
+        layers_ms=[]
+        if timing is None
+        else [(of.slowest, of.slowest_us / 1e3, of.all_us / 1e3) for of in timing.layers],
         produced=sum(one.produced for one in counts),
         timers=sum(one.timers for one in counts),
         late=sum(one.late for one in counts),

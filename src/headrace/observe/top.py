@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -52,6 +52,26 @@ class Phase(msgspec.Struct, frozen=True):
     all_tasks_ms: float | None
 
 
+class LayerView(msgspec.Struct, frozen=True):
+    """The time that the tasks of a layer took.
+
+    Attributes:
+        layer: its number. Layer 0 reads and routes.
+        computations: those that run in it; empty if the version that ran the pipeline did not say.
+        slowest_ms: milliseconds per step of its slowest task.
+        all_ms: milliseconds per step of all its tasks.
+        slowest: the worker (in layer 0, the reader) whose task was most often the slowest.
+        slowest_share: the share of steps in which it was, 0 to 1.
+    """
+
+    layer: int
+    computations: list[str]
+    slowest_ms: float
+    all_ms: float
+    slowest: int
+    slowest_share: float
+
+
 class ComputationView(msgspec.Struct, frozen=True):
     """The progress of one computation.
 
@@ -90,6 +110,7 @@ class View(msgspec.Struct, frozen=True):
         records_per_s, steps_per_s: rates; None if no time is known.
         step_ms: how long steps took.
         phases: where that time went, in the order of a step.
+        layers: the time of each layer, in order; empty if it was not recorded.
         deliver_ms: milliseconds per step that sinks took. On Spark the next step runs meanwhile.
         exchange: number of steps by exchange.
         soft_state: number of tasks by the state of their soft state: ``hit``, ``caught up``,
@@ -123,6 +144,7 @@ class View(msgspec.Struct, frozen=True):
     waits_for: list[str] = []
     unread: dict[str, int] = {}
     waiting: dict[str, int] = {}
+    layers: list[LayerView] = []
 
 
 def view_of(window: Sequence[Manifest], now_us: int, head: Head | None = None) -> View:
@@ -168,6 +190,7 @@ def view_of(window: Sequence[Manifest], now_us: int, head: Head | None = None) -
             for name, of in manifest.divisions.items()
             if of.waiting >= 0
         },
+        layers=_layers(timings, {} if head is None else head.stored_schema.get("layers", {})),
     )
 
 
@@ -203,6 +226,27 @@ def phases_of(timings: Sequence[Timing]) -> list[Phase]:
         )
         for name, spent, total in rows
     ]
+
+
+def _layers(timings: Sequence[Timing], layer_of: Mapping[str, int]) -> list[LayerView]:
+    """Return the time of each layer, over those steps that recorded it and have the newest layers."""
+    count = next((len(timing.layers) for timing in reversed(timings) if timing.layers), 0)
+    timed = [timing.layers for timing in timings if len(timing.layers) == count]
+    found = []
+    for number in range(count):
+        layer = [of[number] for of in timed]
+        worker, times = Counter(of.slowest for of in layer).most_common(1)[0]
+        found.append(
+            LayerView(
+                layer=number,
+                computations=sorted(name for name, at in layer_of.items() if at == number),
+                slowest_ms=_mean_ms(sum(of.slowest_us for of in layer), len(layer)),
+                all_ms=_mean_ms(sum(of.all_us for of in layer), len(layer)),
+                slowest=worker,
+                slowest_share=times / len(layer),
+            )
+        )
+    return found
 
 
 def _in_order(names: Iterable[str], order: list[str]) -> list[str]:

@@ -106,6 +106,7 @@ class StorageWatcher:
         storage: its place, as it is shown.
         every_s: it is read at most once in this many seconds.
         clocks: its clocks.
+        show_values: whether its pictures may hold keys.
     """
 
     def __init__(
@@ -116,9 +117,10 @@ class StorageWatcher:
         *,
         every_s: float = 1.0,
         clocks: Clocks | None = None,
+        show_values: bool = False,
     ) -> None:
         self._number = number
-        self._observer = PipelineObserver(store)
+        self._observer = PipelineObserver(store, show_values=show_values)
         self._storage = storage
         self._every_s = every_s
         self._clocks = clocks or Clocks()

@@ -94,12 +94,18 @@ def loads_of(
     records = sum(len(part) for part in hashes)
     if not records:
         return None
-    bins, counts = _counted(layout, _sampled(hashes, records, sample_seed))
+    bins, counts = _counted(layout, sample(hashes, records, sample_seed))
     return BinLoads(bins.astype("<u4").tobytes(), counts.astype("<u2").tobytes(), records, took_us)
 
 
-def _sampled(hashes: list[U64], records: int, sample_seed: int) -> U64:
-    """Return every n-th hash, starting at a position that depends on ``sample_seed``."""
+def sample(hashes: list[U64], records: int, sample_seed: int) -> U64:
+    """Return every n-th hash, starting at a position that depends on ``sample_seed``.
+
+    Args:
+        hashes: the hashes of each input.
+        records: how many there are.
+        sample_seed: as for :func:`loads_of`.
+    """
     every = -(-records // SAMPLE)
     found = [part[sample_seed % every :: every] for part in hashes] if every > 1 else hashes
     together = found[0] if len(found) == 1 else np.concatenate(found)

@@ -19,6 +19,7 @@ from headrace.keyspace.updates import Relocated
 from headrace.ledger.records import Link
 from headrace.ledger.retained import Retained
 from headrace.pipeline.source import Split
+from headrace.protocol.key_loads import KeyLoads
 from headrace.protocol.loads import BinLoads, OpenedState
 from headrace.runfiles.format import FileRef
 from headrace.storage.soft import is_soft
@@ -300,8 +301,10 @@ class TaskReport(msgspec.Struct):
         phases: seconds by phase.
         unread: whether something is still to be read ahead.
         loads: the load of its bins for each computation, if the step is measured.
+        keys: the busiest keys of each computation, if the step is measured.
         opened: how much state it has opened; None if none.
-        notes: facts for people: the process, and whether soft state was at hand.
+        notes: facts for people: the process, its memory if the step is measured, and whether soft
+            state was at hand.
         failure: why it failed.
         packed: the bytes of its small files, by name. They are in no storage yet, and go into the
             manifest of the step.
@@ -331,6 +334,7 @@ class TaskReport(msgspec.Struct):
     phases: dict[str, float] = {}
     unread: bool = False
     loads: list[BinLoads] = []
+    keys: list[KeyLoads] = []
     opened: OpenedState | None = None
     notes: dict[str, Any] = {}
     failure: Failure | None = None

@@ -15,6 +15,7 @@ from headrace.pipeline import Pipeline
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.base import Runner
 from headrace.runners.ending import TaskWatch
+from headrace.runners.memory import process_memory
 from headrace.runners.spark.code_shipping import check_sendable
 from headrace.storage.base import Store
 from headrace.storage.memory import MemoryStore
@@ -72,7 +73,15 @@ class InlineRunner(Runner):
 
     def _made(self, pipeline: Pipeline, code: str, store: Store) -> list[Worker]:
         return [
-            Worker(pipeline, code, store, soft, soft_files=self._soft_files, timer=self._timer)
+            Worker(
+                pipeline,
+                code,
+                store,
+                soft,
+                soft_files=self._soft_files,
+                timer=self._timer,
+                memory=process_memory,
+            )
             for soft in self._soft
         ]
 

@@ -41,6 +41,8 @@ Bins = Annotated[int, Meta(ge=0, le=MOST_BINS)]
 Bits = Annotated[int, Meta(ge=0, le=64)]
 #: A bin of delays; -1 for records without delay.
 DelayBin = Annotated[int, Meta(ge=-1, le=10_000)]
+#: A hash, in hexadecimal.
+HashText = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 #: A count of slices.
 SliceCount = Annotated[int, Meta(ge=1, le=4_096)]
 

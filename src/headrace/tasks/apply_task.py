@@ -12,6 +12,7 @@ from headrace.keyspace.digests import digest_of
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.records import link
 from headrace.pipeline import Node
+from headrace.protocol.key_loads import key_loads_of
 from headrace.protocol.loads import OpenedState, loads_of
 from headrace.protocol.parcels import Parcel, ParcelLost, decode_parcel
 from headrace.protocol.plan import NodeReport, StepPlan, StreamReport
@@ -20,6 +21,7 @@ from headrace.state.opening_cost import OpeningCost
 from headrace.storage.soft import soft_folder
 from headrace.tasks.inputs import input_batches
 from headrace.tasks.per_worker import begin_per_worker, end_per_worker
+from headrace.tasks.routing import key_names
 from headrace.tasks.state_cache import WorkerState
 from headrace.tasks.task import Process, Task, TaskResult
 from headrace.tasks.writing import (
@@ -138,6 +140,8 @@ class ApplyTask(Task):
         if opening.bins or relaid:
             took_us = opening.seconds * 1e6
             report.opened = OpenedState(opening.bins, opening.nbytes, took_us, relaid * 1e6)
+        if plan.measured and (memory := process.memory()) is not None:
+            report.notes["memory"] = memory
         self._write(entry)
         self._read_ahead(entry, again=how == "hit")
         process.soft.give_back(process.code, plan, self.layer, self.worker, entry)
@@ -197,6 +201,8 @@ class ApplyTask(Task):
         if plan.measured:
             found = loads_of(entry.layout, inputs, took * 1e6, plan.seed)
             report.loads += [] if found is None else [found]
+            keys = key_loads_of(node.name, inputs, key_names(node), plan.seed)
+            report.keys += [] if keys is None else [keys]
         return outputs
 
     def _resting(self, node: Node, entry: WorkerState) -> NodeReport:

@@ -61,6 +61,8 @@ class Process:
         soft_files: where uncheckpointed steps leave their changes, shared by the host. In memory by
             default.
         timer: a monotonic clock that times the phases of the report. It never influences a result.
+        memory: returns how many bytes of memory the process has; None if that is not known. It
+            never influences a result either.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Process:
         spool: Spool | None = None,
         soft_files: Store | None = None,
         timer: Callable[[], float] = time.perf_counter,
+        memory: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.pipeline = pipeline
         self.router = Router(pipeline)
@@ -80,6 +83,7 @@ class Process:
         self.soft = soft
         self.spool = spool
         self.timer = timer
+        self.memory = memory
         self._layout: tuple[LayoutWire, Layout] | None = None
 
     def layout(self, plan: StepPlan) -> Layout:

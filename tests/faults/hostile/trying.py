@@ -71,6 +71,8 @@ _COMMANDS = [
     ["state", "diff", "4", "6", "ordered"],
     ["top", "--once"],
     ["top", "--output", "json"],
+    ["load"],
+    ["load", "--output", "json"],
     ["metrics", "--once"],
 ]
 

@@ -61,7 +61,7 @@ def test_status_and_top_say_how_many_records_wait(tmp_path: Path) -> None:
     found = msgspec.json.decode(output("status", "--output", "json", *where))["injectors"]
     assert (found["known"]["waiting"], found["unknown"]["waiting"]) == (7, None)
     assert (
-        "injector known: reading, highest event time 1970-01-01T00:00:00.000001Z, 7 waiting"
-        in output("status", *where)
+        "injector known: reading, highest event time 1970-01-01T00:00:00.000001Z, 2 records "
+        "read, 7 waiting" in output("status", *where)
     )
     assert "injector known: 7 records wait" in output("top", "--once", *where)

@@ -78,7 +78,8 @@ def test_every_step_says_where_its_time_went_and_a_claim_and_a_note_have_none() 
 
 def test_a_timing_is_small() -> None:
     for manifest in run():
-        assert len(msgspec.json.encode(manifest.timing)) < 400
+        layers = [] if manifest.timing is None else manifest.timing.layers
+        assert len(msgspec.json.encode(manifest.timing)) < 400 + 24 * len(layers)
 
 
 class Breaks(InlineRunner):
@@ -109,11 +110,25 @@ def test_each_computation_has_its_part_of_the_time_of_user_code() -> None:
         assert sum(total for _, total in times.values()) <= user_code + len(times)
 
 
+def test_each_layer_says_how_long_its_tasks_took_and_which_was_slowest() -> None:
+    for manifest in run()[1:-1]:
+        assert manifest.timing is not None
+        layers = manifest.timing.layers
+        assert len(layers) == 2, "the input, and one layer of computations"
+        assert all(0 < of.slowest_us <= of.all_us for of in layers)
+        assert all(0 <= of.slowest < 2 for of in layers)
+        phases = sum(whole for _, whole in manifest.timing.tasks_us.values())
+        assert abs(sum(of.all_us for of in layers) - phases) <= len(manifest.timing.tasks_us)
+        slowest = sum(slowest for slowest, _ in manifest.timing.tasks_us.values())
+        assert abs(sum(of.slowest_us for of in layers) - slowest) <= len(manifest.timing.tasks_us)
+
+
 def test_the_stored_schema_says_what_each_sink_receives() -> None:
     claim = run()[0]
     assert claim.stored_schema is not None
     assert set(claim.stored_schema["sinks"]) == set(run()[1].delivered)
     assert set(claim.stored_schema["sinks"].values()) <= set(claim.stored_schema["streams"])
+    assert claim.stored_schema["layers"] == dict.fromkeys(claim.stored_schema["computations"], 1)
 
 
 class Hand(Clock):

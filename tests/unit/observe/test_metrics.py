@@ -244,7 +244,7 @@ def test_definitions_follow_the_rules() -> None:
         assert definition.name.endswith("_total") == (definition.kind == "counter")
         assert definition.help.endswith(".")
     names_in_pipelines = {"computation", "counter", "injector", "sink", "worker"}
-    fixed = {"state", "side", "share", "phase", "how", "version"}
+    fixed = {"state", "side", "share", "phase", "how", "version", "layer"}
     assert set(labels_in_use()) == names_in_pipelines | fixed, "no label grows without bound"
 
 

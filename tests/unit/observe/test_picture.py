@@ -71,6 +71,7 @@ def status_by_hand(name: str, head: Head) -> dict[str, Any]:
                 "highest_event_time": show_time(head.highest[injector])
                 if injector in head.highest
                 else None,
+                "read": head.read.get(injector),
                 "skipped": head.skipped.get(injector, 0),
                 "waiting": head.waiting.get(injector),
             }

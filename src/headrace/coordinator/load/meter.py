@@ -13,6 +13,8 @@ import numpy as np
 from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.load.bin_loads import LEAST_STEPS, BinMeter
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
+from headrace.coordinator.load.computation_work import ComputationWork
+from headrace.coordinator.load.hot_keys import KeyMeter
 from headrace.coordinator.load.measured import Measured
 from headrace.coordinator.load.opening_rates import OpeningMeter
 from headrace.coordinator.load.work_rates import Arrivals, WorkRates
@@ -70,6 +72,10 @@ class Meter:
         self._bins = BinMeter()
         self._work = WorkRates()
         self._arrivals = Arrivals()
+        self._keys = KeyMeter()
+        self._by_computation = ComputationWork()
+        # Of each worker: (bytes of memory, process id), as reported last; -1 for unknown.
+        self._processes: dict[int, tuple[int, int]] = {}
         self._opening = OpeningMeter()
         self._last_us: int | None = None
         self._version: int | None = None
@@ -115,6 +121,18 @@ class Meter:
             found = [load for task in adopted.tasks for load in task.loads]
             self._bins.note(plan.layout, plan.clock_us, found)
             self._work.note(plan.layout.workers, plan.clock_us, adopted.tasks)
+            self._note_for_people(plan, adopted)
+
+    def _note_for_people(self, plan: StepPlan, adopted: Adopted) -> None:
+        """Note what no plan and no policy depends on."""
+        workers = plan.layout.workers
+        self._by_computation.note(workers, plan.clock_us, adopted.tasks)
+        self._keys.forget_others(self._by_computation.computations)
+        self._keys.note(plan.clock_us, [of for task in adopted.tasks for of in task.keys])
+        for task in adopted.tasks:
+            notes = task.notes
+            self._processes[task.worker] = notes.get("memory", -1), notes.get("pid", -1)
+        self._processes = {at: of for at, of in self._processes.items() if at < workers}
 
     def measured(self, head: Head, layout: Layout, steps: Latency) -> Measured:
         """Return what plans are based on.
@@ -195,4 +213,11 @@ class Meter:
             places=seen.places,
             steps=steps,
             opening=self._opening.rates,
+            computations_us=self._by_computation.busy_us(),
+            hot_keys=self._keys.hottest(),
+            memory_bytes=[self._process(at)[0] for at in range(len(seen.state_bytes))],
+            pids=[self._process(at)[1] for at in range(len(seen.state_bytes))],
         )
+
+    def _process(self, worker: int) -> tuple[int, int]:
+        return self._processes.get(worker, (-1, -1))

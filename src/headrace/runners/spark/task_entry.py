@@ -24,6 +24,7 @@ from headrace.errors import Cancelled, NotFound, TaskTimeout
 from headrace.errors.user_code import has_no_terminal
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.ending import TaskWatch, marked, write_note
+from headrace.runners.memory import process_memory
 from headrace.runners.spark.spool import HostSpool
 from headrace.storage import open_store
 from headrace.storage.reading import Threads
@@ -98,7 +99,13 @@ def _worker(code: Code, plan: StepPlan) -> Worker:
         spool = HostSpool(code.spool) if code.spool is not None else None
         store = open_store(plan.store)
         worker = Worker(
-            pipeline, code.digest, store, _soft, spool, HostFiles(_soft_directory(code))
+            pipeline,
+            code.digest,
+            store,
+            _soft,
+            spool,
+            HostFiles(_soft_directory(code)),
+            memory=process_memory,
         )
         _workers.clear()
         _soft.drop_older(plan.store, code.digest)
