@@ -21,6 +21,7 @@ from headrace.ledger.head import Head
 from headrace.ledger.intent import intent_name
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import Manifest, manifest_name
+from headrace.ledger.packing import end_of_pack
 from headrace.runfiles.format import FileRef, RunReader, Section
 from headrace.runfiles.sections import is_whole
 from headrace.schema.reserved import HASH
@@ -107,6 +108,12 @@ class Verifier:
                 break
         return None
 
+    def _wrong_end(self, manifest: Manifest) -> str:
+        """Return what is wrong with the end of a manifest with packed files; "" if nothing is."""
+        end = end_of_pack(manifest)
+        longer = end is not None and self._store.read(manifest_name(manifest.step), end, 1)
+        return "it is longer than it was written" if longer else ""
+
     def _wrong_first(self, step: int) -> Finding | None:
         """Return what is wrong with manifest 0, which says whose storage it is."""
         first, found = self._manifest(0, step), self._manifest(step, step)
@@ -121,9 +128,13 @@ class Verifier:
         """Return a manifest and its digest, which are read once; or why it cannot be read."""
         if at not in self._manifests:
             try:
-                self._manifests[at] = self._ledger.read(at)
+                found = self._ledger.read(at)
             except (Damaged, NewerFormat) as error:
                 return Finding(manifest_name(at), step, error.what, error.remedy)
+            wrong = self._wrong_end(found[0])
+            if wrong:
+                return Finding(manifest_name(at), step, wrong, _RESTORE)
+            self._manifests[at] = found
         return self._manifests[at]
 
     # -- files --------------------------------------------------------------------------------

@@ -47,6 +47,13 @@ def pack(manifest: Manifest, contents: Mapping[str, bytes]) -> tuple[Manifest, b
         length = -(-(len(document) + _SPARE) // _UNIT) * _UNIT
 
 
+def end_of_pack(manifest: Manifest) -> int | None:
+    """Return the length in bytes of a manifest with files packed into it; None for another one."""
+    files = [*manifest.runs, *manifest.outputs, *(manifest.slice.files if manifest.slice else ())]
+    name = manifest_name(manifest.step)
+    return max((file.offset + file.length for file in files if file.pack == name), default=None)
+
+
 def _names_packed(manifest: Manifest) -> bool:
     """Return whether a manifest names packed files of earlier steps, which older versions overlook.
 

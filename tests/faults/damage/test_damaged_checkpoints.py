@@ -111,6 +111,15 @@ def test_a_file_that_is_cut_off_is_found_or_has_no_effect(world: World) -> None:
                 world.check(truncated(world.files, name, cut), name, run=run)
 
 
+def test_bytes_behind_a_file_that_is_needed_are_found(world: World) -> None:
+    for name in sorted(world.needed):
+        files = {**world.files, name: world.files[name] + b"\n"}
+        found = [finding.file for finding in Checkpoints(store_of(files)).verify()]
+        assert name in found
+        outcome = read_all(files)
+        assert outcome == world.read or isinstance(outcome, Refused)
+
+
 def test_a_file_that_is_missing_is_found_or_has_no_effect(world: World) -> None:
     for number, name in enumerate(sorted(world.files)):
         newest = name == manifest_name(world.newest)  # (without it, the step was never committed)
