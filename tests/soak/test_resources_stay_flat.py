@@ -5,15 +5,12 @@ Figures are printed, and written to the file that HEADRACE_SOAK_JSON names.
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 import pytest
 
 import headrace as hr
@@ -22,6 +19,7 @@ from headrace.protocol.step_summary import StepSummary
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
+from tests.support.flat import check_flat, measure
 from tests.support.results import recording
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
@@ -56,32 +54,9 @@ def ticks() -> Any:
     return (Tick((n * 7919) % 5_000, n) for n in itertools.count())
 
 
-def measure(store: Path, local: Path, jvm: Any) -> dict[str, int]:
-    """Return what must not grow."""
-    gc.collect()
-    jvm.java.lang.System.gc()
-    heap = jvm.java.lang.Runtime.getRuntime()
-    files = [path for path in store.rglob("*") if path.is_file()]
-    shuffles = [path for path in local.rglob("shuffle_*") if path.is_file()]
-    java = [p for p in psutil.Process().children(recursive=True) if "java" in p.name()]
-    return {
-        "storage_files": len(files),
-        "storage_kib": sum(path.stat().st_size for path in files) // 1024,
-        "shuffle_files": len(shuffles),
-        "driver_rss_mib": psutil.Process().memory_info().rss >> 20,
-        "jvm_rss_mib": sum(process.memory_info().rss for process in java) >> 20,
-        "jvm_heap_mib": (heap.totalMemory() - heap.freeMemory()) >> 20,
-        "jvm_threads": sum(process.num_threads() for process in java),
-        "driver_threads": threading.active_count(),
-        "python_workers": len(
-            [p for p in psutil.Process().children(recursive=True) if "python" in p.name()]
-        ),
-    }
-
-
 @pytest.mark.parametrize("exchange", ["driver", "shuffle"])
 def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
-    exchange: str, tmp_path: Path
+    exchange: Any, tmp_path: Path
 ) -> None:
     local = tmp_path / "local"
     local.mkdir()
@@ -124,17 +99,4 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
             print(row)
         keep(seen)
         assert received[0] >= STEPS - 1
-        early, late = seen[len(seen) // 3 : len(seen) * 2 // 3], seen[len(seen) * 2 // 3 :]
-        for name, slack in {
-            "storage_files": 1.2,
-            "storage_kib": 1.2,
-            "shuffle_files": 1.0,
-            "driver_rss_mib": 1.1,
-            "jvm_rss_mib": 1.15,
-            "jvm_heap_mib": 1.15,
-            "jvm_threads": 1.1,
-            "driver_threads": 1.0,
-            "python_workers": 1.0,
-        }.items():
-            first, last = max(row[name] for row in early), max(row[name] for row in late)
-            assert last <= first * slack + 4, f"{name} grew from {first} to {last}"
+        check_flat(seen)
