@@ -168,6 +168,23 @@ class Layout:
             return (hashes >> np.uint64(HASH_BITS - self._depth)).astype(np.int64)
         return np.searchsorted(self.starts, hashes, side="right") - 1
 
+    def first_rows_of_bins(
+        self, hashes: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the first row of each bin that has rows, and the bins' positions, ascending.
+
+        Args:
+            hashes: the hash of each row, ascending. Where they are many, bins look for their rows,
+                and not each row for its bin.
+        """
+        if len(hashes) < len(self):
+            bins = self.bins_of(hashes)
+            first = np.flatnonzero(np.diff(bins, prepend=-1))
+            return first, bins[first]
+        first = np.searchsorted(hashes, self.starts)
+        held = np.flatnonzero(np.append(first[1:], len(hashes)) > first)
+        return first[held], held
+
     def starts_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """Return the first hash of each hash's bin. It names a bin until it is split or merged."""
         if self._depth is not None and self._depth > 0:

@@ -215,11 +215,10 @@ def write_run(parts: list[RunPart], layout: Layout) -> tuple[bytes, str]:
 def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[pa.Buffer]]:
     batch: pa.RecordBatch = part.batch
     hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
-    index = layout.bins_of(hashes)
-    edges = np.flatnonzero(np.diff(index, prepend=-1)).astype(np.uint32)
+    edges, touched = layout.first_rows_of_bins(hashes)
     bins = None
     if part.timer_rows is not None and len(part.timer_rows[0]):
-        bins = _bin_table(index, edges, part.timer_rows, layout)
+        bins = _bin_table(edges, touched, part.timer_rows, layout)
     blocks: list[Block] = []
     buffers: list[pa.Buffer] = []
     for first, last in _block_edges(edges, len(hashes)):
@@ -240,7 +239,7 @@ def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[
     return Section(part.owner, part.kind, schema, blocks, bins), buffers
 
 
-def _block_edges(bin_rows: npt.NDArray[np.uint32], rows: int) -> list[tuple[int, int]]:
+def _block_edges(bin_rows: npt.NDArray[np.int64], rows: int) -> list[tuple[int, int]]:
     """Cut rows into blocks at the first bin boundary after each ``BLOCK_ROWS`` rows."""
     edges = [0]
     while rows - edges[-1] > BLOCK_ROWS:
@@ -252,9 +251,8 @@ def _block_edges(bin_rows: npt.NDArray[np.uint32], rows: int) -> list[tuple[int,
 
 
 def _bin_table(
-    index: npt.NDArray[np.int64], first: npt.NDArray[np.uint32], timer_rows: Any, layout: Layout
+    first: npt.NDArray[np.int64], touched: npt.NDArray[np.int64], timer_rows: Any, layout: Layout
 ) -> BinTable:
-    touched = index[first]
     lowest = np.full((2, len(first)), MAX_TIME, dtype=np.int64)
     rows, times, is_wall = timer_rows
     times = np.minimum(times, LAST_TIMER)

@@ -28,6 +28,19 @@ def test_each_hash_is_in_the_bin_that_has_its_prefix(layout: Layout, hashes: lis
         assert worker == layout.owners[index]
 
 
+@given(layouts(), HASHES)
+def test_the_first_row_of_each_bin_is_found_among_few_and_many_rows(
+    layout: Layout, hashes: list[int]
+) -> None:
+    for rows in (sorted(hashes)[:3], sorted(hashes * 40)):
+        array = np.array(rows, dtype=np.uint64)
+        expected: dict[int, int] = {}
+        for row, at in enumerate(layout.bins_of(array).tolist()):
+            expected.setdefault(at, row)
+        first, bins = layout.first_rows_of_bins(array)
+        assert dict(zip(bins.tolist(), first.tolist(), strict=True)) == expected
+
+
 @given(layouts())
 def test_ranges_of_workers_divide_the_space(layout: Layout) -> None:
     ranges = sorted(
