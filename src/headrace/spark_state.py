@@ -1,5 +1,5 @@
-"""The public import path of the Spark data source ``headrace-state``."""
+"""The public import path of the Spark data sources ``headrace-state`` and ``headrace-view``."""
 
-from headrace.checkpoints.spark_source import register
+from headrace.checkpoints.spark_source import read_views, register
 
-__all__ = ["register"]
+__all__ = ["read_views", "register"]

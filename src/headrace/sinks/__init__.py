@@ -11,6 +11,7 @@ from headrace.pipeline.sink import Deliverer, Delivery, Sink
 from headrace.sinks.calls import Calls
 from headrace.sinks.console import Console
 from headrace.sinks.files import Files
+from headrace.sinks.table_sink import TableOptions
 
 if TYPE_CHECKING:
     from headrace.sinks.delta import Delta as Delta
@@ -31,6 +32,7 @@ __all__ = [
     "Sink",
     "Spark",
     "Table",
+    "TableOptions",
 ]
 
 

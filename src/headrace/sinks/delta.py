@@ -7,16 +7,17 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.errors import PipelineError, SinkConflict, StorageError
+from headrace.errors import PipelineError, SinkConflict
 from headrace.errors.printable import without_secrets
-from headrace.errors.user_code import error_text
 from headrace.pipeline.sink import Deliverer, Delivery
-from headrace.sinks.table_columns import filled, lakehouse_type, new_columns
+from headrace.sinks.table_columns import Changes, filled, lakehouse_type, new_columns
 from headrace.sinks.table_sink import (
+    TableOptions,
     TableSink,
     check_installed,
     document_of,
@@ -52,18 +53,14 @@ class Delta(TableSink):
     Args:
         table: a path, or a location: ``s3://BUCKET/PREFIX`` (also ``gs://``, ``az://``).
         mode: ``append`` adds the rows. ``upsert`` replaces the rows of the same ``keys``, and adds
-            the others; if a delivery has several rows of a key, the last one wins. ``overwrite``
-            replaces the partitions that a delivery has rows of, or the whole table if it has no
-            partitions.
-        keys: the columns of the table by which ``upsert`` finds rows again. They may not be null.
+            the others. ``overwrite`` replaces the partitions that a delivery has rows of, or the
+            whole table if it has no partitions.
         partition_by: the columns of the table by which its files are divided: texts, integers,
             booleans, dates.
-        columns: the columns to write: a list of names, or a mapping of names in the stream to names
-            in the table. By default all.
         storage_options: passed to deltalake: credentials, regions and so on. By default they come
             from the environment.
-        take_over: whether to go on in a table to which this sink has delivered from another
-            storage. By default that is refused.
+        options: ``keys``, ``deletes``, ``columns`` and ``take_over``, as all sinks of tables have
+            them (:class:`TableOptions`).
 
     Guarantees: exactly once. A commit adds the rows and the id of their delivery, as a transaction
     of the application ``headrace/LINEAGE/PIPELINE/SINK``. A delivery that the table has is skipped.
@@ -101,11 +98,9 @@ class Delta(TableSink):
         table: str | Path,
         *,
         mode: Mode = "append",
-        keys: Sequence[str] = (),
         partition_by: Sequence[str] = (),
-        columns: Sequence[str] | Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        take_over: bool = False,
+        **options: Unpack[TableOptions],
     ) -> None:
         check_installed("Delta", "delta", _MISSING)
         super().__init__(
@@ -113,9 +108,7 @@ class Delta(TableSink):
             _delta_type,
             mode=mode,
             modes=("append", "overwrite", "upsert"),
-            keys=keys,
-            columns=columns,
-            take_over=take_over,
+            options=options,
         )
         if isinstance(partition_by, str):
             raise PipelineError(
@@ -190,14 +183,14 @@ class Delta(TableSink):
                 remedy="nothing was written. Give partition_by= as it is, or another table",
             )
 
-    def _write(self, run: Deliverer, delivery: Delivery, rows: pa.Table) -> None:
-        self._check_partitions(rows)
+    def _write(self, run: Deliverer, delivery: Delivery, changes: Changes) -> None:
+        self._check_partitions(changes.rows)
 
         def attempt() -> None:
             try:
-                table = self._current() or self._create(rows.schema)
+                table = self._current() or self._create(changes.rows.schema)
                 if not self._has(table, run, delivery):
-                    self._commit(table, run, delivery, rows)
+                    self._commit(table, run, delivery, changes)
             except BaseException:
                 self._table = None  # whatever it has seen may be out of date
                 raise
@@ -262,26 +255,16 @@ class Delta(TableSink):
         return self._table
 
     def _commit(
-        self, table: DeltaTable, run: Deliverer, delivery: Delivery, rows: pa.Table
+        self, table: DeltaTable, run: Deliverer, delivery: Delivery, changes: Changes
     ) -> None:
-        """Write rows. The commit fails if a delivery of this sink came since the table was read."""
+        """Write changes. The commit fails if a delivery of this sink came since the table was read."""
         self._check_table(table)
         there = _schema_of(table)
-        adds = bool(new_columns(there, rows.schema, _delta_type, self._place))
-        rows = filled(rows, there, "Delta")
+        adds = bool(new_columns(there, changes.rows.schema, _delta_type, self._place))
+        rows = filled(changes.rows, there, "Delta")
         commit = self._properties(run, delivery)
         if self._mode == "upsert":
-            merge = table.merge(
-                rows,
-                predicate=" AND ".join(
-                    f"t.{_quoted(key)} = s.{_quoted(key)}" for key in self._keys
-                ),
-                source_alias="s",
-                target_alias="t",
-                merge_schema=adds,
-                commit_properties=commit,
-            )
-            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+            self._merge(table, rows, changes, adds, commit)
         elif self._mode == "overwrite":
             write_deltalake(
                 table,
@@ -299,6 +282,37 @@ class Delta(TableSink):
                 schema_mode="merge" if adds else None,
                 commit_properties=commit,
             )
+
+    def _merge(
+        self,
+        table: DeltaTable,
+        rows: pa.Table,
+        changes: Changes,
+        adds: bool,
+        commit: CommitProperties,
+    ) -> None:
+        """Replace, add and delete rows by their keys."""
+        gone, marked = "FALSE", []
+        if changes.gone is not None and changes.deletes:
+            rows, marker = _with_gone(rows, changes.gone)
+            gone, marked = f"s.{_quoted(marker)}", [marker]
+        merge = table.merge(
+            rows,
+            predicate=" AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in self._keys),
+            source_alias="s",
+            target_alias="t",
+            merge_schema=adds,
+            commit_properties=commit,
+        )
+        if marked:
+            merge = merge.when_matched_delete(gone)
+            (
+                merge.when_matched_update_all(except_cols=marked)
+                .when_not_matched_insert_all(f"NOT {gone}", except_cols=marked)
+                .execute()
+            )
+        else:
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def _properties(self, run: Deliverer, delivery: Delivery) -> CommitProperties:
         application = _application(run)
@@ -355,13 +369,6 @@ class Delta(TableSink):
                     break
         return self._belongs_to(run.pipeline, run.sink, storage)
 
-    def _failed(self, error: Exception) -> StorageError:
-        return StorageError(
-            f"the table could not be written: {error_text(error)}",
-            place=self._place,
-            remedy="the step is committed, and is delivered again at the next start",
-        )
-
     def close(self) -> None:
         super().close()
         self._table = None
@@ -394,6 +401,20 @@ def _owner(run: Deliverer) -> str:
 def _schema_of(table: DeltaTable) -> pa.Schema:
     schema: pa.Schema = pa.schema(table.schema().to_arrow())
     return schema
+
+
+def _with_gone(rows: pa.Table, gone: pa.Table) -> tuple[pa.Table, str]:
+    """Return rows with those of keys that are gone, and the name of the column that tells them."""
+    marker = "gone"
+    while any(marker == name.lower() for name in rows.column_names):
+        marker += "_"
+    stays = rows.append_column(marker, pa.array(np.zeros(rows.num_rows, np.bool_)))
+    goes = gone.append_column(marker, pa.array(np.ones(gone.num_rows, np.bool_)))
+    return pa.concat_tables([_nullable(stays), _nullable(goes)], promote_options="default"), marker
+
+
+def _nullable(rows: pa.Table) -> pa.Table:
+    return rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
 
 
 def _quoted(name: str) -> str:

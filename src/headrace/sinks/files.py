@@ -120,7 +120,7 @@ class Files(Sink):
             raise PipelineError(
                 f"header=False is for csv, and the format is {format}", remedy="leave it out"
             )
-        self._store = _store_at(directory)
+        self._store = store_at(directory)
         self._format = format
         self._compression: Compression | None = compression
         self._columns = ChosenColumns(columns)
@@ -269,7 +269,7 @@ class Files(Sink):
         return buffer.getvalue()
 
 
-def _store_at(directory: str | Path) -> Store:
+def store_at(directory: str | Path) -> Store:
     """Return the store in which files are created, for a path or a remote location.
 
     Raises:

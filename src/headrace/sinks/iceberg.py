@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, StorageError
+from headrace.errors import HeadraceError
 from headrace.errors.printable import without_secrets
-from headrace.errors.user_code import error_text
 from headrace.pipeline.sink import Deliverer, Delivery
-from headrace.sinks.table_columns import filled, held, lakehouse_type, new_columns
-from headrace.sinks.table_sink import TableSink, check_installed, document_of, with_retries
+from headrace.sinks.table_columns import Changes, filled, held, lakehouse_type, new_columns
+from headrace.sinks.table_sink import (
+    TableOptions,
+    TableSink,
+    check_installed,
+    document_of,
+    with_retries,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -53,12 +58,9 @@ class Iceberg(TableSink):
             name than ``default``: catalogs in SQL databases find only tables of their own name.
         table: its name with its namespace: ``shop.totals``.
         mode: ``append`` adds the rows. ``upsert`` replaces the rows of the same ``keys``, and adds
-            the others; if a delivery has several rows of a key, the last one wins.
-        keys: the columns of the table by which ``upsert`` finds rows again. They may not be null.
-        columns: the columns to write: a list of names, or a mapping of names in the stream to names
-            in the table. By default all.
-        take_over: whether to go on in a table to which this sink has delivered from another
-            storage. By default that is refused.
+            the others.
+        options: ``keys``, ``deletes``, ``columns`` and ``take_over``, as all sinks of tables have
+            them (:class:`TableOptions`).
 
     Guarantees: exactly once. A commit adds the rows and the id of their delivery: in the summary of
     its snapshot, and in the table property ``headrace.PIPELINE.SINK``. A delivery that the table has
@@ -97,9 +99,7 @@ class Iceberg(TableSink):
         table: str,
         *,
         mode: Mode = "append",
-        keys: Sequence[str] = (),
-        columns: Sequence[str] | Mapping[str, str] | None = None,
-        take_over: bool = False,
+        **options: Unpack[TableOptions],
     ) -> None:
         check_installed("Iceberg", "iceberg", _MISSING)
         super().__init__(
@@ -107,9 +107,7 @@ class Iceberg(TableSink):
             _iceberg_type,
             mode=mode,
             modes=("append", "upsert"),
-            keys=keys,
-            columns=columns,
-            take_over=take_over,
+            options=options,
         )
         self._given = catalog if isinstance(catalog, str) else dict(catalog)
         self._name = table
@@ -138,11 +136,11 @@ class Iceberg(TableSink):
         if self._declared is not None:
             new_columns(_schema_of(table), self._declared, _iceberg_type, self._place)
 
-    def _write(self, run: Deliverer, delivery: Delivery, rows: pa.Table) -> None:
+    def _write(self, run: Deliverer, delivery: Delivery, changes: Changes) -> None:
         def attempt() -> None:
-            table = self._current() or self._create(rows.schema)
+            table = self._current() or self._create(changes.rows.schema)
             if not self._has(table, run, delivery):
-                self._commit(table, run, delivery, rows)
+                self._commit(table, run, delivery, changes)
 
         try:
             with_retries(attempt, _may_pass)
@@ -205,11 +203,11 @@ class Iceberg(TableSink):
             self._opened.create_table(self._name, schema)
         return self._opened.load_table(self._name)
 
-    def _commit(self, table: Table, run: Deliverer, delivery: Delivery, rows: pa.Table) -> None:
-        """Write rows. The commit fails if the table has changed since it was loaded."""
+    def _commit(self, table: Table, run: Deliverer, delivery: Delivery, changes: Changes) -> None:
+        """Write changes. The commit fails if the table has changed since it was loaded."""
         there = _schema_of(table)
-        new = new_columns(there, rows.schema, _iceberg_type, self._place)
-        rows = filled(rows, there, "Iceberg")
+        new = new_columns(there, changes.rows.schema, _iceberg_type, self._place)
+        rows = filled(changes.rows, there, "Iceberg")
         about = {
             "lineage": run.lineage,
             "delivery": delivery.id,
@@ -224,24 +222,24 @@ class Iceberg(TableSink):
             if new:
                 with commit.update_schema() as update:
                     update.union_by_name(rows.schema)
-            same_keys = create_match_filter(rows, self._keys) if self._keys else None
-            if same_keys is not None and _has_any(table, same_keys):
+            same_keys = self._of_same_keys(table, changes)
+            if same_keys is not None and rows.num_rows:
                 commit.overwrite(rows, same_keys, snapshot_properties=recorded)
-            else:
+            elif same_keys is not None:
+                commit.delete(same_keys, snapshot_properties=recorded)
+            elif rows.num_rows:
                 commit.append(rows, snapshot_properties=recorded)
             commit.set_properties(recorded)
 
+    def _of_same_keys(self, table: Table, changes: Changes) -> BooleanExpression | None:
+        """Return what selects the rows that are replaced or deleted; None if there are none."""
+        if not self._keys:
+            return None
+        selected = create_match_filter(changes.keys(self._keys), self._keys)
+        return selected if _has_any(table, selected) else None
+
     def _is_of_another(self, there: Mapping[str, Any], run: Deliverer) -> HeadraceError:
         return self._belongs_to(run.pipeline, run.sink, str(there.get("storage", "")))
-
-    def _failed(self, error: Exception) -> HeadraceError:
-        if isinstance(error, HeadraceError):
-            return error
-        return StorageError(
-            f"the table could not be written: {error_text(error)}",
-            place=self._place,
-            remedy="the step is committed, and is delivered again at the next start",
-        )
 
     def close(self) -> None:
         super().close()

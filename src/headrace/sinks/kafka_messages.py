@@ -197,7 +197,9 @@ class MessageColumns:
             at = self._rows_to(topic, rows)
             keys = self._keys(topic, rows.take(at))
             found.append(pa.table({"topic": [topic] * len(at), "key": keys, "at": at}))
-        at = last_of_each_key(pa.concat_tables(found), ["topic", "key"]).column("at")
+        every = pa.concat_tables(found)
+        last = last_of_each_key(every, ["topic", "key"])
+        at = (every if last is None else every.take(last)).column("at")
         return rows if len(at) == rows.num_rows else rows.take(np.sort(at.to_numpy()))
 
     def portions(self, rows: pa.Table, audit: list[Header] | None) -> Iterator[Portion]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, Unpack
 
 import pyarrow as pa
 
@@ -33,8 +33,8 @@ from headrace.sinks.sql_types import (
     sql_type,
     values_of,
 )
-from headrace.sinks.table_columns import added_columns
-from headrace.sinks.table_sink import TableSink, check_installed, with_retries
+from headrace.sinks.table_columns import Changes, added_columns
+from headrace.sinks.table_sink import TableOptions, TableSink, check_installed, with_retries
 
 try:
     import sqlalchemy as sa
@@ -72,15 +72,12 @@ class Table(TableSink):
             ``sqlite:///out/shop.db``, or a function that returns an engine of SQLAlchemy.
         name: the name of the table.
         mode: ``append`` adds the rows. ``upsert`` replaces the rows of the same ``keys``, and adds
-            the others; if a delivery has several rows of a key, the last one wins.
-        keys: the columns of the table by which ``upsert`` finds rows again: its primary key if the
-            sink makes it, and any unique ones otherwise. They may not be null.
-        columns: the columns to write: a list of names, or a mapping of names in the stream to names
-            in the table. By default all.
+            the others. The keys are the primary key of a table that the sink makes, and must be
+            unique in another one.
         schema: the schema in which the table is; by default that of the connection.
         create: whether to make tables that are missing, and to add columns.
-        take_over: whether to go on in a table to which this sink has delivered from another
-            storage. By default that is refused.
+        options: ``keys``, ``deletes``, ``columns`` and ``take_over``, as all sinks of tables have
+            them (:class:`TableOptions`).
 
     Guarantees: exactly once. One transaction writes the rows and the id of their delivery, which is
     in a row of the table ``headrace_steps`` beside it. A delivery that is recorded there is skipped.
@@ -124,11 +121,9 @@ class Table(TableSink):
         name: str,
         *,
         mode: Mode = "append",
-        keys: Sequence[str] = (),
-        columns: Sequence[str] | Mapping[str, str] | None = None,
         schema: str | None = None,
         create: bool = True,
-        take_over: bool = False,
+        **options: Unpack[TableOptions],
     ) -> None:
         check_installed("Table", "sql", MISSING)
         super().__init__(
@@ -136,9 +131,7 @@ class Table(TableSink):
             plain_type,
             mode=mode,
             modes=("append", "upsert"),
-            keys=keys,
-            columns=columns,
-            take_over=take_over,
+            options=options,
         )
         self._make = (
             engine_maker(database, "sinks.Table", _check_database)
@@ -310,14 +303,19 @@ class Table(TableSink):
 
     # -- a delivery ---------------------------------------------------------------------------
 
-    def _write(self, run: Deliverer, delivery: Delivery, rows: pa.Table) -> None:
+    def _write(self, run: Deliverer, delivery: Delivery, changes: Changes) -> None:
+        rows = changes.rows
+
         def attempt() -> None:
             try:
                 if self._ready != rows.schema:
                     self._prepare(rows.schema)
                 with self._opened.begin() as connection:
                     if self._is_next(connection, run, delivery):
-                        self._insert(connection, rows)
+                        if changes.gone is not None and changes.deletes:
+                            self._delete(connection, changes.gone)
+                        if rows.num_rows:
+                            self._insert(connection, rows)
             except BaseException:
                 self._ready = None  # whatever is known of the table may be out of date
                 raise
@@ -411,13 +409,7 @@ class Table(TableSink):
         if self._family == "postgresql":
             self._copy(connection, rows)
             return
-        kinds = [sql_type(field.type, self._family) for field in rows.schema]
-        columns = [bound_type(kind) for kind in kinds]
-        table = sa.table(
-            self._name,
-            *(sa.column(name, of) for name, of in zip(rows.column_names, columns, strict=True)),
-            schema=self._schema,
-        )
+        table = self._with_columns(rows.schema)
         in_mysql = self._family == "mysql"
         insert: Any = mysql.insert(table) if in_mysql else sqlite.insert(table)
         if self._keys:
@@ -426,37 +418,70 @@ class Table(TableSink):
         # (PyMySQL does not unescape percent signs behind the values of many rows)
         one_by_one = in_mysql and any("%" in name for name in rows.column_names)
         for piece in pieces(rows):
-            values = [values_of(column, self._family) for column in piece.columns]
-            given = [
-                dict(zip(piece.column_names, row, strict=True)) for row in zip(*values, strict=True)
-            ]
+            given = _dicts(piece, piece.column_names, self._family)
             for part in [[row] for row in given] if one_by_one else [given]:
                 connection.execute(insert, part[0] if one_by_one else part)
 
-    def _copy(self, connection: sa.Connection, rows: pa.Table) -> None:
-        """Send rows to PostgreSQL by COPY: to the table, or for an upsert to one beside it."""
-        columns = ", ".join(map(self._quoted, rows.column_names))
-        into = self._quoted_name
-        if self._keys:
-            _execute(
-                connection,
-                f"CREATE TEMPORARY TABLE {_STAGE} ON COMMIT DROP AS "
-                f"SELECT {columns} FROM {into} WITH NO DATA",
+    def _delete(self, connection: sa.Connection, keys: pa.Table) -> None:
+        """Delete the rows of some keys."""
+        if self._family == "postgresql":
+            stage = self._staged(connection, keys, "gone")
+            same = " AND ".join(
+                f"t.{self._quoted(key)} = s.{self._quoted(key)}" for key in self._keys
             )
-            into = _STAGE
+            _execute(connection, f"DELETE FROM {self._quoted_name} t USING {stage} s WHERE {same}")
+            return
+        table = self._with_columns(keys.schema)
+        names = [f"key{number}" for number in range(keys.num_columns)]
+        same_keys = [
+            table.c[key] == sa.bindparam(name)
+            for key, name in zip(keys.column_names, names, strict=True)
+        ]
+        delete = sa.delete(table).where(*same_keys)
+        for piece in pieces(keys):
+            connection.execute(delete, _dicts(piece, names, self._family))
+
+    def _with_columns(self, schema: pa.Schema) -> sa.TableClause:
+        """Return the table with some columns, of the types as which values are sent."""
+        kinds = [bound_type(sql_type(field.type, self._family)) for field in schema]
+        columns = [sa.column(name, kind) for name, kind in zip(schema.names, kinds, strict=True)]
+        return sa.table(self._name, *columns, schema=self._schema)
+
+    def _copy(self, connection: sa.Connection, rows: pa.Table) -> None:
+        """Send rows to PostgreSQL: to the table, or for an upsert to one beside it."""
+        if not self._keys:
+            self._send(connection, rows, self._quoted_name)
+            return
+        stage = sa.table(
+            self._staged(connection, rows, "rows"), *(sa.column(name) for name in rows.column_names)
+        )
+        table = sa.table(
+            self._name, *(sa.column(name) for name in rows.column_names), schema=self._schema
+        )
+        insert = postgresql.insert(table).from_select(rows.column_names, sa.select(stage))
+        connection.execute(_upsert(insert, rows.column_names, self._keys))
+
+    def _staged(self, connection: sa.Connection, rows: pa.Table, what: str) -> str:
+        """Send rows to a table of this transaction, and return its name."""
+        stage = f"{_STAGE}_{what}"
+        columns = ", ".join(map(self._quoted, rows.column_names))
+        _execute(
+            connection,
+            f"CREATE TEMPORARY TABLE {stage} ON COMMIT DROP AS "
+            f"SELECT {columns} FROM {self._quoted_name} WITH NO DATA",
+        )
+        self._send(connection, rows, stage)
+        return stage
+
+    def _send(self, connection: sa.Connection, rows: pa.Table, into: str) -> None:
+        """Send rows to a table of PostgreSQL, by COPY."""
+        columns = ", ".join(map(self._quoted, rows.column_names))
         cursor = connection.connection.cursor()
         with contextlib.closing(cursor), _translated():
             copy: Any = cursor
             with copy.copy(f"COPY {into} ({columns}) FROM STDIN") as stream:
                 for piece in pieces(rows):
                     stream.write(copy_text(piece))
-        if self._keys:
-            stage = sa.table(_STAGE, *(sa.column(name) for name in rows.column_names))
-            table = sa.table(
-                self._name, *(sa.column(name) for name in rows.column_names), schema=self._schema
-            )
-            insert = postgresql.insert(table).from_select(rows.column_names, sa.select(stage))
-            connection.execute(_upsert(insert, rows.column_names, self._keys))
 
     # -- errors -------------------------------------------------------------------------------
 
@@ -518,6 +543,12 @@ def _execute(connection: sa.Connection, statement: str) -> None:
     if connection.dialect.paramstyle in ("format", "pyformat"):
         statement = statement.replace("%", "%%")
     connection.exec_driver_sql(statement)
+
+
+def _dicts(rows: pa.Table, names: Sequence[str], family: str) -> list[dict[str, Any]]:
+    """Return rows as a driver takes them, with other names of their columns."""
+    values = [values_of(column, family) for column in rows.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def _is_unique(there: sa.Table, keys: Sequence[str]) -> bool:

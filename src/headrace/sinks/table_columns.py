@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import PipelineError, SinkConflict, UserCodeError
 from headrace.schema import NotExact, exact_cast
@@ -13,6 +16,7 @@ from headrace.schema.exact import stored
 
 #: Returns the type as which a table holds a plain type without loss; None if there is none.
 Leaf = Callable[[pa.DataType], pa.DataType | None]
+I64 = npt.NDArray[np.int64]
 
 #: Types by which rows of a key are found again. Floats are missing: NaN equals nothing.
 _KEY_TYPES = [
@@ -94,10 +98,14 @@ class ChosenColumns:
     Args:
         columns: the columns to write; by their names in the stream, the names outside. None for
             all, under their own names.
+        but: a column that is not among all.
     """
 
-    def __init__(self, columns: Sequence[str] | Mapping[str, str] | None) -> None:
+    def __init__(
+        self, columns: Sequence[str] | Mapping[str, str] | None, *, but: str | None = None
+    ) -> None:
         self._names = _chosen(columns)
+        self._but = but
 
     def pairs(self, columns: pa.Schema) -> dict[str, str]:
         """Return the columns of a stream by their names outside.
@@ -106,7 +114,7 @@ class ChosenColumns:
             PipelineError: if the stream has not all of them.
         """
         if self._names is None:
-            return {name: name for name in columns.names}
+            return {name: name for name in columns.names if name != self._but}
         for column in self._names.values():
             if column not in columns.names:
                 raise PipelineError(
@@ -131,7 +139,7 @@ class ChosenColumns:
             PipelineError: if the rows have not all of them.
         """
         if self._names is None:
-            return rows
+            return rows if self._but is None else rows.drop_columns(self._but)
         return rows.select(list(self._names.values())).rename_columns(list(self._names))
 
 
@@ -144,6 +152,7 @@ class TableColumns:
         columns: the columns to write; by their names in the stream, the names in the table. None
             for all, under their own names.
         keys: the columns of the table by which rows are found again.
+        deletes: the column of the stream that says which rows delete those of their keys.
     """
 
     def __init__(
@@ -152,11 +161,13 @@ class TableColumns:
         leaf: Leaf,
         columns: Sequence[str] | Mapping[str, str] | None,
         keys: Sequence[str],
+        deletes: str | None = None,
     ) -> None:
         self.kind = kind
         self.keys = list(keys)
+        self._deletes = deletes
         self._leaf = leaf
-        self._chosen = ChosenColumns(columns)
+        self._chosen = ChosenColumns(columns, but=deletes)
 
     def schema(self, columns: pa.Schema) -> pa.Schema:
         """Return the columns of the table for the columns of a stream.
@@ -181,11 +192,12 @@ class TableColumns:
         return schema
 
     def check_present(self, columns: pa.Schema) -> None:
-        """Check that the keys are declared as never null.
+        """Check that the keys are declared as never null, and that it is said what deletes rows.
 
         Raises:
-            PipelineError: if one is not.
+            PipelineError: if one of the keys is not, or if the column of deletions is none.
         """
+        self._check_deletes(columns)
         pairs = self._chosen.pairs(columns)
         for key in self.keys:
             if columns.field(pairs[key]).nullable:
@@ -193,6 +205,21 @@ class TableColumns:
                     f"keys={self.keys!r}: column {key!r} may be null, and null equals no row",
                     remedy="declare the field without None, or use the stream's key",
                 )
+
+    def _check_deletes(self, columns: pa.Schema) -> None:
+        name = self._deletes
+        if name is None:
+            return
+        if name not in columns.names:
+            raise PipelineError(
+                f"deletes={name!r}: the stream has no column of that name",
+                remedy=f"it has {', '.join(columns.names)}",
+            )
+        if not pa.types.is_boolean(columns.field(name).type):
+            raise PipelineError(
+                f"deletes={name!r}: the column is of type {columns.field(name).type}",
+                remedy="name a column of booleans",
+            )
 
     def _check_key(self, key: str, schema: pa.Schema) -> None:
         if key not in schema.names:
@@ -214,7 +241,29 @@ class TableColumns:
             PipelineError: if the table cannot have them.
             UserCodeError: for a key that is null.
         """
-        schema, pairs = self.schema(rows.schema), self._chosen.pairs(rows.schema)
+        return self._converted(rows, self.schema(rows.schema))
+
+    def changes(self, rows: pa.Table) -> Changes:
+        """Return what a delivery changes in the table: of each key, what its last row says.
+
+        Raises:
+            PipelineError, UserCodeError: as :meth:`rows` does.
+        """
+        schema = self.schema(rows.schema)
+        if not self.keys:
+            return Changes(self._converted(rows, schema), None)
+        keys = self._converted(rows, pa.schema([schema.field(key) for key in self.keys]))
+        last = last_of_each_key(keys, self.keys)
+        if last is not None:
+            rows, keys = rows.take(last), keys.take(last)
+        if self._deletes is None:
+            return Changes(self._converted(rows, schema), None)
+        gone = pc.fill_null(rows.column(self._deletes), False)
+        stays = self._converted(rows.filter(pc.invert(gone)), schema)
+        return Changes(stays, keys.filter(gone))
+
+    def _converted(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        pairs = self._chosen.pairs(rows.schema)
         columns = [
             column_as(
                 rows.column(pairs[field.name]),
@@ -224,6 +273,30 @@ class TableColumns:
             for field in schema
         ]
         return pa.table(columns, schema=schema)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a delivery changes in a table.
+
+    Attributes:
+        rows: the rows to write. With keys, at most one for each.
+        gone: the keys whose rows are deleted, none of which is in ``rows``; None if nothing is ever
+            deleted.
+    """
+
+    rows: pa.Table
+    gone: pa.Table | None
+
+    @property
+    def deletes(self) -> bool:
+        """Whether there are keys whose rows are deleted."""
+        return self.gone is not None and self.gone.num_rows > 0
+
+    def keys(self, names: Sequence[str]) -> pa.Table:
+        """Return the keys of all rows that are replaced or deleted."""
+        keys = self.rows.select(list(names))
+        return keys if self.gone is None else pa.concat_tables([keys, self.gone])
 
 
 def column_as(column: pa.ChunkedArray, field: pa.Field, kind: str) -> pa.ChunkedArray | pa.Array:
@@ -244,13 +317,14 @@ def column_as(column: pa.ChunkedArray, field: pa.Field, kind: str) -> pa.Chunked
         ) from error
 
 
-def last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the last row of each key. They keep their order."""
+def last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> I64 | None:
+    """Return where the last row of each key is, in order; None if each has one row only."""
     numbered = rows.select(keys).append_column("", pa.array(np.arange(rows.num_rows)))
     last = numbered.group_by(keys).aggregate([("", "max")]).column("_max")
     if len(last) == rows.num_rows:
-        return rows
-    return rows.take(np.sort(last.to_numpy()))
+        return None
+    found: I64 = np.sort(last.to_numpy())
+    return found
 
 
 def filled(rows: pa.Table, there: pa.Schema, kind: str) -> pa.Table:

@@ -7,20 +7,48 @@ import random
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import Fenced, PipelineError, SinkConflict
+from headrace.errors import Fenced, HeadraceError, PipelineError, SinkConflict, StorageError
+from headrace.errors.user_code import error_text
 from headrace.pipeline.sink import Deliverer, Delivery, Sink
 from headrace.sinks.conflicts import belongs_to, superseded
-from headrace.sinks.table_columns import Leaf, TableColumns, last_of_each_key
+from headrace.sinks.table_columns import Changes, Leaf, TableColumns
 
 #: How often a delivery is tried that conflicts with those of other writers, and the longest pause.
 _ATTEMPTS = 30
 _LONGEST_PAUSE_S = 1.0
 
 _Result = TypeVar("_Result")
+
+
+class TableOptions(TypedDict, total=False):
+    """Options that all sinks of tables have.
+
+    Attributes:
+        keys: the columns of the table by which ``mode="upsert"`` finds rows again. They may not be
+            null. If a delivery has several rows of a key, the last one wins.
+        deletes: in ``upsert``, a column of booleans of the stream: whether a row deletes the row of
+            its keys, such as ``"_deleted"`` of a :class:`headrace.zsets.View`. It is no column of
+            the table. A row that is not there is deleted without a word. By default nothing is
+            deleted.
+        columns: the columns to write: a list of names, or a mapping of names in the stream to names
+            in the table. By default all.
+        take_over: whether to go on in a table to which this sink has delivered from another
+            storage. By default that is refused.
+
+    Example::
+
+        options: hr.sinks.TableOptions = {"keys": ["key"], "columns": ["key", "n"]}
+        p.sink("totals", visits, hr.sinks.Delta("out/totals", mode="upsert", **options))
+    """
+
+    keys: Sequence[str]
+    deletes: str | None
+    columns: Sequence[str] | Mapping[str, str] | None
+    take_over: bool
 
 
 class TableSink(Sink):
@@ -30,9 +58,7 @@ class TableSink(Sink):
         kind: what the table is, for errors.
         leaf: the types that it can hold.
         mode: what a delivery does; one of ``modes``.
-        keys: the columns of the table by which ``upsert`` finds rows again.
-        columns: what is written of the stream.
-        take_over: whether to go on where the sink of another storage has written.
+        options: see :class:`TableOptions`.
     """
 
     idempotent = True
@@ -44,10 +70,12 @@ class TableSink(Sink):
         *,
         mode: str,
         modes: Sequence[str],
-        keys: Sequence[str],
-        columns: Sequence[str] | Mapping[str, str] | None,
-        take_over: bool,
+        options: TableOptions,
     ) -> None:
+        unknown = sorted(options.keys() - TableOptions.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"sinks.{type(self).__name__} has no option {unknown[0]!r}")
+        keys, deletes = options.get("keys", ()), options.get("deletes")
         if mode not in modes:
             raise PipelineError(f"mode={mode!r}", remedy=f"use {' or '.join(modes)}")
         if isinstance(keys, str):
@@ -61,11 +89,16 @@ class TableSink(Sink):
                 remedy='name the columns that make a row: mode="upsert", keys=["key"]; other modes '
                 "have no keys",
             )
+        if deletes is not None and mode != "upsert":
+            raise PipelineError(
+                f"deletes={deletes!r} with mode={mode!r}",
+                remedy='only mode="upsert" deletes rows, by their keys=',
+            )
         self._mode = mode
         self._keys = list(keys)
-        self._columns = TableColumns(kind, leaf, columns, keys)
+        self._columns = TableColumns(kind, leaf, options.get("columns"), keys, deletes)
         self._declared: pa.Schema | None = None
-        self._may_take_over = take_over
+        self._may_take_over = options.get("take_over", False)
         self._run: Deliverer | None = None
 
     @property
@@ -110,20 +143,26 @@ class TableSink(Sink):
                 place=self._place,
                 remedy="call begin(deliverer) first: the table records whose delivery it is",
             )
-        rows = self._columns.rows(delivery.rows)
-        if self._keys:
-            rows = last_of_each_key(rows, self._keys)
-        self._write(self._run, delivery, rows)
+        self._write(self._run, delivery, self._columns.changes(delivery.rows))
 
     @abstractmethod
-    def _write(self, run: Deliverer, delivery: Delivery, rows: pa.Table) -> None:
-        """Write rows and the id of their delivery, unless the table has it."""
+    def _write(self, run: Deliverer, delivery: Delivery, changes: Changes) -> None:
+        """Write the changes and the id of their delivery, unless the table has it."""
 
     def close(self) -> None:
         self._run = None
 
     def _belongs_to(self, pipeline: str, sink: str, storage: str) -> SinkConflict:
         return belongs_to("table", pipeline, sink, storage, self._place)
+
+    def _failed(self, error: Exception) -> HeadraceError:
+        if isinstance(error, HeadraceError):
+            return error
+        return StorageError(
+            f"the table could not be written: {error_text(error)}",
+            place=self._place,
+            remedy="the step is committed, and is delivered again at the next start",
+        )
 
     def _superseded(self, epoch: int, newer: int) -> Fenced:
         return superseded("table", epoch, newer, self._place)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -418,8 +420,9 @@ class View(ZStream):
     def upserts_to(self, name: str, sink: Sink, *, weak: bool | None = None) -> View:
         """Send the view's rows to a sink that replaces rows of the same key.
 
-        Each row has the view's columns and ``_deleted``, which is true if the key is gone, such as
-        for ``hr.sinks.Kafka(…, mode="upsert", key=[…], deletes="_deleted")``.
+        Each row has the view's columns and ``_deleted``, which is true if the key is gone. Of each
+        key a step sends one row, even if it deletes and inserts. Kafka and the sinks of tables
+        (``Delta``, ``Iceberg``, ``Table``) take them with ``mode="upsert", deletes="_deleted"``.
 
         Returns:
             The view.
@@ -428,18 +431,25 @@ class View(ZStream):
             PipelineError: if the view has no key.
         """
         if self.key is None:
+            names = msgspec.json.encode(self.schema.names).decode().replace(",", ", ")
             raise PipelineError(
                 f"view {self.name!r} has no key, so no row of it can be replaced",
-                remedy='give it one: view("name", key=["…"]); or send changes_to()',
+                remedy='give it one: view("name", key=["…"]); if equal rows may be there, count them '
+                f'first: rows.group("name", {names}, copies=Count()).view("name", key={names}); or '
+                "send changes_to()",
             )
+        self.pipeline.sink(name, self._upserts[OUT], sink, weak=weak)
+        return self
+
+    @cached_property
+    def _upserts(self) -> Node:
+        """The computation that makes upserts of changes, for all sinks that want them."""
         key: KeySpec = _any_key(self.stream)
         if key != KEY:
-            key = Hashed(self.key)
-        node = self.pipeline.compute(
-            f"{self.name}_upserts", AsUpserts(self.key), keys={self.stream: key}
+            key = Hashed(self.key or ())
+        return self.pipeline.compute(
+            f"{self.name}_upserts", AsUpserts(self.key or ()), keys={self.stream: key}
         )
-        self.pipeline.sink(name, node[OUT], sink, weak=weak)
-        return self
 
 
 def table(

@@ -40,6 +40,7 @@ class Hit(msgspec.Struct):
 class Numbered(msgspec.Struct):
     number: int
     text: str
+    gone: bool
 
 
 class Numbering(hr.Computation):
@@ -48,7 +49,8 @@ class Numbering(hr.Computation):
 
     def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
         self.number.value += 1
-        ctx.produce("out", Numbered(self.number.value, f"{record.value.key}'s"))
+        number, key = self.number.value, record.value.key
+        ctx.produce("out", Numbered(number, f"{key}'s", gone=(number + key) % 3 == 0))
 
 
 class Calls:

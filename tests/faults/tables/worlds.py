@@ -24,7 +24,7 @@ class World:
         folder: where they are, or what they are named by.
     """
 
-    modes: tuple[str, ...] = ("append", "upsert")
+    modes: tuple[str, ...] = ("append", "upsert", "deletes")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,16 +57,21 @@ class World:
             assert found == wanted, (mode, found, wanted)
 
 
+def options_of(mode: str) -> dict[str, Any]:
+    """Return the options of the sink of a mode. One of them deletes rows by their keys, too."""
+    if mode == "deletes":
+        return {"mode": "upsert", "keys": ["key"], "deletes": "gone"}
+    return {"mode": mode, "keys": ["key"] if mode == "upsert" else []}
+
+
 class DeltaWorld(World):
-    modes = ("append", "overwrite", "upsert")
+    modes = ("append", "overwrite", "upsert", "deletes")
 
     def sink(self, mode: str) -> hr.sinks.Sink:
-        keys = ["key"] if mode == "upsert" else []
         partition = ["key"] if mode == "overwrite" else []
         found: hr.sinks.Sink = hr.sinks.Delta(
             self.folder / mode,
-            mode=mode,  # type: ignore[arg-type]
-            keys=keys,
+            **options_of(mode),
             partition_by=partition,
         )
         return found
@@ -145,13 +150,11 @@ class SqlWorld(World):
         )
 
     def sink(self, mode: str) -> hr.sinks.Sink:
-        keys = ["key"] if mode == "upsert" else []
         self._engine().dispose()
         found: hr.sinks.Sink = hr.sinks.Table(
             self._url,
             mode,
-            mode=mode,  # type: ignore[arg-type]
-            keys=keys,
+            **options_of(mode),
             schema=self._schema,
         )
         return found
@@ -209,12 +212,10 @@ class IcebergWorld(World):
         }
 
     def sink(self, mode: str) -> hr.sinks.Sink:
-        keys = ["key"] if mode == "upsert" else []
         found: hr.sinks.Sink = hr.sinks.Iceberg(
             self.catalog,
             f"shop.{mode}",
-            mode=mode,  # type: ignore[arg-type]
-            keys=keys,
+            **options_of(mode),
         )
         return found
 

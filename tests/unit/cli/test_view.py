@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 
 import headrace as hr
+from headrace.checkpoints.views import read_view
 from headrace.cli import FAILED, main
 from headrace.storage import LocalStore
 
@@ -50,3 +52,57 @@ def test_a_computation_without_rows_is_no_view(storage: Path) -> None:
     found = CliRunner().invoke(main, ["view", "last", "--storage", str(storage)])
     assert found.exit_code == FAILED
     assert "computation 'last' is no view" in found.output
+
+
+def test_a_view_is_written_to_a_parquet_file_which_is_replaced_by_none(
+    storage: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "snapshots" / "names.parquet"
+    arguments = [
+        "view",
+        "all_names",
+        "--storage",
+        str(storage),
+        "--at-step",
+        "1",
+        "--to",
+        str(place),
+    ]
+    found = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert found.stdout == f"{place}: 3 rows of view all_names as of step 1\n"
+    table = pyarrow.parquet.read_table(place)
+    assert sorted(table["name"].to_pylist(), key=str) == [None, "ann", "ann"]
+    assert table.schema.metadata == {b"headrace.view": b"all_names", b"headrace.step": b"1"}
+    again = CliRunner().invoke(main, arguments)
+    assert again.exit_code == FAILED
+    assert "is there already" in again.output
+    assert pyarrow.parquet.read_table(place).equals(table)
+    assert [file.name for file in place.parent.iterdir()] == ["names.parquet"]
+
+
+def test_a_view_without_rows_has_its_columns(tmp_path: Path) -> None:
+    p = hr.Pipeline("p")
+    stream = p.inject("in", hr.sources.Iterable([], SCHEMA, event_time="at"))
+    rows = hr.zsets.table("rows", stream)
+    rows.filter(lambda r: r["name"] == "nobody").view("none")
+    with hr.testing.drive(p, storage=LocalStore(tmp_path)) as t:
+        t.push_many("in", [{"name": "ann", "op": "I", "at": None}], at=[0])
+        t.run()
+    found = read_view(hr.open_state(tmp_path), "none")
+    assert (found.num_rows, found.schema) == (0, SCHEMA)
+
+
+def test_columns_of_a_view_keep_names_that_storage_has_for_its_own(tmp_path: Path) -> None:
+    key = pa.field("key", pa.string(), nullable=False)
+    schema = pa.schema([key, ("key0", pa.int32()), ("weight", pa.int64()), SCHEMA.field("at")])
+    p = hr.Pipeline("p")
+    stream = p.inject("in", hr.sources.Iterable([], schema, event_time="at"))
+    rows = hr.zsets.table("rows", stream)
+    rows.view("keyed", key="key")
+    rows.view("bag")
+    row = {"key": "a", "key0": 1, "weight": 3, "at": None}
+    with hr.testing.drive(p, storage=LocalStore(tmp_path)) as t:
+        t.push_many("in", [row], at=[0])
+        t.run()
+    for name in ("keyed", "bag"):
+        assert read_view(hr.open_state(tmp_path), name).to_pylist() == [row]
