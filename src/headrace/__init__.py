@@ -54,6 +54,7 @@ from headrace.job import Job, run
 from headrace.keyspace.hashing import hash_key
 from headrace.ledger.heartbeats import HeartbeatSettings
 from headrace.migration.rounds import all_at_once, batched, fluid
+from headrace.migration.sharding import contiguous, dynamic, fixed
 from headrace.pipeline import Hashed, Node, Pipeline, Salt, Stream
 from headrace.pipeline.retention import Keep, keep
 from headrace.pipeline.sifting import BadRecord
@@ -113,7 +114,10 @@ __all__ = [
     "batched",
     "bounded_delay",
     "by_function",
+    "contiguous",
+    "dynamic",
     "exact",
+    "fixed",
     "fluid",
     "hash_key",
     "keep",

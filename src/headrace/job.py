@@ -15,13 +15,21 @@ from headrace.checkpoints.describing import html_of, text_of
 from headrace.control.control import Control
 from headrace.control.hosts import PlacesWorkers
 from headrace.coordinator.changes.changes import Begin
+from headrace.coordinator.machine import CAUGHT_UP, DRAINED
 from headrace.coordinator.settings import Settings, with_checkpoints, with_timeouts
 from headrace.driver.admission import refuse_if_seen
 from headrace.driver.change import Change
 from headrace.driver.driver import Clock, Driver
 from headrace.driver.leadership import Leadership, TakeOver
 from headrace.driver.watchdog import Watchdog
-from headrace.errors import Cancelled, ChangeRefused, HeadraceError, InvariantBroken, PipelineError
+from headrace.errors import (
+    Cancelled,
+    ChangeRefused,
+    EndedEarly,
+    HeadraceError,
+    InvariantBroken,
+    PipelineError,
+)
 from headrace.errors.deprecated import Renamed
 from headrace.errors.printable import one_line, without_secrets
 from headrace.errors.user_code import FromOutside, user_error
@@ -32,6 +40,7 @@ from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import HeartbeatSettings
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Decision, Published, newest_measurements
+from headrace.migration.sharding import Sharding
 from headrace.observe.why import Waits, why
 from headrace.pipeline import Pipeline
 from headrace.pipeline.watermark_rules import assumptions
@@ -341,14 +350,15 @@ class Job(PlacesWorkers):
             timeout: in seconds, or such as ``"10m"``; None waits as long as it takes.
 
         Returns:
-            Whether the job has ended; False after the timeout. :attr:`ended` distinguishes a stop.
+            Whether all is read; False after the timeout.
 
         Raises:
+            EndedEarly: if the job was stopped, cancelled or handed over before.
             HeadraceError: what made the pipeline fail.
         """
         within_s = _seconds(timeout)
         self._driver.request_stop(catch_up=True)
-        return self._wait(within_s)
+        return self._wait(within_s, (DRAINED, CAUGHT_UP))
 
     def drain(self, timeout: TimeoutLike | None = None) -> bool:
         """Wait until all input has ended and its results are committed and delivered.
@@ -362,15 +372,17 @@ class Job(PlacesWorkers):
             timeout: in seconds, or such as ``"10m"``; None waits without limit.
 
         Returns:
-            Whether the job has ended; False after the timeout.
+            Whether all input has ended, and its results are delivered; False after the timeout.
 
         Raises:
+            EndedEarly: if the job ended otherwise: it was stopped, cancelled or handed over, or
+                somebody let it catch up.
             HeadraceError: what made the pipeline fail.
         """
         within_s = _seconds(timeout)
         self._driver.declares_ends = True
         self._driver.request_stop(drain=True)
-        return self._wait(within_s)
+        return self._wait(within_s, (DRAINED,))
 
     def stop(self, timeout: TimeoutLike | None = None, *, at_step: int | None = None) -> bool:
         """Stop after the running step, or after a given later one.
@@ -461,13 +473,28 @@ class Job(PlacesWorkers):
             self._driver.woken.set()
         return self._wait(within_s)
 
-    def _wait(self, within_s: float | None) -> bool:
+    def _wait(self, within_s: float | None, wanted: tuple[str, ...] = ()) -> bool:
+        """Wait for the end. Return whether the job has ended.
+
+        Args:
+            within_s: how long to wait; None waits without limit.
+            wanted: the ends that are meant; none for any.
+
+        Raises:
+            EndedEarly: if the job ended otherwise.
+        """
         if self._thread.ident is None:
             raise PipelineError(
                 "the job has not begun", remedy="with hr.run(...) as job: job.wait()"
             )
         over = self._over.wait(within_s)
         self._raise()
+        if over and wanted and self._why not in wanted:
+            raise EndedEarly(
+                f"the job ended before all was read: {self._why}",
+                remedy="start it again: it goes on from what is committed. job.wait() waits for any "
+                "end, and job.ended says which it was",
+            )
         return over
 
     def _raise(self) -> None:
@@ -504,6 +531,7 @@ def run(
     storage: str | os.PathLike[str] | Store,
     workers: int | None = None,
     bins: int | None = None,
+    layout: Sharding | None = None,
     runner: RunnerName | Runner = "spark",
     settings: Settings | None = None,
     checkpoint_every: int | DurationLike | None = None,
@@ -540,6 +568,10 @@ def run(
             migrations have left it.
         bins: number of bins (a power of two); by default as many as the storage says, or 256 for a
             new pipeline. More bins cost next to nothing.
+        layout: how bins are shared when the number of workers changes, by a migration, a policy or
+            a restart: ``headrace.fixed()`` (the default of a new pipeline: bins stay, the least
+            state moves), ``dynamic(0.1)`` (as many bins as keep workers within that imbalance) or
+            ``contiguous()`` (neighbouring bins on each worker). It is kept in the storage.
         runner: ``spark`` uses the active session, or starts a local one. ``inline`` runs in this
             process, for notebooks and tests.
         settings: pace and upkeep. They change no results, with one exception: where a record may be
@@ -610,6 +642,7 @@ def run(
         chosen,
         workers=workers,
         bins=bins,
+        layout=layout,
         settings=settings,
         clock=clock,
         policy=policy,

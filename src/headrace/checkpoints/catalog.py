@@ -20,6 +20,7 @@ from headrace.checkpoints.copying import (
     copy_files,
     finish,
     take_place,
+    uncommanded,
 )
 from headrace.checkpoints.verifying import Finding, Verifier
 from headrace.errors import Damaged, Expired, ListLags, NewerFormat, NotFound
@@ -197,6 +198,9 @@ class Checkpoints:
         """Copy a checkpoint to another store, where it becomes a pipeline that can go on.
 
         What is copied is verified. A crash leaves nothing that could be taken for a pipeline.
+        Commands are not copied: neither does the copy stop or pause because the original was to,
+        nor does it carry on with migrations. The layout stays as it is at that step.
+
         Nothing else may use the target meanwhile.
 
         Args:
@@ -227,7 +231,7 @@ class Checkpoints:
             if at:
                 finish(newest, before, to)
             else:
-                take_place(first, -1, to)
+                take_place(uncommanded(first), -1, to)
         return Copied(at, len(files) + len(catalogs), nbytes)
 
     def clean(self, now_us: int, *, dry_run: bool = False) -> list[str]:

@@ -6,6 +6,9 @@ follow, each verified as it is read, and read back after it was written. The las
 manifest of the step, with the sum of all manifests before it. It makes the copy a pipeline. A
 reader that opens an unfinished copy gets an error that says so.
 
+**A copy is not commanded.** Stops, pauses, migrations and updates that somebody asked the original
+for are not those of the copy.
+
 A copy is another *lineage*. From its step on the two pipelines go different ways, but both number
 their steps on from there. See ``docs/how-to/back-up-and-verify.md``.
 """
@@ -178,6 +181,7 @@ def finish(newest: Manifest, before: Head | None, to: Store) -> None:
     Raises:
         PipelineError: when another manifest is there by now.
     """
+    newest, before = uncommanded(newest), before and head_uncommanded(before, newest.step)
     if newest.step > 1:
         with contextlib.suppress(AlreadyExists):
             to.create(CLEANED_MARK, b"")
@@ -191,6 +195,37 @@ def finish(newest: Manifest, before: Head | None, to: Store) -> None:
     name = manifest_name(newest.step)
     if not _is_created(to, name, MANIFESTS.encode(whole)):
         raise _no_place(to, f"is not empty: {name} is there")
+
+
+def uncommanded(manifest: Manifest) -> Manifest:
+    """Return a manifest without what commands wanted of the original."""
+    return msgspec.structs.replace(
+        manifest,
+        answers=[],
+        paused=None,
+        scheduled_stop=None,
+        updates=[],
+        withdrawn=False,
+        migrations=[one for one in manifest.migrations if one.is_over],
+    )
+
+
+def head_uncommanded(head: Head, step: int) -> Head:
+    """Return the head before the step of a copy, without what commands wanted of the original.
+
+    A copy neither stops nor pauses by itself, and moves no state. Its commands have numbers of
+    their own. What commands have changed stays: the layout, with updates that take effect at the
+    step, removed computations, and drained hosts, since the machines are the same.
+    """
+    return msgspec.structs.replace(
+        head,
+        commands=0,
+        answers=[],
+        paused=False,
+        scheduled_stop=None,
+        updates=[update for update in head.updates if update.step <= step],
+        migrations=[one for one in head.migrations if one.is_over],
+    )
 
 
 def head_without_packs(head: Head) -> Head:

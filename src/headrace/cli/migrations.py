@@ -31,7 +31,7 @@ from headrace.cli.common import (
     with_options,
 )
 from headrace.cli.groups import group_facts, group_lines, runs_of
-from headrace.cli.strategies import STRATEGIES, strategy_of
+from headrace.cli.strategies import STRATEGIES, layout_option, strategy_of
 from headrace.control.control import Control
 from headrace.control.migrations import PRICES_BY, Strategy, fact_of, planned, progress_of
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
@@ -47,6 +47,7 @@ from headrace.ledger.migrations import Goal, Latency, MigrationState, RecordedMi
 from headrace.ledger.stored_schema import groups_of
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import batched
+from headrace.migration.sharding import Sharding
 from headrace.observe.durations import show_duration
 from headrace.storage import open_store
 
@@ -64,6 +65,14 @@ _objective_option = click.option(
     type=Duration(),
     default="0s",
     help="Make rounds so small that steps take no longer than this, such as 250ms.",
+)
+_wait_option = click.option(
+    "--wait",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for the answer; 0 only asks.",
 )
 _bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...")
 
@@ -84,14 +93,7 @@ def _requests(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
             show_default=True,
             help="What to do while another migration is under way.",
         ),
-        click.option(
-            "--wait",
-            "seconds",
-            type=click.FloatRange(min=0),
-            default=10.0,
-            show_default=True,
-            help="Seconds to wait for the answer; 0 only asks.",
-        ),
+        _wait_option,
         click.option("--follow", is_flag=True, help="Show its progress until it ends."),
         output_option,
     ]
@@ -107,13 +109,17 @@ def _requests(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
 MOVES = (_strategy_option, _prepare_option, _objective_option)
 
 
-@_requests(click.argument("workers", type=click.IntRange(1)), *MOVES)
-def rescale(workers: int, **how: Any) -> None:
+@_requests(
+    click.argument("workers", type=click.IntRange(1)),
+    layout_option("How bins are shared, instead of as the pipeline has it"),
+    *MOVES,
+)
+def rescale(workers: int, layout: Sharding | None, **how: Any) -> None:
     """Change the number of workers to WORKERS while the pipeline runs.
 
-    Moves about the least state.
+    Moves about the least state, unless --layout says otherwise.
     """
-    _migrate(Goal("rescale", workers), **how)
+    _migrate(Goal("rescale", workers, layout=layout), **how)
 
 
 @_requests(
@@ -147,8 +153,23 @@ def merge(bins: tuple[str, ...], **how: Any) -> None:
     *MOVES,
 )
 def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
-    """Move all bins away from WORKERs, so that their machines can be taken away."""
+    """Move all bins away from WORKERs, so that their machines can be taken away.
+
+    They get nothing more until undrain-workers.
+    """
     _migrate(Goal("drain_workers", drained=list(workers)), **how)
+
+
+@click.command("undrain-workers")
+@click.argument("workers", nargs=-1, required=True, type=click.IntRange(0), metavar="WORKER...")
+@storage_option
+@_wait_option
+@output_option
+def undrain_workers(workers: tuple[int, ...], storage: str, seconds: float, output: str) -> None:
+    """Let drained WORKERs own bins again, from the next rebalance or rescale on."""
+    with typed_errors():
+        command = Command("undrain_workers", workers=list(workers))
+        ask(storage, command, seconds, output)
 
 
 @_requests(
@@ -418,14 +439,7 @@ def _update_text(facts: dict[str, int]) -> str:
 @updates.command("withdraw")
 @click.argument("step", type=click.IntRange(0), metavar="STEP", shell_complete=completion.updates)
 @storage_option
-@click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=10.0,
-    show_default=True,
-    help="Seconds to wait for the answer; 0 only asks.",
-)
+@_wait_option
 @output_option
 def withdraw(step: int, storage: str, seconds: float, output: str) -> None:
     """Withdraw the update that is published for STEP and not in force yet."""
@@ -467,6 +481,7 @@ def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:
         "step": head.step,
         "bins": len(layout),
         "changes": head.layout_version,
+        "layout": str(head.layout_rules.sharding),
         "published": msgspec.to_builtins(head.updates),
         "workers": [
             {
@@ -474,6 +489,7 @@ def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:
                 "bins": bins[worker],
                 "share": share[worker] / share.total(),
                 "bytes": None if sizes is None else nbytes[worker],
+                "drained": worker in head.layout_rules.drained,
             }
             for worker in range(layout.workers)
         ],
@@ -485,13 +501,13 @@ def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:
 def _layout_text(facts: dict[str, Any]) -> str:
     lines = [
         f"step {facts['step']}: {facts['bins']:,} bins on {len(facts['workers'])} workers, "
-        f"changed {facts['changes']} times while running"
+        f"{facts['layout']}, changed {facts['changes']} times while running"
     ]
     for of in facts["workers"]:
         size = "" if of["bytes"] is None else f", about {of['bytes']:,} bytes of state"
-        lines.append(
-            f"  worker {of['worker']}: {of['bins']:,} bins, {of['share']:.1%} of the keys{size}"
-        )
+        drained = ", drained" if of["drained"] else ""
+        share = f"{of['share']:.1%} of the keys"
+        lines.append(f"  worker {of['worker']}: {of['bins']:,} bins, {share}{size}{drained}")
     lines += group_lines(facts["groups"])
     for run in facts["runs"][:_MOST_RUNS]:
         last = "" if run["bins"] == 1 else f" to {run['last']} ({run['bins']:,})"
@@ -510,6 +526,7 @@ COMMANDS: list[click.Command] = [
     split,
     merge,
     drain_workers,
+    undrain_workers,
     rebalance,
     migrations,
     updates,

@@ -36,11 +36,14 @@ from headrace.cli.loading import load_pipeline
 from headrace.cli.opening import dropping, say_what_is_there
 from headrace.cli.policy import checked, policy_option, set_option
 from headrace.cli.session import SESSION, session_options
+from headrace.cli.strategies import layout_option
 from headrace.coordinator.machine import CAUGHT_UP
 from headrace.coordinator.settings import Settings, with_checkpoints
+from headrace.errors import EndedEarly
 from headrace.job import run as run_pipeline
 from headrace.ledger.heartbeats import HANDED_OVER, HeartbeatSettings
 from headrace.logs import RunFacts
+from headrace.migration.sharding import Sharding
 from headrace.observe.progress import ProgressLine
 from headrace.pipeline.source import Limit
 from headrace.runners.inline import InlineRunner
@@ -56,6 +59,7 @@ _OPTIONS = [
     click.option(
         "--bins", type=int, help="Number of bins.  [default: unchanged; 256 in the first run]"
     ),
+    layout_option("How bins are shared when the number of workers changes"),
     click.option(
         "--runner", type=click.Choice(["spark", "inline"]), default="spark", show_default=True
     ),
@@ -179,6 +183,7 @@ def _run(
     storage: str,
     workers: int | None,
     bins: int | None,
+    layout: Sharding | None,
     runner: Any,
     exchange: Any,
     checkpoint_every: str | None,
@@ -230,6 +235,7 @@ def _run(
                 storage=storage,
                 workers=workers,
                 bins=bins,
+                layout=layout,
                 runner=InlineRunner(ends_process=True) if runner == "inline" else runner,
                 settings=settings,
                 listeners=[facts.after_step, progress, *durations],
@@ -242,7 +248,8 @@ def _run(
             with job:
                 try:
                     wait_for = job.catch_up if available_now else job.drain
-                    job.wait() if keep_running else wait_for()
+                    with contextlib.suppress(EndedEarly):  # (the closing line says how it ended)
+                        job.wait() if keep_running else wait_for()
                 except KeyboardInterrupt:
                     say("stopping after the running step", err=True)
                     job.stop()

@@ -30,6 +30,7 @@ from headrace.ledger.stored_schema import groups_of
 from headrace.migration.loads import BY_STATE, PRICES, Prices
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid, batched
+from headrace.migration.sharding import Sharding
 
 Strategy = AllAtOnce | Fluid | Batched
 IfBusy = Literal["queue", "refuse"]
@@ -253,6 +254,7 @@ class MovesState(ABC):
         objective: DurationLike | None = None,
         if_busy: IfBusy = "queue",
         dry_run: bool = False,
+        layout: Sharding | None = None,
     ) -> Migration:
         """Change the number of workers that share the state, while the pipeline runs.
 
@@ -270,6 +272,8 @@ class MovesState(ABC):
                 it, and ``strategy`` only says whether there are gaps.
             if_busy: while another migration is under way, wait for it (``queue``) or be refused.
             dry_run: only plan the migration.
+            layout: the way of sharding for this rescale, ``headrace.fixed()``, ``dynamic(0.1)`` or
+                ``contiguous()``; by default the pipeline's, which ``headrace.run(layout=)`` sets.
 
         Returns:
             The migration: its estimate, its progress, and :meth:`Migration.wait`.
@@ -278,7 +282,7 @@ class MovesState(ABC):
             ChangeRefused: if it was refused, with the reason. Then nothing has changed. Also after
                 a minute without an answer; then it may still be applied.
         """
-        goal = Goal("rescale", workers)
+        goal = Goal("rescale", workers, layout=layout)
         return self._migrate(goal, strategy, prepare, objective, if_busy, dry_run)
 
     def move(
@@ -344,7 +348,9 @@ class MovesState(ABC):
     ) -> Migration:
         """Move all bins away from some workers, so that their machines can be taken away.
 
-        The other workers share these bins.
+        The other workers share these bins. The drained workers get nothing from later migrations
+        and policies, until :meth:`undrain_workers`, or until there are so few workers that they are
+        gone. An aborted migration drains none.
 
         Raises:
             ChangeRefused: as for :meth:`rescale`.
@@ -352,6 +358,15 @@ class MovesState(ABC):
         drained = [workers] if isinstance(workers, int) else list(workers)
         goal = Goal("drain_workers", drained=drained)
         return self._migrate(goal, strategy, prepare, objective, if_busy, dry_run)
+
+    def undrain_workers(self, workers: int | Sequence[int]) -> Answer:
+        """Let drained workers own bins again. They get some with the next rebalance or rescale.
+
+        Raises:
+            ChangeRefused: if one of them is not drained.
+        """
+        chosen = [workers] if isinstance(workers, int) else list(workers)
+        return self.ask_for(Command("undrain_workers", workers=chosen))
 
     def rebalance(
         self,
@@ -477,11 +492,12 @@ def planned(head: Head, goal: Goal, seen: Published | None = None) -> migrations
     Raises:
         HeadraceError: if the migration would be refused.
     """
-    layout = layout_state_of(head, 0).layout
+    layout_state = layout_state_of(head, 0)
+    layout = layout_state.layout
     measured = measured_outside(head, layout, seen)
     if not measured.steps.steps:
         measured = msgspec.structs.replace(measured, steps=_steps(head))
-    found = plan_goal(layout, goal, measured)
+    found = plan_goal(layout, goal, measured, layout_state.rules)
     return migrations.RecordedMigration(
         0, str(goal), goal=goal, rounds=found.rounds, estimate=found.estimate, gap=found.gap
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+import numpy as np
+
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.head import Head
 from headrace.ledger.stored_schema import groups_of
 from headrace.migration.loads import Load, Prices
-from headrace.migration.targets import minimum_movement
+from headrace.migration.sharding import LayoutRules, later_layout
 
 #: All bytes of state weigh the same.
 _BY_STATE = Prices(byte_us=1.0)
@@ -24,19 +27,25 @@ def requested_sizes(head: Head | None, pipeline_facts: PipelineFacts) -> tuple[i
 def layout_to_begin_with(head: Head | None, pipeline_facts: PipelineFacts) -> LayoutWire | None:
     """Return the layout that a run starts with; None if it keeps the stored one.
 
-    If the run asks for the same numbers as before, or for none, it keeps the layout as migrations
-    have left it.
+    If the run asks for the same numbers and the same sharding as before, or for none, it keeps the
+    layout as migrations have left it.
 
-    * For another number of workers, as little state as possible moves, and bins stay as they are.
+    * For another number of workers, the way of sharding says what moves. By default that is as
+      little state as possible, and bins stay as they are.
     * For another number of bins, each group gets this many equal bins. A bin belongs to the former
       owner of its first hash.
+    * For another way of sharding, the layout is planned by it.
     * New groups get the bins that they have in a new pipeline.
+
+    Drained workers get nothing.
     """
     if head is None:
         return pipeline_facts.layout
     workers, bins = requested_sizes(head, pipeline_facts)
     known, groups = groups_of(head.stored_schema), groups_of(pipeline_facts.declared_schema)
-    if (workers, bins) == head.requested_sizes and len(known) >= len(groups):
+    rules = rules_to_begin_with(head, pipeline_facts)
+    resharded = rules.sharding != head.layout_rules.sharding
+    if (workers, bins) == head.requested_sizes and len(known) >= len(groups) and not resharded:
         return None
     wire = head.layout_now.at(head.step + 1).wire
     begun = layout = Layout.from_wire(wire)
@@ -44,7 +53,17 @@ def layout_to_begin_with(head: Head | None, pipeline_facts: PipelineFacts) -> La
         alike = groups.layout(bins, 1)
         layout = Layout(alike.bits, layout.workers_of(alike.starts), layout.workers)
     layout = groups.grown(layout, len(known), Layout.from_wire(pipeline_facts.layout))
-    if workers and workers != layout.workers:
+    workers = workers or layout.workers
+    drained = np.isin(layout.owners, rules.within(workers).drained).any()
+    if workers != layout.workers or resharded or drained:
         load = Load.of(layout, sizes=sizes_of_bins(head, layout), hashes=groups.expected(layout))
-        layout = minimum_movement(layout, workers, load, prices=_BY_STATE)
+        layout = later_layout(layout, workers, load, rules, groups=groups, prices=_BY_STATE)
     return None if layout == begun else layout.to_wire()
+
+
+def rules_to_begin_with(head: Head | None, pipeline_facts: PipelineFacts) -> LayoutRules:
+    """Return what later layouts keep to, with the sharding that the run asks for."""
+    before = LayoutRules() if head is None else head.layout_rules
+    if pipeline_facts.sharding is None:
+        return before
+    return msgspec.structs.replace(before, sharding=pipeline_facts.sharding)

@@ -136,6 +136,8 @@ _MOST_BACKFILL_STEPS = 2
 CHANGED = "changed"
 #: Why a run ends: all input that was available has been read.
 CAUGHT_UP = "caught up"
+#: The reason for the end of a run whose input has ended.
+DRAINED = "drained"
 
 
 class _StepUnderWay(msgspec.Struct):
@@ -434,7 +436,7 @@ class Coordinator:
         return [AwaitSinks(self._outbox.behind(undelivered[-1]))] if undelivered else []
 
     def _on_released(self, event: Released) -> list[Instruction]:
-        self._outbox.note(event.sink, event.step)
+        self._outbox.note(event.sink, event.step, event.newest)
         return []
 
     def _on_pins_found(self, event: PinsFound) -> list[Instruction]:
@@ -536,7 +538,7 @@ class Coordinator:
         if available is not None and available.lift_skew():
             return [self._poll()]
         if self._all_is_read and not self._holds_remain():
-            return self._end("drained")
+            return self._end(DRAINED)
         until = min(now_us + self.settings.poll_us, head.next_wall_timer)
         return [Wait(until), self._poll()]
 

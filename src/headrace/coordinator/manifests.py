@@ -16,7 +16,11 @@ from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.backfill import backfill_of
 from headrace.coordinator.backlog import backlog_after
 from headrace.coordinator.clean_up import next_boundary
-from headrace.coordinator.initial_layout import layout_to_begin_with, requested_sizes
+from headrace.coordinator.initial_layout import (
+    layout_to_begin_with,
+    requested_sizes,
+    rules_to_begin_with,
+)
 from headrace.coordinator.keeping import kept_from
 from headrace.coordinator.messages import LedgerOpened
 from headrace.coordinator.migrations.layout_state import LayoutState, layout_state_of
@@ -45,6 +49,7 @@ from headrace.ledger.manifest import Manifest
 from headrace.ledger.places import Places
 from headrace.ledger.records import Backfill, Division, Origin, ScheduledStop
 from headrace.ledger.timing import Timing
+from headrace.migration.sharding import LayoutRules
 from headrace.pipeline.source import Position
 from headrace.runfiles.format import FileRef
 
@@ -73,7 +78,7 @@ def claim_manifest(
     step = 0 if head is None else head.step + 1
     removed, forgotten = pipeline_facts.removed, pipeline_facts.forgotten
     check_schema(stored, pipeline_facts.declared_schema, removed=removed, forgotten=forgotten)
-    layout = layout_to_begin_with(head, pipeline_facts)
+    layout = layout_to_begin_with(_ruled(head, event.layout_state), pipeline_facts)
     restored = set(removed_of(head)) & set(pipeline_facts.nodes)
     layout_state = event.layout_state
     if head is not None and layout is not None and head.migrations:
@@ -128,8 +133,32 @@ def claim_manifest(
         percentiles=again.percentiles,
         uncheckpointed=head is not None and head.is_behind,
         **({} if head is None else outbox.facts(head.unreleased, head.released)),
-        **({} if layout_state is None else layout_state.manifest_fields(head)),
+        **_layout_fields(head, pipeline_facts, layout_state, layout),
     )
+
+
+def _ruled(head: Head | None, layout_state: LayoutState | None) -> Head | None:
+    """Return the head with the rules for layouts as commands since have left them."""
+    if head is None or layout_state is None:
+        return head
+    return msgspec.structs.replace(head, layout_rules=layout_state.rules)
+
+
+def _layout_fields(
+    head: Head | None,
+    pipeline_facts: PipelineFacts,
+    layout_state: LayoutState | None,
+    layout: LayoutWire | None,
+) -> dict[str, Any]:
+    """Return the fields of a claim that record migrations, and what later layouts keep to."""
+    fields = {} if layout_state is None else layout_state.manifest_fields(head)
+    rules = rules_to_begin_with(head, pipeline_facts)
+    if layout_state is not None:
+        rules = msgspec.structs.replace(layout_state.rules, sharding=rules.sharding)
+    if layout is not None:
+        rules = rules.within(layout.workers)
+    before = LayoutRules() if head is None else head.layout_rules
+    return {**fields, "layout_rules": None if rules == before else rules}
 
 
 def _check_same_topology(head: Head, pipeline_facts: PipelineFacts) -> None:

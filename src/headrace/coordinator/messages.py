@@ -170,10 +170,17 @@ class OutputsStaged(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """A sink has received its outputs up to a step."""
+    """A sink has received its outputs up to a step.
+
+    Attributes:
+        sink: the sink.
+        step: the step.
+        newest: the id of the newest delivery that it has received; -1 if none is known.
+    """
 
     sink: str
     step: int
+    newest: int = -1
 
 
 class PinsFound(msgspec.Struct, frozen=True):

@@ -34,6 +34,7 @@ class SinkOutbox:
         self._size = size
         self._received = dict.fromkeys(sinks, -1)
         self._given = dict(self._received)
+        self._newest: dict[str, int] = {}
 
     def open(self, head: Head) -> None:
         """Start from what a head says of the sinks.
@@ -43,6 +44,7 @@ class SinkOutbox:
         for sink in self._received:
             received = max(head.released, head.delivered.get(sink, -1))
             self._received[sink] = self._given[sink] = received
+        self._newest = dict(head.newest_deliveries)
 
     def give(self, sinks: Iterable[str], step: int) -> None:
         """Note that sinks are being given their outputs of a step."""
@@ -62,9 +64,17 @@ class SinkOutbox:
                 self.give(sinks, step)
         return found
 
-    def note(self, sink: str, step: int) -> None:
-        """Note that a sink has received its outputs up to a step."""
+    def note(self, sink: str, step: int, newest: int = -1) -> None:
+        """Note that a sink has received its outputs up to a step.
+
+        Args:
+            sink: the sink.
+            step: the step.
+            newest: the id of the newest delivery that it has received; -1 if none is known.
+        """
         self._received[sink] = max(self._received[sink], step)
+        if newest >= 0:
+            self._newest[sink] = max(self._newest.get(sink, -1), newest)
 
     def lagging(self, sinks: Iterable[str]) -> list[str]:
         """Return those of the given sinks that have not received all they were given."""
@@ -107,6 +117,7 @@ class SinkOutbox:
         return {
             "released": max(released, self.released(unreleased)),
             "delivered": dict(self._received),
+            "newest_deliveries": dict(self._newest),
             "waits_for": self.waits_for(unreleased),
         }
 

@@ -11,6 +11,7 @@ from headrace.coordinator.changes.changes import ControlState, produced_inputs
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.head import Head
+from headrace.migration.sharding import Sharding
 from headrace.pipeline import Pipeline
 from headrace.pipeline.declared_schema import DeclaredSchema
 from headrace.pipeline.source import Position
@@ -29,6 +30,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
         layout: the layout of a new pipeline.
         store: where the storage is.
         requested_sizes: (workers, bins) as the run asks for them; 0 to keep the number.
+        sharding: the way of sharding that the run asks for; None to keep it.
         live: injectors whose input is not bounded. Their steps are sized by time.
         rules: how each injector's watermark follows from what is known of its partitions.
         readers: the computations that each injector's records reach, directly or not.
@@ -54,6 +56,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
     layout: LayoutWire
     store: str
     requested_sizes: tuple[int, int] = (0, 0)
+    sharding: Sharding | None = None
     live: list[str] = []
     rules: dict[str, Rules] = {}
     readers: dict[str, list[str]] = {}
@@ -98,6 +101,7 @@ def pipeline_facts_of(
     starts: Mapping[str, Position],
     layout: LayoutWire,
     requested_sizes: tuple[int, int],
+    sharding: Sharding | None = None,
     store: str,
     wide_exchange: Exchange,
     code: str = "",
@@ -114,6 +118,7 @@ def pipeline_facts_of(
         layout: the layout, for a new pipeline or if the run asks for other numbers than the run
             before.
         requested_sizes: (workers, bins) as the run asks for them.
+        sharding: the way of sharding that the run asks for.
         store: where the storage is.
         wide_exchange: how records travel in large steps.
         code: the fingerprint of the code; empty if no results are shown before their commit.
@@ -128,6 +133,7 @@ def pipeline_facts_of(
         declared_schema=pipeline.declared_schema(),
         layout=layout,
         requested_sizes=requested_sizes,
+        sharding=sharding,
         store=store,
         live=[name for name, injector in injectors.items() if not injector.source.bounded],
         rules={name: injector.rules for name, injector in injectors.items()},

@@ -95,6 +95,7 @@ from headrace.ledger.heartbeats import Heartbeats
 from headrace.ledger.ledger import Ledger, OpenedLedger
 from headrace.ledger.manifest import Manifest
 from headrace.ledger.pins import Pins
+from headrace.migration.sharding import Dynamic, Fixed, Sharding, first_layout
 from headrace.pipeline import Pipeline
 from headrace.pipeline.sink import Sink
 from headrace.pipeline.source import Offer
@@ -191,6 +192,7 @@ class Driver:
             places for a new pipeline. Changing it at a restart rescales offline, and moves as
             little state as possible.
         bins: number of bins; None for as many as the storage says, or :data:`DEFAULT_BINS`.
+        layout: the way of sharding; None for the one that the storage says, or ``Fixed``.
         settings: pace and upkeep.
         clock, nonce: sources of time and randomness.
         drain: whether to stop when all input has ended.
@@ -217,6 +219,7 @@ class Driver:
         *,
         workers: int | None = None,
         bins: int | None = None,
+        layout: Sharding | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
         nonce: Callable[[], str] | None = None,
@@ -259,6 +262,13 @@ class Driver:
             )
         self._reopen = frozenset(reopen)  # emptied by the claim
         self._removed_injectors = frozenset(remove_injectors)
+        if bins and isinstance(layout, Dynamic):
+            raise PipelineError(
+                f"bins={bins} and a dynamic layout contradict each other: the layout says how many bins "
+                "there are",
+                remedy="leave out bins=",
+            )
+        self._sharding = layout
         self._shared = bins or DEFAULT_BINS, workers or runner.default_workers()
         self._requested_sizes = (workers or 0, bins or 0)
         self._fingerprint_of = fingerprint_of
@@ -799,8 +809,11 @@ class Driver:
             control_state,
             beginning=beginning or [],
             starts=self._source_poller.starts(),
-            layout=pipeline.groups.layout(*self._shared).to_wire(),
+            layout=first_layout(
+                self._sharding or Fixed(), *self._shared, pipeline.groups
+            ).to_wire(),
             requested_sizes=self._requested_sizes,
+            sharding=self._sharding,
             store=self.store.location,
             wide_exchange=self.runner.wide_exchange(),
             code=self._code if any(node.weak for node in pipeline.sinks.values()) else "",

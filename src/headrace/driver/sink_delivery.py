@@ -142,6 +142,7 @@ class Deliveries:
         self._failed: set[str] = set()
         self._pipeline = pipeline.name
         self._begun: set[str] = set()
+        self._newest: dict[str, int] = {}  # by sink, the id of the delivery that it received last
         self._abandoned = False
         self._closed = False
         self._lock = threading.Lock()  # so that no delivery starts after close()
@@ -252,7 +253,8 @@ class Deliveries:
             self._failed.add(node.name)
         finally:
             self._under_way.pop(node.name, None)
-        self._ended.append(_Ended(Released(node.name, delivery.step), error))
+        newest = self._newest.get(node.name, -1)
+        self._ended.append(_Ended(Released(node.name, delivery.step, newest), error))
         self.delivered.set()
 
     def _receive(self, node: SinkNode, delivery: StepDelivery) -> None:
@@ -265,17 +267,27 @@ class Deliveries:
             if self._closed:
                 raise NotBegun
             self._under_way[node.name] = UnderWay(node.name, step, time.monotonic())
-        given = Delivery(
-            origin.id, step, rows, origin.positions, weak=not delivery.committed, epoch=epoch
-        )
         with blamed(_place(node.name, step), _REMEDY):
-            self._begin(node, given.id)
+            self._begin(node, origin.id)
+            given = Delivery(
+                origin.id,
+                step,
+                rows,
+                origin.positions,
+                weak=not delivery.committed,
+                epoch=epoch,
+                previous=self._newest[node.name],
+            )
             node.sink.receive(given)
+        self._newest[node.name] = given.id
 
     def _begin(self, node: SinkNode, next_id: int) -> None:
         """Let a sink get ready before its first delivery, if it wants to: that reads the storage."""
         if node.name in self._begun:
             return
+        head = self._proof.head
+        newest = -1 if head is None else head.newest_deliveries.get(node.name, -1)
+        self._newest[node.name] = newest
         if type(node.sink).begin is not Sink.begin:
             node.sink.begin(self._deliverer(node.name, next_id))
         self._begun.add(node.name)
@@ -293,6 +305,7 @@ class Deliveries:
             sink,
             delivered,
             frozenset(pending),
+            self._newest[sink],
         )
 
 

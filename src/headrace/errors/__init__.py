@@ -314,6 +314,12 @@ class ChangeRefused(HeadraceError):
     code = "HR405"
 
 
+class EndedEarly(HeadraceError):
+    """A job ended before it had done what was waited for, because somebody stopped it."""
+
+    code = "HR407"
+
+
 class StorageInUse(HeadraceError):
     """Another driver runs the pipeline of this storage. Nothing was changed."""
 

@@ -9,6 +9,7 @@ with the fat ones, so it is added here.)
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace.keyspace.layout import Layout
 
@@ -34,5 +35,10 @@ def contiguous(bins: int, workers: int) -> Layout:
 
     If there are more workers than bins, the last workers own nothing.
     """
+    return Layout.uniform(bins, contiguous_owners(bins, workers), workers)
+
+
+def contiguous_owners(bins: int, workers: int) -> npt.NDArray[np.int64]:
+    """Return the worker of each of some bins, in order."""
     each = [len(contiguous_range(worker, bins, workers)) for worker in range(workers)]
-    return Layout.uniform(bins, np.repeat(np.arange(workers), each), workers)
+    return np.repeat(np.arange(workers), each)

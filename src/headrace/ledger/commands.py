@@ -25,7 +25,7 @@ from headrace.keyspace.updates import Update
 from headrace.ledger.envelope import Sealed, read_document
 from headrace.ledger.migrations import Goal
 from headrace.storage.base import Store
-from headrace.storage.bounds import StepNumber, Whole
+from headrace.storage.bounds import StepNumber, Whole, WorkerNumber
 
 Kind = Literal[
     "remove",
@@ -38,6 +38,7 @@ Kind = Literal[
     "migrate",
     "update",
     "withdraw_update",
+    "undrain_workers",
     "pause_migration",
     "resume_migration",
     "abort_migration",
@@ -53,6 +54,7 @@ MOVING: frozenset[Kind] = frozenset(
         "migrate",
         "update",
         "withdraw_update",
+        "undrain_workers",
         "pause_migration",
         "resume_migration",
         "abort_migration",
@@ -79,6 +81,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         update: ``update``: a configuration update for exactly the step that it names.
         migration: the id of the migration to pause, resume, abort or hasten.
         hosts: the hosts to drain, or to drain no longer.
+        workers: ``undrain_workers``: the workers.
         at_step: ``stop``, ``pause``: the step after which it takes effect; 0 for the running one.
             ``withdraw_update``: the step at which the update would take effect.
         now: ``stop``: whether the running step is discarded instead of finished.
@@ -97,6 +100,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     update: Update | None = None
     migration: Whole = 0
     hosts: list[str] = []
+    workers: list[WorkerNumber] = []
     at_step: StepNumber = 0
     now: bool = False
     to: str = ""
@@ -116,7 +120,9 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         number = [str(self.migration)] if self.migration else []
         at = [f"at step {self.at_step}"] if self.at_step else []
         now = ["now"] if self.now else []
-        return " ".join([self.kind.replace("_", " "), *self.names, *self.hosts, *number, *at, *now])
+        workers = map(str, self.workers)
+        kind = self.kind.replace("_", " ")
+        return " ".join([kind, *self.names, *self.hosts, *workers, *number, *at, *now])
 
 
 class CommandRequest(msgspec.Struct, frozen=True):

@@ -142,6 +142,7 @@ def _control_after(head: Head, manifest: Manifest) -> dict[str, Any]:
         if manifest.requested_sizes is None
         else manifest.requested_sizes,
         "migrations": list(migrations_after(head.migrations, manifest.migrations)),
+        "layout_rules": _or(manifest.layout_rules, head.layout_rules),
         "places": _or(manifest.places, head.places),
         "drained_hosts": _or(manifest.drained_hosts, head.drained_hosts),
         "commands": head.commands + len(manifest.answers),
@@ -167,6 +168,7 @@ def _deliveries_after(head: Head, manifest: Manifest) -> dict[str, Any]:
     """Return what has been delivered, and the clocks and marks of what is retained."""
     return {
         "delivered": {**head.delivered, **manifest.delivered},
+        "newest_deliveries": {**head.newest_deliveries, **manifest.newest_deliveries},
         "waits_for": manifest.waits_for,
         "done": head.done + (manifest.delivery >= 0),
         "done_before": head.done_before

@@ -21,6 +21,7 @@ from headrace.ledger.retained import (
     Mark,
 )
 from headrace.ledger.stored_schema import StoredSchema
+from headrace.migration.sharding import LayoutRules
 from headrace.runfiles.format import FileRef
 from headrace.storage.bounds import (
     Bins,
@@ -71,6 +72,8 @@ class Head(msgspec.Struct, frozen=True):
             manifest, which may hold others that are needed.
         released: every output up to this step has been delivered.
         delivered: the step up to which each sink has received its outputs.
+        newest_deliveries: by sink, the id of the newest delivery that it has received. A sink is
+            missing if it has received none, or none since this is recorded.
         waits_for: sinks that the input waits for since this step, because the outbox is full.
         boundary: of steps below this one, something may have been deleted.
         oldest_manifest: manifests below this step may have been deleted. It is the boundary, or
@@ -93,6 +96,7 @@ class Head(msgspec.Struct, frozen=True):
             published for later steps; see ``LayoutNow``.
         requested_sizes: (workers, bins) as requested by the newest claim that requested any.
         migrations: those queued or under way, and the newest that have ended.
+        layout_rules: what later layouts keep to: drained workers, and the way of sharding.
         per_worker: the per-worker values of computations: by computation, by worker.
         places: the hosts of the workers when last recorded. Results do not depend on them.
         drained_hosts: hosts on which no worker is to run.
@@ -168,6 +172,8 @@ class Head(msgspec.Struct, frozen=True):
     backlog: dict[str, int] = {}
     retained_clocks: list[tuple[StepNumber, int]] = []
     caught_up: bool = False
+    layout_rules: LayoutRules = LayoutRules()
+    newest_deliveries: dict[str, StepNumber] = {}
     skipped: dict[str, Whole] = {}
     waiting: dict[str, Whole] = {}
     read: dict[str, Whole] = {}

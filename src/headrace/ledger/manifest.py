@@ -28,6 +28,7 @@ from headrace.ledger.places import Places
 from headrace.ledger.records import Backfill, Counts, Division, HeldBy, Origin, ScheduledStop, Slice
 from headrace.ledger.stored_schema import StoredSchema
 from headrace.ledger.timing import Timing
+from headrace.migration.sharding import LayoutRules
 from headrace.runfiles.format import FileRef
 from headrace.storage.bounds import (
     Bins,
@@ -63,6 +64,8 @@ class Manifest(msgspec.Struct, frozen=True):
         delivery: the number by which sinks know the step's outputs; -1 if it computed nothing.
         released: outputs up to this step had been delivered before this manifest was made.
         delivered: the same for each sink.
+        layout_rules: what later layouts keep to from here on; None for no change.
+        newest_deliveries: by sink, the id of the newest delivery that it has received.
         waits_for: sinks that the input waits for after this step, because the outbox is full.
         boundary: manifests below this step may be deleted from now on.
         cleaned: files that died up to this step have been deleted.
@@ -153,6 +156,8 @@ class Manifest(msgspec.Struct, frozen=True):
     kept_from: dict[str, StepNumber] = {}
     reopened: list[str] = []
     caught_up: bool = False
+    layout_rules: LayoutRules | None = None
+    newest_deliveries: dict[str, StepNumber] = {}
 
     @property
     def has_outputs(self) -> bool:

@@ -21,7 +21,7 @@ from headrace.migration.loads import Load
 from headrace.migration.measurements import Measurements
 from headrace.migration.objective import OpeningRates
 from headrace.storage.base import Store
-from headrace.storage.bounds import HashText, Micros, StepNumber, WholeOrNot
+from headrace.storage.bounds import HashText, Micros, StepNumber, WholeOrNot, WorkerNumber
 
 FOLDER = "measurements/"
 
@@ -85,6 +85,7 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
         hot_keys: the busiest keys.
         memory_bytes, pids: of the process in which each worker ran last: its resident memory, and
             its id; -1 while unknown. Several workers may share a process.
+        drained: as in ``Measurements``.
     """
 
     step: StepNumber
@@ -112,6 +113,7 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
     hot_keys: list[HotKey] = []
     memory_bytes: list[WholeOrNot] = []
     pids: list[WholeOrNot] = []
+    drained: list[WorkerNumber] = []
 
     @property
     def load(self) -> Load:
@@ -137,6 +139,7 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
             saturated=self.saturated,
             known=self.known,
             places=self.places,
+            drained=tuple(self.drained),
         )
 
 

@@ -17,6 +17,7 @@ from headrace.keyspace.updates import Update
 from headrace.migration.loads import Prices
 from headrace.migration.objective import Estimate
 from headrace.migration.rounds import AllAtOnce, Batched, Fluid
+from headrace.migration.sharding import Sharding
 from headrace.storage.bounds import Bins, Bits, Micros, StepNumber, Whole, WorkerNumber, Workers
 
 #: How many of the newest migrations that have ended the head keeps.
@@ -77,6 +78,7 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
         strategy: how moves are divided into rounds.
         prepare: whether the new owners read ahead what moves.
         objective_us: the longest time that any step is expected to take; 0 for no such objective.
+        layout: ``rescale``: the way of sharding; None for the pipeline's.
         prices: the weights of a bin's loads when workers are made equal; None for the defaults.
         groups: the pipeline's groups, by which texts name bins.
     """
@@ -90,6 +92,7 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     prepare: bool = False
     objective_us: Micros = 0
     prices: Prices | None = None
+    layout: Sharding | None = None
     groups: list[str] = []
 
     def __post_init__(self) -> None:
@@ -108,7 +111,8 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
             bins += f" and {len(self.bins) - _NAMED} more"
         match self.kind:
             case "rescale":
-                return f"rescale to {self.workers} workers"
+                how = "" if self.layout is None else f", {self.layout}"
+                return f"rescale to {self.workers} workers{how}"
             case "move":
                 return f"move {bins} to worker {self.to}"
             case "drain_workers":

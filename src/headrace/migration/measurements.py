@@ -37,6 +37,7 @@ class Measurements:
         saturated: whether most steps leave input waiting, so that more may arrive than is read.
         known: whether enough was measured to know the loads of single bins.
         places: how many workers can work at once; 0 if unknown.
+        drained: workers that own nothing until they are undrained.
 
     Example::
 
@@ -61,6 +62,7 @@ class Measurements:
     saturated: bool = False
     known: bool = True
     places: int = 0
+    drained: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         columns = (self.state_bytes, self.records_per_s, self.busy_us, self.true_rates)
@@ -73,6 +75,18 @@ class Measurements:
     def workers(self) -> int:
         """The number of workers."""
         return self.layout.workers
+
+    @property
+    def sharing(self) -> int:
+        """The number of workers that share the state: those that are not drained."""
+        return max(self.workers - len(self.drained), 1)
+
+    def workers_for(self, sharing: int) -> int:
+        """Return the number of workers of which as many as given are not drained."""
+        workers = sharing
+        while workers - sum(worker < workers for worker in self.drained) < sharing:
+            workers += 1
+        return workers
 
     @property
     def since_change_us(self) -> float:

@@ -117,6 +117,7 @@ def minimum_movement(
     load: Load | None = None,
     *,
     imbalance: float | None = None,
+    shards: Layout | None = None,
     avoid: Collection[int] = (),
     prices: Prices = PRICES,
 ) -> Layout:
@@ -140,6 +141,7 @@ def minimum_movement(
         load: the load of its bins; without it, bins weigh their share of all hashes.
         imbalance: None for fixed sharding; for dynamic sharding, how much more than another a
             worker may have, as a share.
+        shards: for dynamic sharding with other bins than equal ones: a layout that has the bins.
         avoid: workers that get nothing.
         prices: how bytes, records and CPU count.
 
@@ -152,7 +154,10 @@ def minimum_movement(
     stays = _staying(workers, avoid)
     load = Load.of(layout) if load is None else load
     if imbalance is not None:
-        sharded = _sharded(layout, load.work(layout, prices), bits_for(int(stays.sum()), imbalance))
+        bits = bits_for(int(stays.sum()), imbalance)
+        shards = Layout.uniform(1 << bits, np.zeros(1 << bits, dtype=np.int32), layout.workers)
+    if shards is not None:
+        sharded = _sharded(layout, load.work(layout, prices), shards)
         layout, load = sharded, load.moved_to(layout, sharded)
     among = _with_removed_workers(stays, layout.workers)
     leaves = not among[layout.owners].all()
@@ -281,17 +286,17 @@ def bits_for(workers: int, imbalance: float) -> int:
     return min((shards - 1).bit_length(), MAX_BIN_BITS)
 
 
-def _sharded(layout: Layout, work: F64, bits: int) -> Layout:
-    """Return a layout of bins of one depth.
+def _sharded(layout: Layout, work: F64, shards: Layout) -> Layout:
+    """Return a layout with the bins of another one.
 
     Each belongs to the worker that had most of its work.
     """
-    even = Layout.uniform(1 << bits, np.zeros(1 << bits, dtype=np.int32), layout.workers)
-    _, _, old, new = refinement(layout, even)
-    share = np.exp2(np.minimum(layout.bits[old].astype(np.float64) - bits, 0))
+    _, _, old, new = refinement(layout, shards)
+    deeper = layout.bits[old].astype(np.float64) - shards.bits[new].astype(np.float64)
+    share = np.exp2(np.minimum(deeper, 0))
     claims, claim_of = np.unique(new * layout.workers + layout.owners[old], return_inverse=True)
     strength = np.bincount(claim_of, work[old] * share)
     bins, owners = np.divmod(claims, layout.workers)
     order = np.lexsort((-strength, bins))  # the strongest claim on a bin comes first
     first = order[np.append(True, np.diff(bins[order]) > 0)]
-    return Layout(even.bits, owners[first], layout.workers)
+    return Layout(shards.bits, owners[first], layout.workers)

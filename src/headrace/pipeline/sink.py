@@ -31,6 +31,9 @@ class Delivery(msgspec.Struct, frozen=True):
             inside a delivery when another driver takes over may still write. A sink can refuse that
             if it can compare epochs in the transaction that writes: a delivery with a lower epoch
             than it has seen is stale.
+        previous: the id of the delivery before this one, which the sink has acknowledged; -1 if
+            there was none, or if that is not known. A sink whose outputs are kept can check that
+            it is still there, and refuse the gap otherwise, as ``Files`` does.
 
     Example::
 
@@ -47,6 +50,7 @@ class Delivery(msgspec.Struct, frozen=True):
     positions: dict[str, tuple[Any, Any]]
     weak: bool = False
     epoch: int = 0
+    previous: int = -1
 
 
 class Deliverer(msgspec.Struct, frozen=True):
@@ -60,6 +64,8 @@ class Deliverer(msgspec.Struct, frozen=True):
         delivered: this sink has acknowledged all deliveries up to this id; -1 for none.
         pending: the ids of committed deliveries that it has not acknowledged, and of the one that
             comes next. It may have received them.
+        newest: the id of the newest delivery that it has acknowledged; -1 if none is known. It is
+            at most ``delivered``: steps without rows are not delivered.
 
     Example::
 
@@ -80,6 +86,7 @@ class Deliverer(msgspec.Struct, frozen=True):
     sink: str
     delivered: int = -1
     pending: frozenset[int] = frozenset()
+    newest: int = -1
 
 
 class Sink:

@@ -6,7 +6,8 @@ the same commands that a user sends. So they appear in the history of migrations
 and can be aborted.
 
 ==============  ====================================================================================
-``Balance``     evens out skew: moves bins, and splits a bin that is too heavy for any worker
+``Balance``     evens out skew: moves bins, and splits a bin that is too heavy for any worker,
+                and merges those that are light again
 ``Memory``      keeps the state of each worker below a bound
 ``Scaling``     as many workers as the input needs, from their true processing rates (DS2)
 ``Together``    several policies; the first that wants a change decides
@@ -32,6 +33,7 @@ from headrace.migration.targets import Worth
 from headrace.policies.builtin import (
     Balance,
     Memory,
+    MergeBins,
     Nothing,
     Policy,
     Rebalance,
@@ -47,6 +49,7 @@ __all__ = [
     "How",
     "Measurements",
     "Memory",
+    "MergeBins",
     "Nothing",
     "Policy",
     "Rebalance",
@@ -159,6 +162,8 @@ def command_for(policy: Policy, decided: ScalingDecision, how: How) -> Command |
             goal = Goal("rebalance", prices=decided.prices)
         case SplitBins():
             goal = Goal("split", bins=decided.bins)
+        case MergeBins():
+            goal = Goal("merge", bins=decided.bins)
     goal = msgspec.structs.replace(
         goal, strategy=how.strategy, prepare=how.prepare, objective_us=how.objective_us
     )

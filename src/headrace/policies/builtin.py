@@ -85,7 +85,21 @@ class SplitBins(msgspec.Struct, frozen=True, tag="split"):
         return f"split {len(self.bins)} bins: {self.reason}"
 
 
-ScalingDecision = Nothing | Rescale | Rebalance | SplitBins
+class MergeBins(msgspec.Struct, frozen=True, tag="merge"):
+    """The bins within each of some prefixes, given as (start, bits), should become one.
+
+    >>> print(MergeBins([(0, 4)], "they have next to nothing to do"))
+    merge 1 bins: they have next to nothing to do
+    """
+
+    bins: list[tuple[int, int]]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"merge {len(self.bins)} bins: {self.reason}"
+
+
+ScalingDecision = Nothing | Rescale | Rebalance | SplitBins | MergeBins
 
 
 class Policy(Protocol):
@@ -148,11 +162,18 @@ class Together(msgspec.Struct, frozen=True):
 class Balance(msgspec.Struct, frozen=True):
     """Evens out skew: moves bins if that is worth it, and splits bins that are too heavy.
 
+    Bins that are light again are merged, as long as nothing else is to do.
+
     Attributes:
         worth: when moving is worth its cost.
         heavy: a bin with more than this part of a worker's fair share is split, if skew cannot be
             evened out otherwise.
+        light: two neighbouring bins of a worker are merged if they have together less than this
+            part of a worker's fair share, of the work and of the state. At most half of ``heavy``,
+            so that nothing is split and merged in turns; 0 merges nothing.
         deepest: bins of this depth are not split.
+        shallowest: bins of this depth are not merged. The default is that of a new pipeline's bins,
+            so what was split is merged, and nothing else.
         cooldown_us: how long to wait after a change.
         prices: what bytes, records and CPU time count for.
 
@@ -167,29 +188,34 @@ class Balance(msgspec.Struct, frozen=True):
     deepest: int = 32
     cooldown_us: int = 60_000_000
     prices: Prices = PRICES
+    light: float = 0.1
+    shallowest: int = 8
 
     def __post_init__(self) -> None:
         _check(self.heavy > 0 and 0 <= self.deepest <= MAX_DEPTH, self)
+        _check(0 <= 2 * self.light <= self.heavy and 0 <= self.shallowest <= MAX_DEPTH, self)
 
     def decide(self, seen: Measurements) -> ScalingDecision:
-        """Decide to rebalance, to split bins, or to do nothing."""
+        """Decide to rebalance, to split or merge bins, or to do nothing."""
         if not seen.known:
             return _UNKNOWN
         if cooling := _cooling(seen, self.cooldown_us):
             return cooling
-        target = balanced(seen.layout, seen.load, worth=self.worth, prices=self.prices)
+        target = balanced(
+            seen.layout, seen.load, worth=self.worth, avoid=seen.drained, prices=self.prices
+        )
         if target.layout is not seen.layout:
             return Rebalance(target.reason, self.prices)
-        return self._split(seen) or Nothing(target.reason)
+        return self._split(seen) or self._merge(seen) or Nothing(target.reason)
 
     def _split(self, seen: Measurements) -> SplitBins | None:
         """Decide to split the bins that make the heaviest worker too heavy."""
         work = seen.load.work(seen.layout, self.prices)
         sums = np.bincount(seen.layout.owners, work, minlength=seen.workers)
-        mean, most = float(work.sum()) / seen.workers, float(sums.max())
+        mean, most = float(work.sum()) / seen.sharing, float(sums.max())
         if most < self.worth.gain * mean or most - mean < self.worth.floor_us:
             return None
-        rule = SplitRule(min(self.heavy / seen.workers, 1.0), deepest=self.deepest)
+        rule = SplitRule(min(self.heavy / seen.sharing, 1.0), deepest=self.deepest)
         bins = reshape(seen.layout, work, rule).splits.pairs()
         if not bins:
             return None
@@ -198,6 +224,27 @@ class Balance(msgspec.Struct, frozen=True):
             bins,
             f"worker {sums.argmax()} has {most / mean:.2f} times the mean, and no moves help, since "
             f"the heaviest bin has {share:.0%} of all work",
+        )
+
+    def _merge(self, seen: Measurements) -> MergeBins | None:
+        """Decide to merge bins that are light in every respect."""
+        work, sizes = seen.load.work(seen.layout, self.prices), seen.load.sizes
+        if not self.light or not work.any():
+            return None
+        share = work / work.sum()
+        share = np.maximum(share, sizes / sizes.sum()) if sizes.any() else share
+        # (in proportion to the sum of shares, since each bin counts by the larger of two)
+        below = min(self.light / seen.sharing, 0.5) / float(share.sum())
+        rule = SplitRule(1.0, below, shallowest=self.shallowest)
+        bins = [
+            parent for level in reshape(seen.layout, share, rule).merges for parent in level.pairs()
+        ]
+        if not bins:
+            return None
+        return MergeBins(
+            bins,
+            f"their halves have less than {self.light:.0%} of a worker's share, of the work and of the "
+            "state",
         )
 
 
@@ -244,9 +291,9 @@ class Memory(msgspec.Struct, frozen=True):
             bins = list(zip(starts, bits, strict=True))
             return SplitBins(bins, f"{why}, and {len(bins)} bins alone would fill a worker")
         needed = int(np.ceil(seen.state_bytes.sum() / room))
-        if needed <= seen.workers:
+        if needed <= seen.sharing:
             return Rebalance(f"{why}, while all workers together have room", BY_STATE)
-        wanted = min(needed, self.most_workers)
+        wanted = min(seen.workers_for(needed), self.most_workers)
         if wanted > seen.workers:
             return Rescale(wanted, f"{why}; all state needs {needed} workers", BY_STATE)
         return Nothing(f"{why}, but there are {seen.workers} workers, the most that there may be")
@@ -311,17 +358,17 @@ class Scaling(msgspec.Struct, frozen=True):
         if cooling := _cooling(seen, self.cooldown_us):
             return cooling
         rate, demand = float(rates.mean()), self._demand(seen)
-        busy = demand / (rate * seen.workers)
+        busy = demand / (rate * seen.sharing)
         why = (
-            f"{demand:.0f} records/s to work on keep {seen.workers} workers of {rate:.0f} records/s each "
+            f"{demand:.0f} records/s to work on keep {seen.sharing} workers of {rate:.0f} records/s each "
             f"{busy:.0%} busy, where {self.low:.0%} to {self.high:.0%} are wanted"
         )
         if seen.saturated:
             why += ", and more input is waiting"
             if busy < self.low:
                 return Nothing(f"{why}, but not for the workers")
-            demand, busy = max(demand, rate * seen.workers), max(busy, 1.0)
-        if self.low <= busy <= self.high and self.fewest <= seen.workers <= self._most(seen):
+            demand, busy = max(demand, rate * seen.sharing), max(busy, 1.0)
+        if self.low <= busy <= self.high and self.fewest <= seen.sharing <= self._most(seen):
             return Nothing(why)
         return self._rescale(seen, int(np.ceil(demand / (rate * self.target))), why)
 
@@ -333,14 +380,14 @@ class Scaling(msgspec.Struct, frozen=True):
     def _rescale(self, seen: Measurements, needed: int, why: str) -> ScalingDecision:
         most = self._most(seen)
         wanted = min(max(needed, self.fewest, self._for_state(seen)), most)
-        within = self.fewest <= seen.workers <= most
-        if wanted == seen.workers:
+        within = self.fewest <= seen.sharing <= most
+        if wanted == seen.sharing:
             return Nothing(f"{why}, and {wanted} are what there may be")
-        if within and abs(wanted - seen.workers) < self.least_gain * seen.workers:
+        if within and abs(wanted - seen.sharing) < self.least_gain * seen.sharing:
             return Nothing(f"{why}, but {wanted} workers would be too small a change")
-        if wanted < seen.workers and (cooling := _cooling(seen, self.shrink_after_us)):
+        if wanted < seen.sharing and (cooling := _cooling(seen, self.shrink_after_us)):
             return cooling
-        return Rescale(wanted, why)
+        return Rescale(seen.workers_for(wanted), why)
 
     def _most(self, seen: Measurements) -> int:
         """Return the largest number of workers."""

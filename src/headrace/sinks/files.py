@@ -24,7 +24,7 @@ from headrace.errors import (
     UnsafeName,
 )
 from headrace.jsonlines import json_lines
-from headrace.pipeline.sink import Deliverer, Sink
+from headrace.pipeline.sink import Deliverer, Delivery, Sink
 from headrace.schema.nested import empty_of
 from headrace.sinks.owner import OutputOwner
 from headrace.sinks.table_columns import ChosenColumns
@@ -66,11 +66,14 @@ class Files(Sink):
         suffix: what the names of the files end with, instead of the format: letters and digits,
             such as ``json``.
         header: whether the first line of each CSV file has the names of the columns.
+        gaps: what happens if the file of the delivery before is no longer there: ``refuse``, or
+            ``allow`` if somebody takes files away once they have been read.
 
     Guarantees: exactly once. A file appears under its final name with its whole content: it is
     created conditionally in an object store, and renamed without overwriting in HDFS. A step that
     is delivered again is recognised by its file. If the step's file has other content, that is an
-    error.
+    error. So is a gap: before a file is
+    created, the file of the delivery before must be there, unless ``gaps="allow"``.
 
     The directory belongs to one storage, which ``_headrace/owner-jsonl`` (or ``-csv``, …) names. A
     run on another storage is refused (``SinkConflict``): its steps have the same numbers, and its
@@ -80,8 +83,9 @@ class Files(Sink):
     A process that is killed while it writes a file leaves one whose name starts with a dot. A later
     delivery removes it once it is 15 minutes old. In an object store no such files are visible.
 
-    Cost: one file is created per step, which takes one request in an object store and six in HDFS.
-    A run also reads the owner's name once.
+    Cost: one file is created per step, and the one before is looked for. That takes two requests in
+    an object store and seven in HDFS; one less with ``gaps="allow"``. A run also reads the owner's
+    name once.
 
     Example::
 
@@ -103,6 +107,7 @@ class Files(Sink):
         columns: Sequence[str] | Mapping[str, str] | None = None,
         suffix: str | None = None,
         header: bool = True,
+        gaps: Literal["refuse", "allow"] = "refuse",
     ) -> None:
         if format not in ("jsonl", "csv", "parquet"):
             raise PipelineError(
@@ -120,7 +125,13 @@ class Files(Sink):
             raise PipelineError(
                 f"header=False is for csv, and the format is {format}", remedy="leave it out"
             )
+        if gaps not in ("refuse", "allow"):
+            raise PipelineError(
+                f"gaps={gaps!r} is not a way to treat gaps", remedy="use refuse or allow"
+            )
         self._store = store_at(directory)
+        self._refuses_gaps = gaps == "refuse"
+        self._since = 0  # the first delivery that may be in the directory
         self._format = format
         self._compression: Compression | None = compression
         self._columns = ChosenColumns(columns)
@@ -163,15 +174,42 @@ class Files(Sink):
         Raises:
             SinkConflict: if it belongs to another storage.
         """
-        OutputOwner(self._store, self._suffix, self._steps_there).check(deliverer)
+        owner = OutputOwner(self._store, self._suffix, self._steps_there)
+        self._since = owner.check(deliverer)
 
     def _steps_there(self) -> list[int]:
         """Return the steps that have a file of this sink's format in the directory."""
         names = [name for name in self._store.list("step-") if self._is_own(name)]
         return [int(name.removeprefix("step-").partition(".")[0]) for name in names]
 
+    def receive(self, delivery: Delivery) -> None:
+        if self._refuses_gaps and delivery.previous >= self._since:
+            self._check_is_there(delivery.previous)
+        self.deliver(delivery.id, delivery.rows)
+
+    def _check_is_there(self, step: int) -> None:
+        """Check that a step's file is there, in this sink's format or in an earlier one's.
+
+        Raises:
+            SinkConflict: if it is not.
+        """
+        name = self._name(step)
+        try:
+            self._store.read(name, 0, 1)
+        except NotFound:
+            if not self._store.list(f"step-{step:012d}."):
+                raise SinkConflict(
+                    f"{name} was delivered, and is not there any more: results would have a gap",
+                    place=self._store.location,
+                    remedy="put it back, and start again; if files are taken away on purpose, use "
+                    'Files(…, gaps="allow")',
+                ) from None
+
+    def _name(self, step: int) -> str:
+        return f"step-{step:012d}.{self._suffix}"
+
     def deliver(self, step: int, rows: pa.Table) -> None:
-        name = f"step-{step:012d}.{self._suffix}"
+        name = self._name(step)
         data = self._encode(self._columns.of(rows))
         try:
             self._store.create(name, data)

@@ -20,12 +20,18 @@ _NAMED = 3
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """What the file says. The lineage decides; the rest is for people."""
+    """What the file says. The lineage decides; names are for people.
+
+    Attributes:
+        since: the first delivery that may be here: earlier ones went elsewhere. It is 0 if an older
+            version took the directory.
+    """
 
     lineage: str
     pipeline: str = ""
     sink: str = ""
     storage: str = ""
+    since: int = 0
 
 
 class OutputOwner:
@@ -43,10 +49,13 @@ class OutputOwner:
         self._steps_there = steps_there
         self._name = f"_headrace/owner-{suffix}"
 
-    def check(self, deliverer: Deliverer) -> None:
+    def check(self, deliverer: Deliverer) -> int:
         """Check that the directory belongs to the storage of a run, or take it if it is nobody's.
 
         A directory without an owner may hold files that a version without owners wrote.
+
+        Returns:
+            The id of the first delivery that may be here. Earlier ones went elsewhere.
 
         Raises:
             SinkConflict: if it belongs to another storage.
@@ -57,6 +66,7 @@ class OutputOwner:
             mark = self._take(deliverer)
         if mark.lineage != deliverer.lineage:
             raise self._belongs_to(mark)
+        return mark.since
 
     def _read(self) -> _Mark | None:
         try:
@@ -70,7 +80,10 @@ class OutputOwner:
 
     def _take(self, deliverer: Deliverer) -> _Mark:
         """Write the owner. Return who it is now: another run may have been faster."""
-        own = _Mark(deliverer.lineage, deliverer.pipeline, deliverer.sink, deliverer.location)
+        since = 0 if self._steps_there() else deliverer.newest + 1
+        own = _Mark(
+            deliverer.lineage, deliverer.pipeline, deliverer.sink, deliverer.location, since
+        )
         try:
             self._store.create(self._name, msgspec.json.encode(own) + b"\n")
         except AlreadyExists:

@@ -31,6 +31,7 @@ from headrace.ledger.measurements import Decision, Published, newest_measurement
 from headrace.ledger.migrations import Goal
 from headrace.ledger.records import Counts
 from headrace.migration.rounds import batched
+from headrace.migration.sharding import Dynamic, Sharding
 from headrace.observe.keys import PendingTimer, StoredKeys
 from headrace.pipeline import Node, Pipeline, SinkNode, Stream
 from headrace.pipeline.source import Limit, Source
@@ -114,6 +115,7 @@ def drive(
     *,
     workers: int = 2,
     bins: int = 16,
+    layout: Sharding | None = None,
     clock: Moment = _START,
     storage: str | os.PathLike[str] | Store | None = None,
     seed: int = 0,
@@ -134,6 +136,7 @@ def drive(
         pipeline: what to run.
         workers: number of workers, all in this process. Results do not depend on it.
         bins: number of bins (a power of two). Results do not depend on it.
+        layout: as for ``headrace.run``. A dynamic layout chooses the number of bins itself.
         clock: where the clock starts.
         storage: where state is kept; by default in memory. If an earlier test of the same pipeline
             used the same storage, this one continues from it: new pushes come after what was
@@ -163,7 +166,8 @@ def drive(
     return Harness(
         pipeline,
         workers=workers,
-        bins=bins,
+        bins=None if isinstance(layout, Dynamic) else bins,
+        layout=layout,
         clock=clock,
         storage=storage,
         seed=seed,
@@ -196,7 +200,8 @@ class Harness(MovesState):
         pipeline: Pipeline,
         *,
         workers: int,
-        bins: int,
+        bins: int | None,
+        layout: Sharding | None,
         clock: Moment,
         storage: str | os.PathLike[str] | Store | None,
         seed: int,
@@ -208,6 +213,7 @@ class Harness(MovesState):
         self._policy, self._timer = policy, timer or _no_time
         self._store = _store(storage)
         self._workers, self._bins, self._seed, self._processes = workers, bins, seed, processes
+        self._layout = layout
         self._settings = msgspec.structs.replace(settings or Settings(), limit=_EVERYTHING)
         self._clock = HandClock(moment_us(clock))
         self._feeds: dict[str, Feed] = {}
@@ -453,6 +459,7 @@ class Harness(MovesState):
             InlineRunner(self._seed, self._processes, self._timer, watched=False),
             workers=self._workers,
             bins=self._bins,
+            layout=self._layout,
             settings=self._settings,
             clock=self._clock,
             nonce=self._name,

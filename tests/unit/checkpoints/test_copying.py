@@ -11,10 +11,13 @@ import pytest
 import headrace as hr
 from headrace.checkpoints.catalog import Checkpoints
 from headrace.checkpoints.copying import head_without_packs
+from headrace.control.control import Control
 from headrace.errors import AlreadyExists, Damaged, Expired, HeadraceError, PipelineError
+from headrace.ledger.commands import Command
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.manifest import manifest_name
 from headrace.ledger.pins import Pins
+from headrace.migration.rounds import Fluid
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.support.checkpointed import SECOND, draw, driven, items
 from tests.support.damage import Files, Overtaken, files_of, flipped, run_on, store_of
@@ -61,6 +64,39 @@ def test_a_copy_goes_on_as_the_original_does(files: Files) -> None:
     target = MemoryStore()
     Checkpoints(store_of(files)).copy(None, target)
     assert run_on(files_of(target)) == run_on(files)
+
+
+def commanded(store: Store, ask: str) -> None:
+    """Run a pipeline of which somebody wants something that is still to come."""
+    with driven(store, steps=3) as t:
+        if ask == "rescale":
+            t.rescale(4, strategy=Fluid())
+            t.step()
+        else:
+            at = Control(store).head().step + 3
+            t.answered(Command(ask, at_step=at), 60.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ask", ["stop", "pause", "rescale"])
+def test_a_copy_does_nothing_that_somebody_wanted_of_the_original(ask: str) -> None:
+    store, target = MemoryStore(), MemoryStore()
+    commanded(store, ask)
+    original = Ledger(store).open()
+    assert original is not None
+    assert original.scheduled_stop or original.migration, "it is still to come"
+    Checkpoints(store).copy(None, target)
+    head = Ledger(target).open()
+    assert head is not None
+    wanted = (head.scheduled_stop, head.paused, head.migration, head.updates, head.answers)
+    assert wanted == (None, False, None, [], [])
+    with hr.testing.drive(draw(), storage=target, clock=2 * 10**15) as t:
+        t.step()
+        before = Control(target).head().layout
+        for n in range(8):
+            t.push_many("items", items(100 + n, 1))
+            assert t.step() is not None, "it goes on"
+        assert Control(target).head().layout == before
+        assert Control(target).ask("pause") == 0, "its commands have numbers of their own"
 
 
 def test_a_copy_lives_long_and_stays_small(files: Files) -> None:

@@ -178,6 +178,7 @@ class Meter:
             saturated=self._arrivals.saturated,
             known=self.is_known,
             places=places,
+            drained=tuple(head.layout_rules.within(workers).drained),
         )
 
     def _last_change(self, head: Head, now_us: int) -> int | None:
@@ -211,6 +212,7 @@ class Meter:
             amplification=seen.amplification,
             saturated=seen.saturated,
             places=seen.places,
+            drained=list(seen.drained),
             steps=steps,
             opening=self._opening.rates,
             computations_us=self._by_computation.busy_us(),

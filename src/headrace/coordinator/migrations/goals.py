@@ -22,6 +22,7 @@ from headrace.migration.objective import (
 )
 from headrace.migration.plans import plan
 from headrace.migration.rounds import Strategy
+from headrace.migration.sharding import NO_RULES, LayoutRules, later_layout
 from headrace.migration.targets import Target, Worth, balanced, minimum_movement
 from headrace.storage.bounds import MOST_WORKERS
 
@@ -31,18 +32,21 @@ _THERE = "there was nothing to do"
 _REQUESTED = Worth(floor_us=0.0, byte_us=0.0)
 
 
-def plan_goal(layout: Layout, goal: Goal, measured: Measured) -> Planned:
+def plan_goal(
+    layout: Layout, goal: Goal, measured: Measured, rules: LayoutRules = NO_RULES
+) -> Planned:
     """Return the way from a layout to a goal; without rounds if the layout has reached it.
 
     Args:
         layout: the layout in force.
         goal: the goal.
         measured: what is known of bins and steps.
+        rules: what later layouts keep to.
 
     Raises:
         HeadraceError: when a bin or worker does not exist, or no way is within the objective.
     """
-    target, reason = target_of(layout, goal, measured)
+    target, reason = target_of(layout, goal, measured, rules)
     strategy: Strategy = goal.strategy
     if goal.objective_us:
         strategy = within(goal.objective_us, measured.costs, gap=goal.strategy.gap)
@@ -80,8 +84,12 @@ def _wanted(measured: Measured) -> list[float] | None:
     return [1_000 * records for records in measured.records]
 
 
-def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
+def target_of(
+    layout: Layout, goal: Goal, measured: Measured, rules: LayoutRules = NO_RULES
+) -> Target:
     """Return the layout that a goal means, and a reason where there is one to give.
+
+    Drained workers get nothing, whatever the goal.
 
     Bins weigh what the goal says. By default they weigh the time of their records; if that was not
     measured, their state; if neither is known, their hashes.
@@ -104,9 +112,16 @@ def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
                 raise ChangeRefused(
                     f"{goal.workers} is not a number of workers", remedy=f"use 1 to {MOST_WORKERS}"
                 )
-            return Target(minimum_movement(layout, goal.workers, load, prices=prices), _THERE)
+            by = (
+                rules
+                if goal.layout is None
+                else msgspec.structs.replace(rules, sharding=goal.layout)
+            )
+            after = later_layout(layout, goal.workers, load, by, groups=groups, prices=prices)
+            return Target(after, _THERE)
         case "move":
             _check_workers(layout, [goal.to])
+            _check_not_drained(goal.to, rules)
             owners = layout.owners.copy()
             owners[_inside(layout, goal.bins, groups)] = goal.to
             return Target(Layout(layout.bits, owners, layout.workers), _THERE)
@@ -118,13 +133,16 @@ def target_of(layout: Layout, goal: Goal, measured: Measured) -> Target:
             return Target(_merged(layout, goal.bins, groups), _THERE)
         case "drain_workers":
             _check_workers(layout, goal.drained)
+            all_drained = {*goal.drained, *rules.drained}
             drained = minimum_movement(
-                layout, layout.workers, load, avoid=goal.drained, prices=prices
+                layout, layout.workers, load, avoid=all_drained, prices=prices
             )
             return Target(drained, _THERE)
         case "rebalance":
             only = _inside(layout, goal.bins, groups) if goal.bins else None
-            return balanced(layout, load, worth=_REQUESTED, prices=prices, only=only)
+            return balanced(
+                layout, load, worth=_REQUESTED, avoid=rules.drained, prices=prices, only=only
+            )
 
 
 def _inside(
@@ -181,6 +199,14 @@ def _check_workers(layout: Layout, workers: Collection[int]) -> None:
         raise ChangeRefused(
             f"there is no worker {wrong[0]}" if wrong else "it names no worker",
             remedy=f"there are {layout.workers}, from 0 to {layout.workers - 1}",
+        )
+
+
+def _check_not_drained(worker: int, rules: LayoutRules) -> None:
+    if worker in rules.drained:
+        raise ChangeRefused(
+            f"worker {worker} is drained",
+            remedy=f"headrace undrain-workers {worker}, or move the bins to another worker",
         )
 
 

@@ -16,6 +16,7 @@ from headrace.keyspace.updates import Update, updated
 from headrace.ledger.head import Head
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.migrations import Moment, RecordedMigration, under_way
+from headrace.migration.sharding import LayoutRules
 
 
 class LayoutState(msgspec.Struct, frozen=True):
@@ -28,6 +29,7 @@ class LayoutState(msgspec.Struct, frozen=True):
         migrations: all migrations that are remembered, by id.
         published: the updates that the manifest publishes.
         withdrawn: whether the manifest withdraws the updates that were published before.
+        rules: what later layouts keep to.
     """
 
     step: int
@@ -36,6 +38,7 @@ class LayoutState(msgspec.Struct, frozen=True):
     migrations: dict[int, RecordedMigration] = {}
     published: list[Update] = []
     withdrawn: bool = False
+    rules: LayoutRules = LayoutRules()
 
     @property
     def layout(self) -> Layout:
@@ -74,6 +77,10 @@ class LayoutState(msgspec.Struct, frozen=True):
             self, migrations={**self.migrations, migration.id: migration}
         )
 
+    def keeping_to(self, rules: LayoutRules) -> LayoutState:
+        """Return it with other rules for later layouts."""
+        return msgspec.structs.replace(self, rules=rules)
+
     def publishing(self, update: Update) -> LayoutState:
         """Return it with an update for a later step.
 
@@ -106,13 +113,20 @@ class LayoutState(msgspec.Struct, frozen=True):
             for id_, one in sorted(self.migrations.items())
             if before.get(id_) is not one
         ]
-        return {"migrations": changed, "updates": self.published, "withdrawn": self.withdrawn}
+        same = head is not None and head.layout_rules == self.rules
+        return {
+            "migrations": changed,
+            "updates": self.published,
+            "withdrawn": self.withdrawn,
+            "layout_rules": None if same else self.rules,
+        }
 
 
 def layout_state_of(head: Head, clock_us: int) -> LayoutState:
     """Return the layout state for the manifest after a head."""
     step = head.step + 1
-    return LayoutState(step, clock_us, head.layout_now.at(step), {m.id: m for m in head.migrations})
+    now, known = head.layout_now.at(step), {m.id: m for m in head.migrations}
+    return LayoutState(step, clock_us, now, known, rules=head.layout_rules.within(now.wire.workers))
 
 
 def layout_at(now: LayoutNow, step: int | None = None) -> Layout:

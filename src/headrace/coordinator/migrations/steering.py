@@ -27,7 +27,7 @@ from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Answer, Command, CommandRequest
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import Published
-from headrace.ledger.migrations import RecordedMigration, under_way
+from headrace.ledger.migrations import Goal, RecordedMigration, under_way
 from headrace.migration.measurements import Measurements
 from headrace.pipeline.source import Limit, Offer
 from headrace.protocol.plan import StepPlan
@@ -217,8 +217,11 @@ def _applied(
         return _published(layout_state, command, bounds)
     if command.kind == "withdraw_update":
         return _withdrawn(layout_state, command.at_step)
+    if command.kind == "undrain_workers":
+        return _undrained(layout_state, command.workers)
     if command.kind != "migrate":
-        return steer_migration(layout_state, command.kind, command.migration)
+        after = steer_migration(layout_state, command.kind, command.migration)
+        return _drained_no_more(after, command)
     if command.goal is None:
         raise Refused("it names no goal")
     if command.goal.workers > bounds.workers:
@@ -313,10 +316,9 @@ def _with_turn(
     goal = layout_state.migrations[id_].goal
     assert goal is not None
     try:
-        planned = plan_goal(layout_state.layout, goal, measured)
+        return _begun(layout_state, id_, goal, measured, times)
     except HeadraceError as error:
         raise Refused(f"{error.what}; {error.remedy}" if error.remedy else error.what) from error
-    return begin(layout_state, id_, planned, times)
 
 
 def _next_turn(
@@ -328,7 +330,37 @@ def _next_turn(
     if goal.workers > bounds.workers:
         return refused(layout_state, id_, _too_many(goal.workers, bounds))
     try:
-        planned = plan_goal(layout_state.layout, goal, measured)
+        return _begun(layout_state, id_, goal, measured, times)
     except HeadraceError as error:
         return refused(layout_state, id_, error.what)
-    return begin(layout_state, id_, planned, times)
+
+
+def _begun(
+    layout_state: LayoutState, id_: int, goal: Goal, measured: Measured, times: RecentStepTimes
+) -> LayoutState:
+    """Return the layout state with a migration planned, and its drained workers remembered.
+
+    Raises:
+        HeadraceError: when there is no way to the goal.
+    """
+    planned = plan_goal(layout_state.layout, goal, measured, layout_state.rules)
+    rules = layout_state.rules.draining(goal.drained)
+    return begin(layout_state.keeping_to(rules), id_, planned, times)
+
+
+def _undrained(layout_state: LayoutState, workers: list[int]) -> LayoutState:
+    """Return the layout state in which some workers may own bins again."""
+    drained = layout_state.rules.drained
+    wrong = [worker for worker in workers if worker not in drained]
+    if wrong or not workers:
+        of = f"worker {wrong[0]} is not drained" if wrong else "it names no worker"
+        raise Refused(f"{of}; drained are: {', '.join(map(str, drained)) or 'none'}")
+    return layout_state.keeping_to(layout_state.rules.undraining(workers))
+
+
+def _drained_no_more(layout_state: LayoutState, command: Command) -> LayoutState:
+    """Return the layout state after a command to a migration: an aborted one drains no workers."""
+    goal = layout_state.migrations[command.migration].goal
+    if command.kind != "abort_migration" or goal is None:
+        return layout_state
+    return layout_state.keeping_to(layout_state.rules.undraining(goal.drained))
