@@ -37,7 +37,7 @@ def layout_to_begin_with(head: Head | None, pipeline_facts: PipelineFacts) -> La
     * For another way of sharding, the layout is planned by it.
     * New groups get the bins that they have in a new pipeline.
 
-    Drained workers get nothing.
+    Drained workers get nothing, unless all that are asked for are drained.
     """
     if head is None:
         return pipeline_facts.layout
@@ -54,7 +54,8 @@ def layout_to_begin_with(head: Head | None, pipeline_facts: PipelineFacts) -> La
         layout = Layout(alike.bits, layout.workers_of(alike.starts), layout.workers)
     layout = groups.grown(layout, len(known), Layout.from_wire(pipeline_facts.layout))
     workers = workers or layout.workers
-    drained = np.isin(layout.owners, rules.within(workers).drained).any()
+    rules = rules.started_with(workers)
+    drained = np.isin(layout.owners, rules.drained).any()
     if workers != layout.workers or resharded or drained:
         load = Load.of(layout, sizes=sizes_of_bins(head, layout), hashes=groups.expected(layout))
         layout = later_layout(layout, workers, load, rules, groups=groups, prices=_BY_STATE)

@@ -156,7 +156,7 @@ def _layout_fields(
     if layout_state is not None:
         rules = msgspec.structs.replace(layout_state.rules, sharding=rules.sharding)
     if layout is not None:
-        rules = rules.within(layout.workers)
+        rules = rules.started_with(layout.workers)
     before = LayoutRules() if head is None else head.layout_rules
     return {**fields, "layout_rules": None if rules == before else rules}
 

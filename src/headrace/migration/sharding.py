@@ -85,7 +85,11 @@ Sharding = Fixed | Dynamic | Contiguous
 
 
 def fixed() -> Fixed:
-    """Keep the bins, and move the least state when the number of workers changes (the default)."""
+    """Keep the bins, and move the least state when the number of workers changes (the default).
+
+    >>> print(fixed())
+    fixed
+    """
     return Fixed()
 
 
@@ -105,7 +109,11 @@ def dynamic(imbalance: float = 0.1) -> Dynamic:
 
 
 def contiguous() -> Contiguous:
-    """Give each worker neighbouring bins, by Heron's equations."""
+    """Give each worker neighbouring bins, by Heron's equations.
+
+    >>> print(contiguous())
+    contiguous
+    """
     return Contiguous()
 
 
@@ -124,6 +132,14 @@ class LayoutRules(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the rules for a number of workers: those that are gone are not drained."""
         left = [worker for worker in self.drained if worker < workers]
         return self if left == self.drained else msgspec.structs.replace(self, drained=left)
+
+    def started_with(self, workers: int) -> LayoutRules:
+        """Return the rules for a run that is started with a number of workers.
+
+        If all of them are drained, the run undrains them: somebody has to own the state.
+        """
+        left = self.within(workers)
+        return left.undraining(left.drained) if len(left.drained) == workers else left
 
     def draining(self, workers: Collection[int]) -> LayoutRules:
         """Return the rules with more drained workers."""

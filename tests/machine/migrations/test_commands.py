@@ -131,6 +131,8 @@ def test_a_command_that_makes_no_sense_is_answered_and_harms_nothing(
 def test_workers_go_when_they_own_nothing_and_come_back(job: hr.Job) -> None:
     job.drain_workers([1]).wait("60s")
     assert set(layout(job).owners.tolist()) == {0}
+    assert "equal" in job.rebalance().why, "it stays drained"
+    job.undrain_workers(1)
     job.rebalance().wait("60s")
     assert set(layout(job).owners.tolist()) == {0, 1}
     assert "equal" in job.rebalance().why
