@@ -142,13 +142,13 @@ def _control_after(head: Head, manifest: Manifest) -> dict[str, Any]:
         if manifest.requested_sizes is None
         else manifest.requested_sizes,
         "migrations": list(migrations_after(head.migrations, manifest.migrations)),
-        "layout_rules": _or(manifest.layout_rules, head.layout_rules),
         "places": _or(manifest.places, head.places),
         "drained_hosts": _or(manifest.drained_hosts, head.drained_hosts),
         "commands": head.commands + len(manifest.answers),
         "answers": [*head.answers, *manifest.answers][-RECENT_ANSWERS:],
         "paused": _paused_after(head, manifest),
         "scheduled_stop": _scheduled_stop_after(head, manifest),
+        "layout_rules": _or(manifest.layout_rules, head.layout_rules),
     }
 
 
