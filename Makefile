@@ -3,6 +3,7 @@
 # make test-spark SPARK=4.2.0   the tests of Spark, with another version of it
 # make test-fast   most units, the coordinator, some properties: minutes, no Spark
 # make bench  every benchmark, in short       make demo-rescale   state moves, under load
+# make demo-dashboard   a pipeline in trouble, to be looked at in a browser
 # make demo-kafka   from Kafka to Kafka, with a driver that is killed
 # make evaluation  the papers' tables and figures, made again
 # make docs   the documentation site, in `site`    make docs-serve   shows it at localhost:8000
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
-.PHONY: help chromium vendor demo demo-rescale demo-kafka test test-fast test-spark check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
+.PHONY: help chromium vendor demo demo-rescale demo-kafka demo-dashboard test test-fast test-spark check format soak bench evaluation docs docs-serve dist release-check upgrade java clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -53,6 +54,9 @@ demo-rescale: $(VENV)/.installed java
 
 demo-kafka: $(VENV)/.installed java
 	. scripts/java-home.sh && $(BIN)/python examples/kafka/demo.py
+
+demo-dashboard: $(VENV)/.installed java
+	. scripts/java-home.sh && $(BIN)/python examples/dashboard/demo.py
 
 test-fast: $(VENV)/.installed
 	$(BIN)/python scripts/test.py --fast

@@ -40,7 +40,10 @@ from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import HeartbeatSettings
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Decision, Published, newest_measurements
+from headrace.logs import announce
 from headrace.migration.sharding import Sharding
+from headrace.observe.web.beside import AUTO, DashboardBeside
+from headrace.observe.web.packages import check_installed
 from headrace.observe.why import Waits, why
 from headrace.pipeline import Pipeline
 from headrace.pipeline.watermark_rules import assumptions
@@ -73,8 +76,14 @@ class Job(PlacesWorkers):
         print(job.head.counts["visits"].records)
     """
 
-    def __init__(self, driver: Driver, leadership: Leadership | None = None) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        leadership: Leadership | None = None,
+        dashboard: DashboardBeside | None = None,
+    ) -> None:
         self._driver = driver
+        self._dashboard = dashboard
         self._leadership = leadership or Leadership(driver)
         self._thread = threading.Thread(target=self._run, name="headrace", daemon=True)
         # Set when the run is over. join() would not do: CPython 3.11 takes a thread for ended if a
@@ -115,6 +124,9 @@ class Job(PlacesWorkers):
                 self._over.set()
 
     def __enter__(self) -> Job:
+        if self._dashboard is not None:
+            self._dashboard.__enter__()
+            announce("the dashboard is open", dashboard=self._dashboard.url)
         self._thread.start()
         self._watchdog.start()
         return self
@@ -126,7 +138,11 @@ class Job(PlacesWorkers):
         trace: TracebackType | None,
     ) -> None:
         self._driver.request_stop(drain=False)
-        self._over.wait()
+        try:
+            self._over.wait()
+        finally:
+            if self._dashboard is not None:
+                self._dashboard.__exit__()
         if error is None and threading.get_ident() not in self._raised_in:
             self._raise()
 
@@ -137,6 +153,14 @@ class Job(PlacesWorkers):
         None before the first commit.
         """
         return self._driver.coordinator.head
+
+    @property
+    def dashboard(self) -> str | None:
+        """The address of the dashboard beside this job, with its token; None without one.
+
+        It is served while the ``with`` block of the job runs.
+        """
+        return None if self._dashboard is None else self._dashboard.url or None
 
     @property
     def leads(self) -> bool:
@@ -550,6 +574,7 @@ def run(
     sink_timeout: DurationLike | None = None,
     reopen: Collection[str] = (),
     remove_injectors: Collection[str] = (),
+    dashboard: bool | int = False,
 ) -> Job:
     """Run a pipeline, or resume it from its storage.
 
@@ -614,6 +639,11 @@ def run(
         remove_injectors: injectors that are gone from the code on purpose, although computations
             that read them remain. Without it, such a pipeline is refused, because an injector that
             was only renamed would read everything again.
+        dashboard: whether to serve a dashboard beside the job, on this machine only. Its address,
+            with a token, is printed to standard error, and is in :attr:`Job.dashboard`. It is a
+            process of its own, so it costs the job nothing; for a storage in memory, or a store
+            object, it is a thread. ``True`` uses port 9465 if that is free, else any; a number is
+            the port, and 0 any that is free. It needs the extra ``headrace[dashboard]``.
 
     Returns:
         A job, to be used in a ``with`` statement.
@@ -630,6 +660,7 @@ def run(
     """
     heartbeat = Renamed(lease="heartbeat").value("lease", lease, heartbeat, "headrace.run()")
     store = open_store(storage)
+    beside = _dashboard(storage, dashboard)
     if not (standby or handover or take_over):
         refuse_if_seen(store, pipeline.name)
     settings = with_checkpoints(settings or Settings(), checkpoint_every)
@@ -659,7 +690,21 @@ def run(
     leadership = Leadership(
         driver, heartbeat, standby=standby, handover=handover, within_s=within_s, replaces=take_over
     )
-    return Job(driver, leadership)
+    return Job(driver, leadership, beside)
+
+
+def _dashboard(
+    storage: str | os.PathLike[str] | Store, wanted: bool | int
+) -> DashboardBeside | None:
+    """Return the dashboard that is asked for; None for none.
+
+    Raises:
+        PipelineError: if its packages are missing.
+    """
+    if wanted is False:
+        return None
+    check_installed("hr.run(dashboard=True)", "dashboard")
+    return DashboardBeside(storage, AUTO if wanted is True else wanted)
 
 
 def _names(given: Collection[str]) -> Collection[str]:

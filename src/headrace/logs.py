@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,29 @@ import msgspec
 
 from headrace.errors.printable import json_printable, without_secrets
 from headrace.protocol.step_summary import StepSummary
+
+#: The attribute of a record that holds what is announced.
+_ANNOUNCED = "headrace_announced"
+
+
+def announce(text: str, **facts: str) -> None:
+    """Print what a user has asked for and needs whole, such as an address with its token.
+
+    It goes to standard error as text, or as a line of JSON if the log is JSON.
+
+    Args:
+        text: what it is.
+        facts: what is announced, by the field of the line.
+    """
+    loggers = (logging.getLogger("headrace"), logging.getLogger())
+    handlers = {handler for logger in loggers for handler in logger.handlers}
+    as_json = [handler for handler in handlers if isinstance(handler.formatter, JsonLines)]
+    record = logging.LogRecord("headrace", logging.INFO, "", 0, text, None, None)
+    setattr(record, _ANNOUNCED, facts)
+    for handler in as_json:
+        handler.handle(record)
+    if not as_json:
+        print(f"{text}: {', '.join(facts.values())}", file=sys.stderr, flush=True)
 
 
 class RunFacts:
@@ -73,6 +97,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": without_secrets(record.getMessage()),
             **self.facts(),
+            **getattr(record, _ANNOUNCED, {}),
         }
         if record.exc_info:
             line["traceback"] = without_secrets(self.formatException(record.exc_info))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,17 +11,18 @@ import click
 
 from headrace.cli.common import say
 from headrace.errors import PipelineError
+from headrace.logs import announce
 from headrace.observe.step_durations import StepDurations
 from headrace.observe.watching import StorageWatcher, shown_location
 from headrace.observe.web.addresses import Address, address_of, hosts_of, listening_socket
+from headrace.observe.web.beside import AUTO, PORT, DashboardBeside
 from headrace.observe.web.packages import check_installed
 from headrace.observe.web.tokens import check_reach, read_token
 from headrace.storage import open_store
 
-#: The port of the dashboard, unless another is given.
-PORT = 9465
+#: Stands for the usual port of the dashboard, or any if that is taken.
+AUTO_PORT = -1
 _MOST_PORT = 65_535
-_ENDING_S = 10
 
 
 class Port(click.ParamType[int]):
@@ -34,6 +33,8 @@ class Port(click.ParamType[int]):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         """Return the port as a number."""
         text = str(value)
+        if text == str(AUTO_PORT):
+            return AUTO_PORT
         if text.isdecimal() and int(text) <= _MOST_PORT:
             return int(text)
         return self.fail(f"{text!r} is not a port: say --dashboard={PORT}", param, ctx)
@@ -44,9 +45,10 @@ dashboard_option = click.option(
     "port",
     type=Port(),
     is_flag=False,
-    flag_value=PORT,
+    flag_value=str(AUTO_PORT),
     metavar="[PORT]",
-    help="Also serve the dashboard, from a process of its own. After TARGET, or as --dashboard=PORT.",
+    help="Also serve the dashboard, from a process of its own. After TARGET, or as --dashboard=PORT.  "
+    f"[default port: {PORT}, or any that is free]",
 )
 
 
@@ -81,7 +83,9 @@ def metrics_beside(
         yield []
         return
     if storage.startswith("memory:"):
-        raise _not_shared()
+        raise PipelineError(
+            "nothing else can see a storage in memory", remedy="give a directory as --storage"
+        )
     check_installed("headrace run --metrics", "metrics")
     from headrace.observe.web.app import create_app
     from headrace.observe.web.guard import Access
@@ -100,37 +104,21 @@ def metrics_beside(
             yield [durations]
 
 
-def _not_shared() -> PipelineError:
-    return PipelineError(
-        "nothing else can see a storage in memory", remedy="give a directory as --storage"
-    )
-
-
 @contextlib.contextmanager
 def dashboard_beside(storage: str, port: int | None) -> Iterator[None]:
     """Serve the dashboard of a storage while the ``with`` block runs; nothing without a port.
 
-    It reads the storage alone, so it costs the driver nothing. It ends with this process, even if
-    that is killed: then its standard input ends.
+    Args:
+        storage: the storage of the run.
+        port: the port; :data:`AUTO_PORT` for the usual one, or any if that is taken.
 
     Raises:
-        PipelineError: if no other process can read the storage, or packages are missing.
+        PipelineError: if the port is taken, or packages are missing.
     """
     if port is None:
         yield
         return
-    if storage.startswith("memory:"):
-        raise _not_shared()
-    check_installed("headrace run --dashboard", "dashboard")
-    options = ["--storage", storage, "--listen", f"127.0.0.1:{port}", "--until-input-ends"]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "headrace.cli", "dashboard", *options], stdin=subprocess.PIPE
-    )
-    try:
+    wanted = AUTO if port == AUTO_PORT else port
+    with DashboardBeside(storage, wanted, asked_by="headrace run --dashboard") as found:
+        announce("the dashboard is open", dashboard=found.url)
         yield
-    finally:
-        started.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            started.wait(_ENDING_S)
-        started.kill()
-        started.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ import msgspec
 
 from headrace.cli.common import (
     allow_host_option,
+    json_log,
     no_pipeline,
     say,
     say_as_it_is,
@@ -26,16 +28,16 @@ from headrace.cli.common import (
 from headrace.cli.metrics import warn_if_missing
 from headrace.errors import PipelineError
 from headrace.errors.printable import hides_values
+from headrace.logs import announce
 from headrace.observe.watching import StorageWatcher, shown_location
 from headrace.observe.web.addresses import Address, address_of, hosts_of, listening_socket
+from headrace.observe.web.beside import TOKEN_BYTES
 from headrace.observe.web.packages import check_installed
 from headrace.observe.web.tokens import check_reach, read_token
 from headrace.storage import open_store
 
 if TYPE_CHECKING:
     from headrace.observe.web.guard import Access
-
-_TOKEN_BYTES = 32
 
 
 @click.command()
@@ -70,7 +72,9 @@ _TOKEN_BYTES = 32
     is_flag=True,
     help="Let the page pause, resume and rescale pipelines, and control migrations.",
 )
-@click.option("--until-input-ends", is_flag=True, hidden=True)
+@click.option(
+    "--inherited", type=int, hidden=True, help="The socket of the process that starts this one."
+)
 def dashboard(
     storages: tuple[str, ...],
     listen: str,
@@ -79,7 +83,7 @@ def dashboard(
     allow_host: tuple[str, ...],
     show_values: bool | None,
     allow_commands: bool,
-    until_input_ends: bool,
+    inherited: int | None,
 ) -> None:
     """Show pipelines in a browser, live. Changes nothing, unless commands are allowed.
 
@@ -90,19 +94,46 @@ def dashboard(
         check_installed("headrace dashboard", "dashboard")
         from headrace.observe.web.guard import Access
 
+        if inherited is not None:
+            _serve_for_parent(storages, inherited, every)
+            return
         address = address_of(listen)
         given = "" if token_file is None else read_token(token_file)
         check_reach(address, given)
         shows = address.is_loopback if show_values is None else show_values
-        if until_input_ends:
-            threading.Thread(target=_end_with_input, daemon=True).start()
         access = Access(
             hosts_of(address, allow_host),
-            given or secrets.token_urlsafe(_TOKEN_BYTES),
+            given or secrets.token_urlsafe(TOKEN_BYTES),
             show_values=shows and not hides_values(),
             allow_commands=allow_commands,
         )
-        _serve(storages, address, access, every)
+        for storage in storages:
+            warn_if_missing(storage)
+        with listening_socket(address) as listening:
+            at = Address(address.host, listening.getsockname()[1])
+            url = f"{at.url}/?token={access.token}"
+            if json_log() is None:
+                say_as_it_is(f"open {url} (Ctrl-C ends it)\n", err=True)
+            else:
+                announce("the dashboard is open", dashboard=url)
+            _serve(storages, listening, access, every)
+
+
+def _serve_for_parent(storages: tuple[str, ...], handle: int, every_s: float) -> None:
+    """Serve on the socket of the process that started this one, and end with that process.
+
+    The token comes first on standard input, where no other user of the machine can see it.
+    """
+    from headrace.observe.web.guard import Access
+
+    token = sys.stdin.buffer.readline().decode().strip()
+    if not token:
+        return  # that process has ended already
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    with socket.socket(fileno=handle) as listening:
+        address = Address(*listening.getsockname()[:2])
+        access = Access(hosts_of(address), token, show_values=not hides_values())
+        _serve(storages, listening, access, every_s)
 
 
 def _end_with_input() -> None:
@@ -111,24 +142,28 @@ def _end_with_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _serve(storages: tuple[str, ...], address: Address, access: Access, every_s: float) -> None:
+def _serve(
+    storages: tuple[str, ...], listening: socket.socket, access: Access, every_s: float
+) -> None:
     from headrace.observe.web.dashboard import Dashboard
     from headrace.observe.web.server import serve
 
     stores = [open_store(storage) for storage in storages]
     watchers = [
-        StorageWatcher(number, store, shown_location(storage), every_s=every_s)
+        StorageWatcher(
+            number,
+            store,
+            shown_location(storage),
+            every_s=every_s,
+            show_values=access.show_values,
+            keeps_states=True,
+        )
         for number, (store, storage) in enumerate(zip(stores, storages, strict=True), start=1)
     ]
-    for storage in storages:
-        warn_if_missing(storage)
-    with listening_socket(address) as listening:
-        at = Address(address.host, listening.getsockname()[1])
-        # Browsers send cookies to all ports of a host, so each server has a name of its own.
-        access = msgspec.structs.replace(access, cookie=f"headrace-{at.port}")
-        found = Dashboard(watchers, stores, access, every_s=every_s)
-        say_as_it_is(f"open {at.url}/?token={access.token} (Ctrl-C ends it)\n", err=True)
-        serve(found.app, listening, found.close)
+    # Browsers send cookies to all ports of a host, so each server has a name of its own.
+    access = msgspec.structs.replace(access, cookie=f"headrace-{listening.getsockname()[1]}")
+    found = Dashboard(watchers, stores, access, every_s=every_s)
+    serve(found.app, listening, found.close)
 
 
 @click.command()
@@ -141,16 +176,20 @@ def _serve(storages: tuple[str, ...], address: Address, access: Access, every_s:
     required=True,
     help="The file to write, such as report.html.",
 )
-def report(storage: str, path: Path) -> None:
+@click.option("--show-values", is_flag=True, help="Also name hot keys.")
+def report(storage: str, path: Path, show_values: bool) -> None:
     """Write what the dashboard shows now into one file of HTML, to keep or to send on.
 
-    It holds names, positions, times and errors, and no keys or stored values. It needs no server
-    and no network. Changes nothing in the storage.
+    It holds names, positions, times and errors, and no stored values; keys only if asked for. It
+    needs no server and no network. Changes nothing in the storage.
     """
     with typed_errors():
         from headrace.observe.web.report import report_of
 
-        watcher = StorageWatcher(1, store_of(storage), shown_location(storage))
+        shows = show_values and not hides_values()
+        watcher = StorageWatcher(
+            1, store_of(storage), shown_location(storage), show_values=shows, keeps_states=True
+        )
         sight = watcher.sight()
         if sight.reading.state == "unreachable":
             raise PipelineError(sight.reading.why, place=sight.reading.storage)

@@ -11,8 +11,9 @@ from typing import Literal
 
 import msgspec
 
+from headrace.observe.bins import HottestBin
 from headrace.observe.graph import sink_id
-from headrace.observe.picture import Picture
+from headrace.observe.picture import HotKeyPicture, Picture
 from headrace.observe.why import Waits
 
 #: ``critical``: nothing goes on, or soon nothing will. ``warning``: results are late or missing.
@@ -25,6 +26,8 @@ HELD_S = 60.0
 SLOW_SINK_S = 10.0
 #: A bin or worker with more than this many times the mean load is hot.
 HOT_BIN, HOT_WORKER = 4.0, 2.0
+#: A key with more than this share of the records of a computation makes its bin hot.
+HOT_KEY = 0.1
 #: A share of attempts' time above this was lost to attempts that were discarded.
 LOST_SHARE = 0.05
 
@@ -54,14 +57,14 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 def alerts_of(
-    picture: Picture, ways: Mapping[str, Sequence[Waits]], hottest: str = ""
+    picture: Picture, ways: Mapping[str, Sequence[Waits]], hottest: HottestBin | None = None
 ) -> list[Alert]:
     """Return the alerts of a pipeline, the worst first.
 
     Args:
         picture: its picture.
         ways: by computation, the way to the holder of its watermark.
-        hottest: the bin with the most records, in words; empty if that is not known.
+        hottest: the bin with the most records; None if that is not known.
     """
     found = [
         *_leader(picture),
@@ -181,7 +184,7 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def _load(of: Picture, hottest: str) -> Iterator[Alert]:
+def _load(of: Picture, hottest: HottestBin | None) -> Iterator[Alert]:
     load = of.load
     if load is None:
         return
@@ -196,25 +199,60 @@ def _load(of: Picture, hottest: str) -> Iterator[Alert]:
             remedy="See which phase takes the time; more workers help if it is user code.",
         )
     if load.bin_skew is not None and load.bin_skew > HOT_BIN and of.bins > 1:
-        yield Alert(
-            "warning",
-            "",
-            f"{hottest or 'One bin'} has {load.bin_skew:.1f} times the mean load",
-            why="a few keys have most of the records",
-            view="bins",
-            command="policy show",
-            remedy="Split the bin if several keys share it. A single hot key cannot be split: "
-            "make its key finer, or add up before it.",
-        )
+        yield _hot_bin(load.bin_skew, hottest, load.hot_keys)
     if load.worker_skew is not None and load.worker_skew > HOT_WORKER and len(of.workers) > 1:
         yield Alert(
             "warning",
             "",
             f"Worker {_busiest(of)} has {load.worker_skew:.1f} times the mean load",
             view="workers",
+            why=_busiest_computation(of),
             command="rebalance --dry-run",
             remedy="Rebalance, unless one bin makes up its load.",
         )
+
+
+def _hot_bin(skew: float, hottest: HottestBin | None, hot_keys: Sequence[HotKeyPicture]) -> Alert:
+    """Return the alert for the hottest bin, which names the key that makes it hot, if one does."""
+    where = "One bin" if hottest is None else f"Bin {hottest.name} of worker {hottest.worker}"
+    text = f"{where} has {skew:.1f} times the mean load"
+    in_it = [key for key in hot_keys if hottest is not None and key.bin == hottest.name]
+    hot = next((key for key in in_it if key.share >= HOT_KEY), None)
+    if hot is None:
+        return Alert(
+            "warning",
+            "",
+            text,
+            why="no single key stands out there" if hot_keys else "a few keys have most records",
+            view="bins",
+            command="load",
+            remedy="Split the bin if several keys share it. A single hot key cannot be split: "
+            "make its key finer, or add up before it.",
+        )
+    name = "one key" if hot.key is None else f"key {', '.join(hot.key)}"
+    return Alert(
+        "warning",
+        hot.computation,
+        text,
+        why=f"{name} has {hot.share:.0%} of the records of {hot.computation} "
+        f"(between {hot.at_least:.0%} and {hot.at_most:.0%})",
+        view="bins",
+        command="load",
+        remedy="More workers do not help, since one worker computes all records of a key. Make the "
+        "key finer, or add up before it (hr.ops.two_phase).",
+    )
+
+
+def _busiest_computation(of: Picture) -> str:
+    """Return in words what the busiest worker does most; empty if that is not known."""
+    work = {} if of.load is None else of.load.work
+    at = _busiest(of)
+    there = {name: one.by_worker_ms[at] for name, one in work.items() if at < len(one.by_worker_ms)}
+    whole = sum(there.values())
+    if not whole:
+        return ""
+    name = max(there, key=lambda name: there[name])
+    return f"{there[name] / whole:.0%} of its work is {name}"
 
 
 def _busiest(of: Picture) -> int:

@@ -73,13 +73,25 @@ def bins_of(head: Head, measurements: Published | None) -> BinsPicture:
     )
 
 
-def hottest_bin(head: Head, measurements: Published | None) -> str:
-    """Return the bin with the most records, in words; empty if that is not known."""
+class HottestBin(msgspec.Struct, frozen=True):
+    """The bin with the most records.
+
+    Attributes:
+        name: its prefix; empty if there is one bin.
+        worker: its owner.
+    """
+
+    name: str
+    worker: int
+
+
+def hottest_bin(head: Head, measurements: Published | None) -> HottestBin | None:
+    """Return the bin with the most records; None if that is not known."""
     layout, groups = Layout.from_wire(head.layout), groups_of(head.stored_schema)
     if measurements is None or not measurements.known or not _fits(measurements, layout):
-        return ""
+        return None
     at = int(np.argmax(measurements.records))
-    return f"Bin {groups.name(layout.bin(at))} of worker {layout.owners[at]}"
+    return HottestBin(groups.name(layout.bin(at)), int(layout.owners[at]))
 
 
 def _fits(measurements: Published | None, layout: Layout) -> bool:

@@ -6,13 +6,13 @@ It starts with the steps that storage keeps, and grows while somebody looks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
 
 from headrace.ledger.manifest import Manifest
-from headrace.observe.picture import Picture
+from headrace.observe.step_states import StepState
 
 #: At most this many moments are kept: an hour, if there is one in each second.
 MOST_MOMENTS = 3_600
@@ -27,9 +27,8 @@ class Moment(msgspec.Struct, frozen=True):
         records_per_s: records divided by the time from step to step; None if that is not known.
         took_ms, longest_ms: how long steps took: the mean, and the longest; None if not known.
         busy: the share of the time that was not waiting for input; None if not known.
-        lag_s: the largest lag of all computations after the newest step; None if not known then.
-        backlog: records that waited; None if not known then.
-        outbox_steps: how many steps had results that a sink had not received; None if not known.
+        lag_s, backlog, outbox_steps: as in ``StepState``, after the newest of these steps; None if
+            not known.
     """
 
     at_s: int
@@ -52,33 +51,26 @@ class History:
         self._pending: list[Manifest] = []  # steps of the newest second, which may get more
         self._step = -1
 
-    def note(self, window: Sequence[Manifest], picture: Picture) -> None:
+    def note(self, window: Sequence[Manifest], states: Mapping[int, StepState]) -> None:
         """Add the steps that are new.
 
         Args:
             window: the newest manifests, in the order of steps.
-            picture: the picture of the newest of them.
+            states: how far the pipeline was after them, by step, as far as that is known.
         """
-        if picture.step < self._step:  # the storage was replaced by an earlier copy
+        newest = window[-1].step if window else -1
+        if newest < self._step:  # the storage was replaced by an earlier copy
             self.__init__()  # type: ignore[misc]
-        is_first = self._step < 0
         new = [one for one in window if one.step > self._step and one.counts]
-        self._step = max(self._step, picture.step)
-        if not new:
-            return
-        before = len(self._moments)
+        self._step = max(self._step, newest)
         for second, manifests in groupby(new, key=_second):
             if self._pending and _second(self._pending[0]) == second:
                 self._moments.pop()  # it is made again, with its later steps
                 self._pending += manifests
             else:
                 self._pending = list(manifests)
-            self._moments.append(_moment(second, self._pending))
-        # Between two looks, the state is that of the later one. Before the first, it is not known.
-        since = len(self._moments) - 1 if is_first else max(0, before - 1)
-        for at in range(since, len(self._moments)):
-            if self._moments[at].outbox_steps is None:
-                self._moments[at] = _with_state(self._moments[at], picture)
+            state = states.get(self._pending[-1].step)
+            self._moments.append(_moment(second, self._pending, state))
 
     def since(self, at_s: float) -> list[Moment]:
         """Return the moments from a second on."""
@@ -92,7 +84,7 @@ def _second(of: Manifest) -> int:
     return of.clock_us // 1_000_000
 
 
-def _moment(second: int, manifests: Sequence[Manifest]) -> Moment:
+def _moment(second: int, manifests: Sequence[Manifest], state: StepState | None) -> Moment:
     timings = [one.timing for one in manifests if one.timing is not None]
     took_us = [sum(timing.driver_us.values()) for timing in timings]
     span_us = sum(timing.span_us for timing in timings)
@@ -105,22 +97,10 @@ def _moment(second: int, manifests: Sequence[Manifest]) -> Moment:
         took_ms=_mean(took_us),
         longest_ms=max(took_us) / 1e3 if took_us else None,
         busy=min(1.0, sum(took_us) / span_us) if span_us else None,
+        lag_s=None if state is None else state.lag_s,
+        backlog=None if state is None else state.backlog,
+        outbox_steps=None if state is None else state.outbox_steps,
     )
-
-
-def _with_state(moment: Moment, picture: Picture) -> Moment:
-    lags = [of.lag_s for of in picture.computations.values() if of.lag_s is not None]
-    return msgspec.structs.replace(
-        moment,
-        lag_s=max(lags, default=None),
-        backlog=_waiting(picture),
-        outbox_steps=picture.outbox.steps,
-    )
-
-
-def _waiting(picture: Picture) -> int | None:
-    known = [of.waiting for of in picture.injectors.values() if of.waiting is not None]
-    return sum(known) if known else None
 
 
 def _records(of: Manifest) -> int:

@@ -13,6 +13,7 @@ from headrace.ledger.measurements import Published, newest_measurements
 from headrace.observe.leaders import HeardHeartbeats
 from headrace.observe.picture import Picture, picture_of
 from headrace.observe.recent import Recent
+from headrace.observe.step_states import StepState, StepStates
 from headrace.storage.base import Store
 
 #: How many of the newest steps a picture covers by default.
@@ -26,11 +27,14 @@ class Seen(msgspec.Struct, frozen=True):
         head: the pipeline as of the step of the picture.
         window: the newest manifests up to that step, in the order of steps.
         measurements: the newest measurements.
+        states: how far the pipeline was after each of these manifests, by step; empty if the
+            observer does not keep them.
     """
 
     head: Head
     window: list[Manifest]
     measurements: Published | None
+    states: dict[int, StepState] = {}
 
 
 class PipelineObserver:
@@ -40,19 +44,28 @@ class PipelineObserver:
         store: the pipeline's storage.
         steps: how many of the newest steps ``Picture.recent`` covers.
         show_values: whether pictures may hold keys.
+        keeps_states: whether it follows the state of the pipeline step by step.
 
     Attributes:
         head: the pipeline as of the newest picture; None before the first.
         seen: what that picture was made from; None before the first.
     """
 
-    def __init__(self, store: Store, steps: int = STEPS, *, show_values: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        steps: int = STEPS,
+        *,
+        show_values: bool = True,
+        keeps_states: bool = False,
+    ) -> None:
         self.head: Head | None = None
         self.seen: Seen | None = None
         self._store = store
         self._show_values = show_values
         self._ledger = Ledger(store)
         self._recent = Recent(self._ledger, steps)
+        self._states = StepStates(self._ledger.open) if keeps_states else None
         self._heartbeats = Heartbeats(store)
         self._heard = HeardHeartbeats()
 
@@ -78,7 +91,8 @@ class PipelineObserver:
         heard_us = self._heard.at(heartbeats, now_us)
         measurements = newest_measurements(self._store)
         window = [manifest for manifest in window if manifest.step <= head.step]
-        self.seen = Seen(head, window, measurements)
+        states = {} if self._states is None else self._states.of(window)
+        self.seen = Seen(head, window, measurements, states)
         return picture_of(
             name,
             head,

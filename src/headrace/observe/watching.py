@@ -107,6 +107,7 @@ class StorageWatcher:
         every_s: it is read at most once in this many seconds.
         clocks: its clocks.
         show_values: whether its pictures may hold keys.
+        keeps_states: whether it follows the state of the pipeline step by step.
     """
 
     def __init__(
@@ -118,9 +119,10 @@ class StorageWatcher:
         every_s: float = 1.0,
         clocks: Clocks | None = None,
         show_values: bool = False,
+        keeps_states: bool = False,
     ) -> None:
         self._number = number
-        self._observer = PipelineObserver(store, show_values=show_values)
+        self._observer = PipelineObserver(store, show_values=show_values, keeps_states=keeps_states)
         self._storage = storage
         self._every_s = every_s
         self._clocks = clocks or Clocks()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,7 +29,7 @@ SOON_S = 20.0
 
 @contextlib.contextmanager
 def started(
-    *arguments: str, says: str = r"open (http://\S+)"
+    *arguments: str, says: str = r"open:? (http://\S+)"
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yield a command, and the address with the token that it says."""
     command = [sys.executable, "-m", "headrace.cli", *arguments]
@@ -93,11 +95,40 @@ def test_a_run_serves_its_dashboard_which_ends_with_it(tmp_path: Path, how: sign
         until_gone(f"{base}/healthz")
 
 
-def test_a_storage_in_memory_has_no_dashboard_beside_it() -> None:
-    options = ["--storage", "memory:", "--runner", "inline", "--dashboard=0"]
-    found = CliRunner().invoke(main, ["run", str(FILE), *options])
-    assert found.exit_code != 0
-    assert "memory" in found.output
+def test_a_storage_in_memory_has_its_dashboard_in_the_process_that_runs_it() -> None:
+    options = ["--storage", "memory:", "--runner", "inline", "--keep-running", "--dashboard=0"]
+    with started("run", str(FILE), *options) as (run, url):
+        base, _, token = url.partition("/?token=")
+        request = urllib.request.Request(f"{base}/api/v1/pipelines")
+        request.add_header("Authorization", f"Bearer {token}")
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert answer.status == 200
+        run.send_signal(signal.SIGTERM)
+        run.wait(SOON_S)
+        until_gone(f"{base}/healthz")
+
+
+@pytest.mark.parametrize("command", ["run", "dashboard"])
+def test_with_a_log_in_json_the_address_is_a_line_of_it(tmp_path: Path, command: str) -> None:
+    options = ["--storage", str(tmp_path / "s")]
+    options += ["--listen", "127.0.0.1:0"] if command == "dashboard" else ["--dashboard=0"]
+    options += [] if command == "dashboard" else ["--runner", "inline", "--keep-running", str(FILE)]
+    with started("--log-format", "json", command, *options, says=r"^(\{.*http.*)$") as (_, line):
+        said = json.loads(line)
+        assert (said["message"], said["level"]) == ("the dashboard is open", "info")
+        base, _, token = said["dashboard"].partition("/?token=")
+        assert len(token) >= 43, "it is whole, unlike secrets in other lines"
+        assert answers(f"{base}/healthz")
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        options = ["--storage", str(tmp_path / "s"), "--runner", "inline", f"--dashboard={port}"]
+        found = CliRunner().invoke(main, ["run", str(FILE), *options])
+    assert found.exit_code == 4
+    assert "0 for any that is free" in found.output
+    assert not (tmp_path / "s" / "manifests").exists()
 
 
 def test_what_is_no_port_is_refused() -> None:

@@ -10,8 +10,9 @@ import pytest
 from headrace.cli import main
 from headrace.ledger.records import ScheduledStop
 from headrace.observe.alerts import HELD_S, Alert, alerts_of
+from headrace.observe.bins import HottestBin
 from headrace.observe.leaders import LeaderView
-from headrace.observe.picture import LoadPicture, Picture
+from headrace.observe.picture import HotKeyPicture, LoadPicture, Picture, WorkPicture
 from headrace.observe.watching import StorageWatcher
 from headrace.observe.web.pages import ways_of
 from headrace.observe.why import Waits
@@ -102,10 +103,36 @@ def test_a_pipeline_without_input_is_not_held(well: Picture) -> None:
     ],
 )
 def test_uneven_or_too_much_load(well: Picture, load: dict[str, Any], view: str) -> None:
-    alert = only(alerts_of(replace(well, load=replace(EVEN, **load)), {}, "Bin 01/2 of worker 1"))
+    alert = only(alerts_of(replace(well, load=replace(EVEN, **load)), {}, HottestBin("01/2", 1)))
     assert (alert.level, alert.view) == ("warning", view)
     if view == "bins":
         assert alert.text == "Bin 01/2 of worker 1 has 5.0 times the mean load"
+
+
+@pytest.mark.parametrize(("key", "named"), [(["eu", "ann"], "key eu, ann"), (None, "one key")])
+def test_a_hot_bin_names_the_key_that_makes_it_hot(
+    well: Picture, key: list[str] | None, named: str
+) -> None:
+    hot = HotKeyPicture("cells", key, "01/2", 1, 0.52, 0.5, 0.54)
+    load = replace(EVEN, bin_skew=9.0, hot_keys=[replace(hot, bin="00/2"), hot])
+    alert = only(alerts_of(replace(well, load=load), {}, HottestBin("01/2", 1)))
+    assert alert.why.startswith(f"{named} has 52% of the records of cells (between 50% and 54%)")
+    assert (alert.subject, alert.command) == ("cells", "load")
+    small = replace(load, hot_keys=[replace(hot, share=0.05)])
+    alert = only(alerts_of(replace(well, load=small), {}, HottestBin("01/2", 1)))
+    assert alert.why == "no single key stands out there"
+
+
+def test_a_busy_worker_says_what_it_does_most(well: Picture) -> None:
+    work = {
+        "cells": WorkPicture([1.0, 9.0, 1.0], 11.0, 2.5),
+        "tables": WorkPicture([1.0, 1.0, 1.0], 3.0, 1.0),
+    }
+    workers = [replace(of, records_per_s=float(at == 1)) for at, of in enumerate(well.workers)]
+    load = replace(EVEN, worker_skew=2.5, work=work)
+    alert = only(alerts_of(replace(well, load=load, workers=workers), {}))
+    assert alert.text == "Worker 1 has 2.5 times the mean load"
+    assert alert.why == "90% of its work is cells"
 
 
 def test_lost_records_and_lost_time(well: Picture) -> None:

@@ -80,8 +80,8 @@ class Feed:
 
     def _noted(self, sight: Sight) -> Sight:
         self.sight = sight
-        if sight.seen is not None and sight.reading.picture is not None:
-            self._history.note(sight.seen.window, sight.reading.picture)
+        if sight.seen is not None:
+            self._history.note(sight.seen.window, sight.seen.states)
         return sight
 
     async def _poll(self) -> None:

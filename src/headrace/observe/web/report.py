@@ -60,8 +60,8 @@ def report_of(sight: Sight) -> str:
 def _data(sight: Sight) -> str:
     """Return what the page shows as JSON that cannot end the element that holds it."""
     history = History()
-    if sight.seen is not None and sight.reading.picture is not None:
-        history.note(sight.seen.window, sight.reading.picture)
+    if sight.seen is not None:
+        history.note(sight.seen.window, sight.seen.states)
     facts: dict[str, Any] = {
         "made_s": sight.now_us / 1e6,
         "live": live_of(sight, sight.reading),

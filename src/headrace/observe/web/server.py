@@ -36,15 +36,20 @@ def serve(
 
 
 @contextlib.contextmanager
-def serving(app: ASGIApp, listening: socket.socket) -> Iterator[None]:
+def serving(
+    app: ASGIApp, listening: socket.socket, on_end: Callable[[], None] = lambda: None
+) -> Iterator[None]:
     """Answer requests in a thread beside a ``with`` block.
 
     Args:
         app: what answers.
         listening: the socket.
+        on_end: as for :func:`serve`.
     """
-    server = _Server(_config(app), lambda: None)
-    thread = threading.Thread(target=server.run, args=([listening],), name="headrace-metrics")
+    server = _Server(_config(app), on_end)
+    thread = threading.Thread(
+        target=server.run, args=([listening],), name="headrace-web", daemon=True
+    )
     thread.start()
     try:
         yield

@@ -165,7 +165,7 @@ function drawNow() {
   const isLong = sentence.length > 70;
   document.title = `${mark} ${wanted || "headrace"}${picture ? ` · step ${whole(picture.step)}` : ""}`;
   const page = {
-    picture, live: state.live, moments: state.moments, parts: state.parts, asked: state.asked, ui, set, ask, link: (to) => link(to), still: Boolean(report),
+    picture, live: state.live, moments: state.moments, parts: state.parts, asked: state.asked, ui, set, ask, link: (to, what) => link(to, what), still: Boolean(report),
     commands: { allowed: Boolean(state.csrf), confirm: state.confirm, sent: state.sent, choose: (confirm) => { state.confirm = confirm; if (confirm) state.sent = null; draw(); }, send },
     cli: (text) => `headrace ${text} --storage ${reading?.storage ?? "DIR"}`,
     copy: (text) => navigator.clipboard?.writeText(text).then(() => { state.copied = text; draw(); }, () => {}),

@@ -135,6 +135,7 @@ function stepsView(page) {
       stackedBars("Steps", timed.map((one) => ({ key: one.step, title: `Step ${one.step}`, parts: names.map((name) => [phaseColor(name), one.phases[name] ?? 0]), mark: one.attempt > 0 })), millis, (step) => page.set({ step }), page.ui.step),
       h("ul", { class: "keys" }, shown.map((name) => h("li", { key: name }, h("i", { style: { background: phaseColor(name) }, "aria-hidden": "true" }), name)), shown.length < names.length && h("li", null, h("i", { style: { background: "var(--p0)" }, "aria-hidden": "true" }), "others"))),
     picked && oneStep(picked, phaseColor),
+    picked?.layers_ms?.length > 0 && layersOf(page),
     section("On average", table("Phases, on average", [
       ["Phase", null, (one) => [h("i", { class: "swatch", style: { background: phaseColor(one.name) }, "aria-hidden": "true" }), one.name]],
       ["Share", "phases", (one) => h("span", { class: "nowrap" }, bar(one.share), " ", figure(percent(one.share), "phases")), right],
@@ -143,6 +144,17 @@ function stepsView(page) {
     ], rows, { key: (one) => one.name })),
     section("State in memory", softState(page)),
   ];
+}
+
+function layersOf(page) {
+  const layers = page.picture.recent?.layers ?? [], most = Math.max(1e-9, ...layers.map((of) => of.slowest_ms));
+  return section("Layers, on average", table("Layers, on average", [
+    ["Layer", "layer", (of) => whole(of.layer)],
+    ["A step waits", "layer", (of) => h("span", { class: "nowrap" }, bar(of.slowest_ms / most), " ", figure(millis(of.slowest_ms), "layer", `layers.${of.layer}.slowest_ms`)), right],
+    ["In all tasks", "allTasks", (of) => figure(millis(of.all_ms), "allTasks"), right],
+    ["Slowest", "layer", (of) => `${of.layer ? "worker" : "reader"} ${whole(of.slowest)} in ${percent(of.slowest_share)} of steps`],
+    ["What runs in it", null, (of) => (of.layer ? of.computations.join(", ") || UNKNOWN : "reading and routing"), { text: true }],
+  ], layers, { key: (of) => of.layer }));
 }
 
 function softState(page) {
@@ -161,6 +173,7 @@ function oneStep(of, phaseColor) {
     of.lost.map((why, at) => h("p", { key: `lost ${at}` }, h("b", { class: "bad" }, `Attempt ${at + 1} was discarded: `), why)),
     h("div", { class: "columns" },
       table("Phases of this step", [["Phase", null, ([name]) => [h("i", { class: "swatch", style: { background: phaseColor(name) }, "aria-hidden": "true" }), name]], ["Waited", "phases", ([, ms]) => figure(millis(ms), "phases"), right], ["In all tasks", "allTasks", ([name]) => figure(millis(of.all_tasks_ms[name]), "allTasks"), right]], phases, { key: ([name]) => name, showCaption: true }),
+      of.layers_ms.length > 0 && table("Layers of this step", [["Layer", "layer", ([layer]) => (layer ? whole(layer) : "0, reading")], ["Slowest", "layer", ([layer, [at]]) => `${layer ? "worker" : "reader"} ${whole(at)}`], ["Its task", "layer", ([, [, slowest]]) => figure(millis(slowest), "layer"), right], ["All tasks", "allTasks", ([, [, , all]]) => figure(millis(all), "allTasks"), right]], of.layers_ms.map((one, layer) => [layer, one]), { key: ([layer]) => layer, showCaption: true }),
       table("Computations in this step", [["Computation", null, ([name]) => name], ["Slowest task", "computationTime", ([, [slowest]]) => h("span", { class: "nowrap" }, bar(slowest / most), " ", figure(millis(slowest), "computationTime")), right], ["In all tasks", "computationTime", ([, [, all]]) => figure(millis(all), "computationTime"), right]], computations, { key: ([name]) => name, showCaption: true, empty: "Not recorded by the version that ran it." })));
 }
 
@@ -294,6 +307,7 @@ function binsView(page) {
       ["Bin", "bins", (at) => bins.names[at] || "all keys"], ["Worker", "worker", (at) => whole(bins.owners[at]), right],
       ["Records a step", "binRecords", cell("records", "binRecords", short), right], ["Work a step", "binBusy", cell("busy_us", "binBusy", (us) => millis(us / 1000)), right], ["State", "binBytes", cell("state_bytes", "binBytes", bytes), right],
     ], order.slice(0, 20), { key: (at) => bins.names[at] })),
+    section("Hot keys", h("p", { class: "lead" }, "Keys with a large share of the records of a computation, lately. All records of a key are computed by one worker."), hotKeys(page)),
     section("By worker", workersTable(page)),
   ];
 }
@@ -312,8 +326,8 @@ function keyView(page) {
   const diff = found?.before && found?.data ? changed(found.before, found.data) : null;
   return [
     section("Look up a key", h("form", { class: "form", onsubmit: send },
-      h("label", null, "Computation", h("select", { name: "computation" }, names.map((name) => h("option", { key: name, value: name }, name)))),
-      h("label", null, "Key", h("textarea", { name: "key", rows: "1", required: true, spellcheck: "false", placeholder: "one line for each part of the key" })),
+      h("label", null, "Computation", h("select", { name: "computation" }, names.map((name) => h("option", { key: name, value: name, selected: name === page.ui.computation }, name)))),
+      h("label", null, "Key", h("textarea", { name: "key", value: page.ui.key, rows: "1", required: true, spellcheck: "false", placeholder: "one line for each part of the key" })),
       h("label", null, "Step", h("input", { name: "step", inputmode: "numeric", pattern: "[0-9]*", placeholder: "newest" })),
       h("button", { type: "submit", disabled: page.still }, found?.waits ? "Reading…" : "Look up")),
       h("p", { class: "lead" }, "Numbers are decimal, bytes hexadecimal, dates and times ISO 8601. Looking reads the key's bin from storage, and changes nothing."),
@@ -344,6 +358,7 @@ function sinksView(page) {
       ["Injector", null, ([name]) => name],
       ["State", null, ([, of]) => (of.ended ? "ended" : of.is_idle ? "idle" : "reading")],
       ["Rate", "rate", ([name]) => figure(perSecond(page.live.graph?.nodes.find((node) => node.id === name)?.records_per_s), "rate"), right],
+      ["Records", "read", ([name, of]) => figure(whole(of.read), "read", `injectors.${name}.read`), right],
       ["Waiting", "backlog", ([name, of]) => figure(whole(of.waiting), "backlog", `injectors.${name}.waiting`), right],
       ["Watermark", "watermark", ([, of]) => figure(eventTime(of.watermark), "watermark"), right],
       ["Moved", "moved", ([, of]) => figure(ago(of.moved_s), "moved"), right],
@@ -373,10 +388,44 @@ function workersTable(page) {
     ["Worker", "worker", (of) => [h("i", { class: "swatch", style: { background: workerColor(of.number) }, "aria-hidden": "true" }), whole(of.number)]],
     ["Host", "host", (of) => of.host || "any"],
     ["Bins", "bins", (of) => figure(whole(of.bins), "bins", `workers.${of.number}.bins`), right],
+    ["Memory", "memory", (of) => figure(bytes(of.memory_bytes), "memory", `workers.${of.number}.memory`), right],
+    ["Process", "process", (of) => figure(of.pid == null ? UNKNOWN : String(of.pid), "process"), right],
     ["State", "stateBytes", (of) => figure(bytes(of.state_bytes), "stateBytes"), right],
     ["Rate", "rate", (of) => h("span", { class: "nowrap" }, bar((of.records_per_s ?? 0) / most), " ", figure(perSecond(of.records_per_s), "rate")), right],
     ["Busy", "workerBusy", (of) => h("span", { class: "nowrap" }, bar(of.busy), " ", figure(percent(of.busy), "workerBusy")), right],
   ], workers, { key: (of) => of.number });
+}
+
+// How long each computation works on each worker: the darker a cell, the longer.
+const MOST_COLUMNS = 16;
+function heatTable(page) {
+  const work = Object.entries(page.picture.load?.work ?? {}).sort((a, b) => b[1].all_ms - a[1].all_ms);
+  if (!work.length) return h("p", { class: "empty" }, "Not measured yet: the leader publishes loads every few seconds.");
+  const totals = work[0][1].by_worker_ms.map((_, at) => work.reduce((sum, [, of]) => sum + of.by_worker_ms[at], 0));
+  const busiest = totals.map((_, at) => at).sort((a, b) => totals[b] - totals[a]).slice(0, MOST_COLUMNS).sort((a, b) => a - b);
+  const most = Math.max(1e-9, ...work.flatMap(([, of]) => of.by_worker_ms));
+  return [
+    busiest.length < totals.length && h("p", { class: "lead" }, `The ${MOST_COLUMNS} busiest of ${whole(totals.length)} workers.`),
+    table("Work in a step, by computation and worker", [
+      ["Computation", null, ([name]) => name],
+      ["All", "work", ([name, of]) => figure(millis(of.all_ms), "work", `work.${name}.all_ms`), right],
+      ["Busiest", "workSkew", ([, of]) => figure(times(of.skew), "workSkew"), right],
+      ...busiest.map((at) => [`Worker ${at}`, "work", ([name, of]) => h("span", { class: "heat", style: { "--share": `${Math.round((of.by_worker_ms[at] / most) * 45)}%` } }, figure(millis(of.by_worker_ms[at]), "work", `work.${name}.${at}`)), right]),
+    ], work, { key: ([name]) => name }),
+    h("p", { class: "keys" }, "0 ", h("i", { class: "ramp soft", "aria-hidden": "true" }), ` ${millis(most)}`)];
+}
+
+function hotKeys(page) {
+  const keys = page.picture.load?.hot_keys ?? [];
+  const title = (of) => of.key.join(", ") || "(empty)";
+  return table("Hot keys", [
+    ["Key", "key", (of) => (of.key == null ? "not shown here" : page.still ? title(of) : h("a", { href: page.link("key", { computation: of.computation, key: of.key.join("\n") }) }, title(of)))],
+    ["Computation", null, (of) => of.computation],
+    ["Share of its records", "hotKey", (of) => h("span", { class: "nowrap" }, bar(of.share), " ", figure(percent(of.share), "hotKey")), right],
+    ["Between", "hotKey", (of) => figure(`${percent(of.at_least)} and ${percent(of.at_most)}`, "hotKey"), right],
+    ["Bin", "bins", (of) => of.bin || "all keys"],
+    ["Worker", "worker", (of) => whole(of.worker), right],
+  ], keys, { key: (of) => `${of.computation} ${of.bin} ${of.key}${of.share}`, empty: page.picture.load ? "No key has more than 1 % of the records of its computation." : "Not measured yet: the leader publishes loads every few seconds." });
 }
 
 const ROLES = { leads: "leads", waits: "stands by", asks: "asks for a handover", ended: "ended" };
@@ -393,6 +442,7 @@ function workersView(page) {
       ["Why", null, (of) => of.why || UNKNOWN, { text: true }],
     ], picture.drivers, { key: (of) => `${of.where} ${of.since_us}`, empty: "No driver has a heartbeat here." })),
     section("Workers", workersTable(page), picture.drained_hosts.length > 0 && h("p", { class: "lead" }, `Drained hosts: ${picture.drained_hosts.join(", ")}.`), picture.load && h("p", { class: "lead" }, `Measured as of step ${whole(picture.load.step)}, ${ago(picture.load.age_s)}.`)),
+    section("Computations on workers", h("p", { class: "lead" }, "How long each computation works in a step, on each worker. One dark cell in a light row is a hot bin or a hot key."), heatTable(page)),
     picture.load?.decision && section("Scaling policy", h("p", null, h("b", null, picture.load.decision.policy), ": ", figure(picture.load.decision.wish, "decision"))),
     section("State in memory", softState(page)),
   ];
