@@ -54,7 +54,11 @@ class World:
 
     def status(self) -> dict[str, Any]:
         """Return what `headrace status` says."""
-        arguments = ["status", "--output", "json", "--storage", str(self.storage)]
+        return self.said("status")
+
+    def said(self, command: str) -> dict[str, Any]:
+        """Return what a command says."""
+        arguments = [command, "--output", "json", "--storage", str(self.storage)]
         found: dict[str, Any] = json.loads(CliRunner().invoke(main, arguments).stdout)
         return found
 
@@ -102,6 +106,8 @@ def test_each_figure_is_that_of_status(world: World, tabs: Tabs) -> None:
     show(page, "sinks")
     for name, step in status["outbox"]["delivered"].items():
         assert figure(page, f"sinks.{name}.delivered") == f"{step:,}"
+    for name, of in status["injectors"].items():
+        assert figure(page, f"injectors.{name}.read") == f"{of['read']:,}"
     show(page, "workers")
     shown_bins = [figure(page, f"workers.{n}.bins") for n in range(status["workers"])]
     assert sum(map(int, shown_bins)) == status["bins"]
@@ -147,6 +153,80 @@ def test_the_migration_view_moves_while_state_moves(world: World, tabs: Tabs) ->
     page.wait_for_selector("text=Migrations that have ended", state="attached")
     assert "rescale to 7 workers" in page.locator("main").inner_text()
     assert tabs.problems == []
+
+
+def test_the_load_is_that_of_the_command(world: World, tabs: Tabs) -> None:
+    page, load = tabs.open(world.url), world.said("load")
+    assert load["work"] and load["hot_keys"]
+    show(page, "workers")
+    for name, of in load["work"].items():
+        assert figure(page, f"work.{name}.all_ms") == shown_ms(page, of["all_ms"])
+        for worker, ms in enumerate(of["by_worker_ms"]):
+            assert figure(page, f"work.{name}.{worker}") == shown_ms(page, ms)
+    for worker, of in enumerate(load["workers"]):
+        wanted = page.evaluate(
+            "size => import('./texts.js').then(m => m.bytes(size))", of["memory_bytes"]
+        )
+        assert figure(page, f"workers.{worker}.memory") == wanted
+    show(page, "bins")
+    table = page.locator("table:has(caption:text-is('Hot keys')) tbody tr")
+    assert table.count() == len(load["hot_keys"])
+    for row, of in enumerate(load["hot_keys"]):
+        text = table.nth(row).inner_text()
+        assert of["computation"] in text and ", ".join(of["key"]) in text
+        share = page.evaluate("n => import('./texts.js').then(m => m.percent(n))", of["share"])
+        assert share in text
+
+
+def shown_ms(page: Any, ms: float) -> str:
+    found: str = page.evaluate("ms => import('./texts.js').then(m => m.millis(ms))", ms)
+    return found
+
+
+def test_a_hot_key_leads_to_what_is_stored_for_it(world: World, tabs: Tabs) -> None:
+    page = tabs.open(world.url)
+    show(page, "bins")
+    row = page.locator("table:has(caption:text-is('Hot keys')) tbody tr:has-text('cells')").first
+    key = row.get_by_role("link").inner_text()
+    row.get_by_role("link").click()
+    page.wait_for_selector("h2:has-text('Look up a key')")
+    assert page.get_by_label("Computation").input_value() == "cells"
+    assert page.get_by_role("textbox", name="Key").input_value() == key
+    page.get_by_role("button", name="Look up").click()
+    page.wait_for_selector("text=What is stored")
+    assert tabs.problems == []
+
+
+def test_where_values_are_hidden_no_key_is_shown(tmp_path: Path, tabs: Tabs) -> None:
+    driven(LocalStore(tmp_path / "storage"), steps=6).close()
+    with dashboard(tmp_path / "storage", folder=tmp_path, more=["--hide-values"]) as (_, url):
+        page = tabs.open(url)
+        show(page, "bins")
+        table = page.locator("table:has(caption:text-is('Hot keys'))")
+        assert "not shown here" in table.inner_text()
+        live = page.evaluate("fetch('api/v1/live').then(answer => answer.json())")
+        keys = live["reading"]["picture"]["load"]["hot_keys"]
+        assert keys and all(of["key"] is None for of in keys)
+    assert tabs.problems == []
+
+
+def test_each_layer_is_shown_as_top_says(world: World, tabs: Tabs) -> None:
+    page, top = tabs.open(world.url), world.said("top")
+    assert len(top["layers"]) >= 2
+    show(page, "steps")
+    for of in top["layers"]:
+        shown = figure(page, f"layers.{of['layer']}.slowest_ms")
+        assert shown == shown_ms(page, of["slowest_ms"])
+    assert "Layers of this step" in page.locator("main").inner_text()
+
+
+def test_lag_and_outbox_have_a_past_at_the_first_look(tmp_path: Path, tabs: Tabs) -> None:
+    driven(LocalStore(tmp_path / "storage"), steps=30).close()
+    with dashboard(tmp_path / "storage", folder=tmp_path) as (_, url):
+        page = tabs.open(url)
+        found = page.evaluate("fetch('api/v1/history').then(answer => answer.json())")["moments"]
+        known = [of for of in found if of["lag_s"] is not None and of["outbox_steps"] is not None]
+        assert len(known) >= 8
 
 
 def test_a_key_is_looked_up(world: World, tabs: Tabs) -> None:

@@ -13,6 +13,13 @@ from headrace.ledger.timing import LayerTime, Timing
 
 #: The phase of delivering. It may run beside the other phases, so their sum leaves it out.
 DELIVER = "deliver"
+#: What a sink takes is left out of a manifest if it is less than this.
+_LEAST_DELIVERY_S = 0.001
+
+
+def delivery_to(sink: str) -> str:
+    """Return the phase of delivering to one sink, a part of :data:`DELIVER`."""
+    return f"{DELIVER} {sink}"
 
 
 class Lap(NamedTuple):
@@ -52,7 +59,7 @@ class Lap(NamedTuple):
         longest = adopted.longest_phases
         return Timing(
             span_us=_micros(self.span),
-            driver_us={n: _micros(s) for n, s in self.spent.items() if n != DELIVER},
+            driver_us={n: _micros(s) for n, s in self.spent.items() if not _is_delivery(n)},
             tasks_us={
                 name: (_micros(longest.get(name, 0.0)), _micros(seconds))
                 for name, seconds in adopted.phases.items()
@@ -63,6 +70,11 @@ class Lap(NamedTuple):
             soft_state=adopted.soft_state,
             lost=list(lost),
             nodes_us={name: of for name, of in adopted.node_times.items() if of[1]},
+            sinks_us={
+                name.removeprefix(delivery_to("")): _micros(seconds)
+                for name, seconds in self.spent.items()
+                if name != DELIVER and _is_delivery(name) and seconds >= _LEAST_DELIVERY_S
+            },
             layers=[
                 LayerTime(worker, _micros(slowest), _micros(whole))
                 for worker, slowest, whole in adopted.layers
@@ -113,6 +125,10 @@ class Stopwatch:
             lap = Lap(now - self._begun, self._spent)
             self._begun, self._spent = now, {}
         return lap
+
+
+def _is_delivery(phase: str) -> bool:
+    return phase == DELIVER or phase.startswith(delivery_to(""))
 
 
 def _micros(seconds: float) -> int:

@@ -18,7 +18,7 @@ from headrace.coordinator.messages import Released
 from headrace.coordinator.step_output import StepDelivery
 from headrace.driver.leadership_proof import NotBegun, Proof
 from headrace.driver.outputs import table_of
-from headrace.driver.phase_timer import DELIVER, Stopwatch
+from headrace.driver.phase_timer import DELIVER, Stopwatch, delivery_to
 from headrace.errors import SinkTimeout
 from headrace.errors.printable import without_secrets
 from headrace.errors.user_code import blamed
@@ -244,7 +244,7 @@ class Deliveries:
             return
         error: BaseException | None = None
         try:
-            with self._stopwatch.phase(DELIVER):
+            with self._stopwatch.phase(DELIVER), self._stopwatch.phase(delivery_to(node.name)):
                 self._receive(node, delivery)
         except NotBegun:
             return

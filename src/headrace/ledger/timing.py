@@ -47,6 +47,8 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         deliver_us: the time that sinks took for outputs whose delivery ended within the span. If
             tasks run elsewhere, it overlaps with their work. Otherwise it is the driver's
             ``release``.
+        sinks_us: the part of it that each sink took. Sinks that took less than a millisecond are left
+            out, and older versions did not record it.
         exchange: what carried the records: ``driver``, ``host`` or ``shuffle``.
         soft_state: how many tasks found their soft state in which condition: ``hit``, ``caught
             up``, ``cold``.
@@ -66,3 +68,4 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes_us: dict[str, tuple[Micros, Micros]] = {}
     lost: list[str] = []
     layers: list[LayerTime] = []
+    sinks_us: dict[str, Micros] = {}

@@ -12,8 +12,9 @@ from typing import Literal
 import msgspec
 
 from headrace.observe.bins import HottestBin
+from headrace.observe.durations import show_duration
 from headrace.observe.graph import sink_id
-from headrace.observe.picture import HotKeyPicture, Picture
+from headrace.observe.picture import HotKeyPicture, Picture, SinkPicture
 from headrace.observe.why import Waits
 
 #: ``critical``: nothing goes on, or soon nothing will. ``warning``: results are late or missing.
@@ -24,6 +25,8 @@ Level = Literal["critical", "warning", "note"]
 HELD_S = 60.0
 #: A sink that is further behind is slow.
 SLOW_SINK_S = 10.0
+#: A sink that receives for a larger share of the time can hardly take more.
+BUSY_SINK = 0.8
 #: A bin or worker with more than this many times the mean load is hot.
 HOT_BIN, HOT_WORKER = 4.0, 2.0
 #: A key with more than this share of the records of a computation makes its bin hot.
@@ -118,7 +121,8 @@ def _outbox(of: Picture) -> Iterator[Alert]:
                 "critical",
                 sink_id(name),
                 f"All input waits for sink {name}",
-                why=f"the outbox is full: {of.outbox.steps:,} steps, {of.outbox.nbytes:,} bytes",
+                why=f"the outbox is full: {of.outbox.steps:,} steps, {of.outbox.nbytes:,} bytes"
+                + _pace(sink, of, "; "),
                 since_s=sink.behind_s,
                 remedy="See why the sink takes no results: its log, its target, its credentials.",
                 view="sinks",
@@ -128,11 +132,30 @@ def _outbox(of: Picture) -> Iterator[Alert]:
                 "warning",
                 sink_id(name),
                 f"Sink {name} is {sink.behind_steps:,} steps behind",
-                why="it takes results more slowly than they come",
+                why="it takes results more slowly than they come" + _pace(sink, of, ": "),
                 since_s=sink.behind_s,
                 remedy="See its target. When the outbox is full, the input will wait for it.",
                 view="sinks",
             )
+        elif sink.busy is not None and sink.busy > BUSY_SINK:
+            yield Alert(
+                "warning",
+                sink_id(name),
+                f"Sink {name} is busy {sink.busy:.0%} of the time",
+                why=_pace(sink, of).removeprefix("; "),
+                remedy="See its target. If more comes than it takes, results will be late, and in the "
+                "end the input waits for it.",
+                view="sinks",
+            )
+
+
+def _pace(sink: SinkPicture, of: Picture, before: str = "") -> str:
+    """Return in words how long a sink takes, and how often steps come; empty if not known."""
+    rate = None if of.recent is None else of.recent.steps_per_s
+    if sink.takes_ms is None or not rate:
+        return ""
+    takes, comes = show_duration(round(sink.takes_ms * 1e3)), show_duration(round(1e6 / rate))
+    return f"{before}it takes {takes} for the results of a step, and a step comes every {comes}"
 
 
 def _stops(of: Picture) -> Iterator[Alert]:
@@ -164,13 +187,17 @@ def _watermarks(of: Picture, ways: Mapping[str, Sequence[Waits]]) -> Iterator[Al
         yield Alert(
             "warning",
             holder,
-            f"{holder} holds the watermark of {_listed(names)}",
+            f"{_holder(last)} holds the watermark of {_listed(names)}",
             why=f"it waits for {last.waits_for}",
             since_s=last.since_s,
             remedy=last.remedy.capitalize() or "See the way to the holder.",
             command=f"watermark why {names[-1]}",
             view="watermarks",
         )
+
+
+def _holder(last: Waits) -> str:
+    return last.name if last.partition is None else f"Partition {last.partition!r} of {last.name}"
 
 
 def _is_held(moved_s: float | None, of: Picture, way: Sequence[Waits]) -> bool:
@@ -198,8 +225,11 @@ def _load(of: Picture, hottest: HottestBin | None) -> Iterator[Alert]:
             command="top",
             remedy="See which phase takes the time; more workers help if it is user code.",
         )
-    if load.bin_skew is not None and load.bin_skew > HOT_BIN and of.bins > 1:
+    is_hot = load.bin_skew is not None and load.bin_skew > HOT_BIN and of.bins > 1
+    if is_hot and load.bin_skew is not None:
         yield _hot_bin(load.bin_skew, hottest, load.hot_keys)
+    if is_hot and hottest is not None and hottest.worker == _busiest(of):
+        return  # the worker is busy because of that bin
     if load.worker_skew is not None and load.worker_skew > HOT_WORKER and len(of.workers) > 1:
         yield Alert(
             "warning",
@@ -294,6 +324,18 @@ def _losses(of: Picture) -> Iterator[Alert]:
 
 def _migration(of: Picture) -> Iterator[Alert]:
     migration = of.migration
+    if migration is not None and not migration.progress.paused:
+        done = migration.progress
+        yield Alert(
+            "note",
+            "",
+            f"Migration {migration.id} is under way: {migration.what}",
+            why=f"asked for by {migration.by}; {done.rounds:,} of {done.of_rounds:,} rounds are done",
+            since_s=migration.began_s,
+            view="migrations",
+            command=f"migrations show {migration.id}",
+            remedy="Nothing, if it is wanted. The view shows what it costs, and how to pause or abort it.",
+        )
     if migration is not None and migration.progress.paused:
         yield Alert(
             "note",

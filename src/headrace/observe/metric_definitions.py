@@ -419,6 +419,13 @@ METRICS: list[Metric] = [
     ),
     _by_sink(
         "gauge",
+        "headrace_sink_busy_ratio",
+        "Share of the time of the newest steps in which a sink was receiving results, 0 to 1. Near 1, it "
+        "cannot take more.",
+        lambda of: of.busy,
+    ),
+    _by_sink(
+        "gauge",
         "headrace_sink_holds_up_input",
         "1 if the outbox is full because of this sink, so that the input waits for it, else 0.",
         lambda of: of.waits,

@@ -115,12 +115,17 @@ class SinkPicture(msgspec.Struct, frozen=True):
         behind_s: how much older, by the clock, the oldest of these steps is than the newest step.
             If that step is not among the newest any more, it is at least this.
         waits: whether the outbox is full because of it, so that the input waits.
+        takes_ms: how long it took for the results of a step, on average of the newest steps; None
+            if the version that ran them did not record it.
+        busy: the share of the time in which it was receiving, 0 to 1; None likewise.
     """
 
     delivered: int
     behind_steps: int
     behind_s: float
     waits: bool
+    takes_ms: float | None = None
+    busy: float | None = None
 
 
 class Outbox(msgspec.Struct, frozen=True):
@@ -439,16 +444,21 @@ def _sinks(head: Head, window: Sequence[Manifest]) -> dict[str, SinkPicture]:
     """
     named = next((manifest.delivered for manifest in reversed(window) if manifest.delivered), None)
     clocks = {manifest.step: manifest.clock_us for manifest in window}
+    timings = [one.timing for one in window if one.timing is not None and one.timing.layers]
+    span_us = sum(timing.span_us for timing in timings)
     found = {}
     for sink in head.delivered if named is None else named:
         delivered = max(head.released, head.delivered.get(sink, -1))
         waiting = [step for step in head.unreleased if step > delivered]
         oldest_us = clocks.get(min(waiting), min(clocks.values())) if waiting and clocks else None
+        took_us = sum(timing.sinks_us.get(sink, 0) for timing in timings)
         found[sink] = SinkPicture(
             delivered=delivered,
             behind_steps=len(waiting),
             behind_s=0.0 if oldest_us is None else _ago_s(oldest_us, head.clock_us),
             waits=sink in head.waits_for,
+            takes_ms=took_us / len(timings) / 1e3 if timings else None,
+            busy=min(1.0, took_us / span_us) if span_us else None,
         )
     return found
 

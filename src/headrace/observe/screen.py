@@ -62,7 +62,8 @@ def _totals(view: View) -> list[Text]:
         if counts:
             lines.append(f"{label}: {_counts(counts)}")
     if view.deliver_ms:
-        lines.append(f"sinks take {view.deliver_ms:.1f} ms a step")
+        each = ", ".join(f"{name} {ms:.1f}" for name, ms in sorted(view.sinks_ms.items()))
+        lines.append(f"sinks take {view.deliver_ms:.1f} ms a step{each and f' ({each})'}")
     if view.waits_for:
         lines.append(f"the outbox is full: the input waits for sink {', '.join(view.waits_for)}")
     lines += [

@@ -112,6 +112,8 @@ class View(msgspec.Struct, frozen=True):
         phases: where that time went, in the order of a step.
         layers: the time of each layer, in order; empty if it was not recorded.
         deliver_ms: milliseconds per step that sinks took. On Spark the next step runs meanwhile.
+        sinks_ms: the part of it that each sink took; without those that took next to nothing, and
+            empty if it was not recorded.
         exchange: number of steps by exchange.
         soft_state: number of tasks by the state of their soft state: ``hit``, ``caught up``,
             ``cold``.
@@ -145,6 +147,7 @@ class View(msgspec.Struct, frozen=True):
     unread: dict[str, int] = {}
     waiting: dict[str, int] = {}
     layers: list[LayerView] = []
+    sinks_ms: dict[str, float] = {}
 
 
 def view_of(window: Sequence[Manifest], now_us: int, head: Head | None = None) -> View:
@@ -189,6 +192,10 @@ def view_of(window: Sequence[Manifest], now_us: int, head: Head | None = None) -
             for manifest in steps
             for name, of in manifest.divisions.items()
             if of.waiting >= 0
+        },
+        sinks_ms={
+            sink: _mean_ms(took, len(timings))
+            for sink, took in _added(timing.sinks_us for timing in timings).items()
         },
         layers=_layers(timings, {} if head is None else head.stored_schema.get("layers", {})),
     )

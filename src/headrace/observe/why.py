@@ -29,6 +29,7 @@ class Waits(msgspec.Struct, frozen=True):
         since_s: how many seconds ago that was, by the clock; None if no step moved it.
         waits_for: what holds it, in words.
         remedy: what to do; empty if the next stage says so, or nothing is wrong.
+        partition: the partition that holds it; None if none does.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Waits(msgspec.Struct, frozen=True):
     since_s: float | None
     waits_for: str
     remedy: str = ""
+    partition: str | None = None
 
 
 def why(head: Head, name: str, now_us: int) -> list[Waits]:
@@ -121,7 +123,8 @@ class _Known:
         exact = rules.get("measures") == "promise"
         lowest = min(counted, key=lambda p: (_reached(counted[p], exact), p))
         text, remedy = self._partition(lowest, counted[lowest], rules)
-        return self._stage(name, of.low, text, remedy)
+        stage = self._stage(name, of.low, text, remedy)
+        return msgspec.structs.replace(stage, partition=lowest or None)
 
     def _like_spark(self, parts: Iterable[Frontier]) -> tuple[str, str]:
         """Return what a watermark waits for that goes by the newest record of all partitions."""
@@ -160,7 +163,9 @@ class _Known:
         )
         if rules.get("idle_after_us") is not None:
             return text, ""
-        return text, "if it may be quiet for long, give the injector idle_after="
+        return text, (
+            "see why nothing comes from it; if it may be quiet for long, give the injector idle_after="
+        )
 
     def _stage(self, name: str, watermark: int, text: str, remedy: str = "") -> Waits:
         moved = self._head.moved.get(name)

@@ -22,7 +22,7 @@ from tests.support.watched_storage import WatchedStore
 LEADS = LeaderView("leads", "host:1", 0.1)
 WAY = [
     Waits("cells", "2024-01-01T00:00:00Z", 3, 90.0, "stream 'items'"),
-    Waits("items", "2024-01-01T00:00:00Z", 3, 90.0, "partition 'b'", "see to it"),
+    Waits("items", "2024-01-01T00:00:00Z", 3, 90.0, "partition 'b'", "see to it", "b"),
 ]
 EVEN = LoadPicture(3, 0.0, 0, 10.0, False, 1.0, 1.0, None)
 replace = msgspec.structs.replace
@@ -69,7 +69,11 @@ def test_a_leader_that_is_gone(well: Picture, leader: LeaderView, level: str, sa
 
 @pytest.mark.parametrize(
     ("change", "level"),
-    [({"waits": True}, "critical"), ({"behind_s": 11.0, "behind_steps": 4}, "warning")],
+    [
+        ({"waits": True}, "critical"),
+        ({"behind_s": 11.0, "behind_steps": 4}, "warning"),
+        ({"busy": 0.9, "takes_ms": 1200.0}, "warning"),
+    ],
 )
 def test_a_slow_sink(well: Picture, change: dict[str, Any], level: str) -> None:
     name, sink = next(iter(well.sinks.items()))
@@ -83,7 +87,7 @@ def test_one_holder_is_one_alert_however_many_wait_for_it(well: Picture) -> None
     ways = {"cells": WAY, "tables": WAY, "ordered": WAY}
     alert = only(alerts_of(replace(well, computations=held), ways))
     assert (alert.subject, alert.since_s, alert.remedy) == ("items", 90.0, "See to it")
-    assert "cells, tables, ordered" in alert.text
+    assert alert.text == "Partition 'b' of items holds the watermark of cells, tables, ordered"
     assert "partition 'b'" in alert.why
 
 
@@ -121,6 +125,23 @@ def test_a_hot_bin_names_the_key_that_makes_it_hot(
     small = replace(load, hot_keys=[replace(hot, share=0.05)])
     alert = only(alerts_of(replace(well, load=small), {}, HottestBin("01/2", 1)))
     assert alert.why == "no single key stands out there"
+
+
+def test_a_worker_that_is_busy_because_of_a_hot_bin_is_no_alert_of_its_own(well: Picture) -> None:
+    workers = [replace(of, records_per_s=float(at == 1)) for at, of in enumerate(well.workers)]
+    uneven = replace(well, load=replace(EVEN, bin_skew=9.0, worker_skew=2.5), workers=workers)
+    assert only(alerts_of(uneven, {}, HottestBin("01/2", 1))).view == "bins"
+    assert len(alerts_of(uneven, {}, HottestBin("01/2", 0))) == 2
+
+
+def test_a_slow_sink_says_how_long_it_takes_and_how_often_steps_come(well: Picture) -> None:
+    assert well.recent is not None
+    name, sink = next(iter(well.sinks.items()))
+    sinks = {**well.sinks, name: replace(sink, busy=0.9, takes_ms=1200.0)}
+    recent = replace(well.recent, steps_per_s=2.0)
+    alert = only(alerts_of(replace(well, sinks=sinks, recent=recent), {}))
+    assert alert.text == f"Sink {name} is busy 90% of the time"
+    assert alert.why == "it takes 1.2 s for the results of a step, and a step comes every 500 ms"
 
 
 def test_a_busy_worker_says_what_it_does_most(well: Picture) -> None:

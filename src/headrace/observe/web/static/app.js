@@ -10,6 +10,7 @@ const root = document.getElementById("app");
 const MOST_MOMENTS = 3600, SILENT_MS = 20_000;
 
 const state = { pipelines: [], live: null, moments: [], parts: {}, asked: {}, csrf: "", confirm: null, sent: null, error: "", heardAt: 0, connected: false, copied: "", fetchedAt: {} };
+const seenFirst = new Map();
 let source = null, wanted = "", isDrawing = false, drawnView = "";
 
 // -- the address: #view?pipeline=…&part=… ----------------------------------------------------------
@@ -164,7 +165,9 @@ function drawNow() {
   const isStale = !report && (!state.connected || (reading && reading.state !== "read") || (state.heardAt && Date.now() - state.heardAt > SILENT_MS));
   const isLong = sentence.length > 70;
   document.title = `${mark} ${wanted || "headrace"}${picture ? ` · step ${whole(picture.step)}` : ""}`;
+  const now = report ? report.made_s : reading?.read_s ?? Date.now() / 1000;
   const page = {
+    now, firstSeen: (what) => { if (report) return null; const key = `${wanted} ${what}`; if (!seenFirst.has(key)) seenFirst.set(key, now); return seenFirst.get(key); },
     picture, live: state.live, moments: state.moments, parts: state.parts, asked: state.asked, ui, set, ask, link: (to, what) => link(to, what), still: Boolean(report),
     commands: { allowed: Boolean(state.csrf), confirm: state.confirm, sent: state.sent, choose: (confirm) => { state.confirm = confirm; if (confirm) state.sent = null; draw(); }, send },
     cli: (text) => `headrace ${text} --storage ${reading?.storage ?? "DIR"}`,

@@ -47,10 +47,18 @@ function alerts(page, found) {
   return h("section", { key: "alerts", class: "alerts", "aria-label": "What needs attention" },
     h("p", { class: `verdict ${worst ?? "well"}`, role: "status" }, h("span", { "aria-hidden": "true" }, worst ? LEVELS[worst][0] : "✓"), " ", sentence),
     h("ul", null, found.map((alert, at) => h("li", { key: `${alert.text.replace(/[\d.,]+/g, "#")}${alert.subject}${at}`, class: `alert ${alert.level}` },
-      h("h3", null, h("span", { class: "badge" }, `${LEVELS[alert.level][0]} ${LEVELS[alert.level][1]}`), " ", alert.text, alert.since_s != null && h("span", { class: "since" }, ` since ${seconds(alert.since_s)}`)),
+      h("h3", null, h("span", { class: "badge" }, `${LEVELS[alert.level][0]} ${LEVELS[alert.level][1]}`), " ", alert.text, sinceOf(page, alert)),
       alert.why && h("p", null, h("b", null, "Why: "), alert.why),
       alert.remedy && h("p", null, h("b", null, "What to do: "), alert.remedy),
       h("p", { class: "more" }, h("a", { href: page.link(alert.view) }, `Show ${TITLES[alert.view].toLowerCase()}`), command(page.cli(alert.command), page.copy))))));
+}
+
+// Since when: as far as it is known, else since when this page sees it.
+function sinceOf(page, alert) {
+  const now = page.now, known = alert.since_s != null;
+  const first = known ? now - alert.since_s : page.firstSeen(`${alert.subject} ${alert.text.replace(/[\d.,]+/g, "#")}`);
+  if (first == null) return null;
+  return h("span", { class: "since" }, ` for ${known ? "" : "at least "}${seconds(now - first)}, since ${known ? "" : "before "}${now - first > 43200 ? dateTime(first) : clock(first)}`);
 }
 
 function historyCharts(page) {
@@ -372,8 +380,10 @@ function sinksView(page) {
       ["State", null, ([, of]) => (of.waits ? h("b", { class: "bad" }, "✕ the input waits for it") : of.behind_steps ? "behind" : "✓ up to date")],
       ["Delivered up to step", "delivered", ([name, of]) => figure(of.delivered < 0 ? "none" : whole(of.delivered), "delivered", `sinks.${name}.delivered`), right],
       ["Steps behind", "behind", ([, of]) => figure(whole(of.behind_steps), "behind"), right],
+      ["Takes", "takes", ([name, of]) => figure(millis(of.takes_ms), "takes", `sinks.${name}.takes_ms`), right],
+      ["Busy", "sinkBusy", ([, of]) => h("span", { class: "nowrap" }, bar(of.busy), " ", figure(percent(of.busy), "sinkBusy")), right],
       ["Time behind", "behind", ([, of]) => figure(seconds(of.behind_s), "behind"), right],
-    ], sinks, { key: ([name]) => name, rowClass: ([, of]) => (of.waits ? "has-critical" : of.behind_s > 10 ? "has-warning" : null), empty: "This pipeline has no sinks." }),
+    ], sinks, { key: ([name]) => name, rowClass: ([, of]) => (of.waits ? "has-critical" : of.behind_s > 10 || of.busy > 0.8 ? "has-warning" : null), empty: "This pipeline has no sinks." }),
       h("p", { class: "lead" }, label("Outbox", "outbox"), ": ", figure(plural(picture.outbox.steps, "step"), "outbox"), `, ${bytes(picture.outbox.nbytes)}.`)),
     section("Recent history", h("div", { class: "charts" }, page.moments.length > 1 && [lines("Outbox", page.moments, [["steps", "--c4", page.moments.map((one) => one.outbox_steps)]], short), anyKnown(page.moments.map((one) => one.backlog)) && lines("Backlog", page.moments, [["records", "--c2", page.moments.map((one) => one.backlog)]], short)])),
   ];
