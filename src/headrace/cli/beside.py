@@ -119,6 +119,6 @@ def dashboard_beside(storage: str, port: int | None) -> Iterator[None]:
         yield
         return
     wanted = AUTO if port == AUTO_PORT else port
-    with DashboardBeside(storage, wanted, asked_by="headrace run --dashboard") as found:
+    with DashboardBeside(storage, wanted, option="headrace run --dashboard") as found:
         announce("the dashboard is open", dashboard=found.url)
         yield

@@ -122,7 +122,7 @@ def _outbox(of: Picture) -> Iterator[Alert]:
                 sink_id(name),
                 f"All input waits for sink {name}",
                 why=f"the outbox is full: {of.outbox.steps:,} steps, {of.outbox.nbytes:,} bytes"
-                + _pace(sink, of, "; "),
+                + _how_fast(sink, of, "; "),
                 since_s=sink.behind_s,
                 remedy="See why the sink takes no results: its log, its target, its credentials.",
                 view="sinks",
@@ -132,7 +132,7 @@ def _outbox(of: Picture) -> Iterator[Alert]:
                 "warning",
                 sink_id(name),
                 f"Sink {name} is {sink.behind_steps:,} steps behind",
-                why="it takes results more slowly than they come" + _pace(sink, of, ": "),
+                why="it takes results more slowly than they come" + _how_fast(sink, of, ": "),
                 since_s=sink.behind_s,
                 remedy="See its target. When the outbox is full, the input will wait for it.",
                 view="sinks",
@@ -142,14 +142,14 @@ def _outbox(of: Picture) -> Iterator[Alert]:
                 "warning",
                 sink_id(name),
                 f"Sink {name} is busy {sink.busy:.0%} of the time",
-                why=_pace(sink, of).removeprefix("; "),
+                why=_how_fast(sink, of).removeprefix("; "),
                 remedy="See its target. If more comes than it takes, results will be late, and in the "
                 "end the input waits for it.",
                 view="sinks",
             )
 
 
-def _pace(sink: SinkPicture, of: Picture, before: str = "") -> str:
+def _how_fast(sink: SinkPicture, of: Picture, before: str = "") -> str:
     """Return in words how long a sink takes, and how often steps come; empty if not known."""
     rate = None if of.recent is None else of.recent.steps_per_s
     if sink.takes_ms is None or not rate:

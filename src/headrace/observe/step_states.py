@@ -74,15 +74,17 @@ class StepStates:
         if not window:
             return {}
         new = self._since(window)
-        tried = -1  # the newest step that could not be opened: those that follow it cannot either
+        unopened = (
+            -1
+        )  # the newest step that could not be opened: those that follow it cannot either
         for manifest in new:
             if _follows(self._head, manifest):
                 self._head = fold(self._head, manifest, "")
-            elif tried == manifest.step - 1 >= 0:
-                tried, self._head = manifest.step, None
+            elif unopened == manifest.step - 1 >= 0:
+                unopened, self._head = manifest.step, None
             else:
                 self._head = self._begun_at(manifest.step)
-                tried = manifest.step if self._head is None else tried
+                unopened = manifest.step if self._head is None else unopened
             if self._head is not None:
                 self._states[manifest.step] = state_of(self._head)
             self._last = manifest

@@ -38,7 +38,7 @@ class DashboardBeside:
     Args:
         storage: the storage, as it was given for the run.
         port: the port; 0 for any that is free; ``"auto"`` for 9465 if that is free, else any.
-        asked_by: the option or argument that asks for it, for errors.
+        option: the option or argument that asks for it, for errors.
 
     Attributes:
         url: its address, with the token; empty before it serves.
@@ -52,19 +52,19 @@ class DashboardBeside:
         storage: str | os.PathLike[str] | Store,
         port: int | Literal["auto"] = AUTO,
         *,
-        asked_by: str = "hr.run(dashboard=True)",
+        option: str = "hr.run(dashboard=True)",
     ) -> None:
         self.url = ""
         self._storage = storage
         self._port = port
-        self._asked_by = asked_by
+        self._option = option
         self._ending = contextlib.ExitStack()
 
     def __enter__(self) -> DashboardBeside:
-        check_installed(self._asked_by, "dashboard")
+        check_installed(self._option, "dashboard")
         token = secrets.token_urlsafe(TOKEN_BYTES)
         with contextlib.ExitStack() as ending:
-            listening = ending.enter_context(_socket_on(self._port, self._asked_by))
+            listening = ending.enter_context(_socket_on(self._port, self._option))
             at = Address(_LOOPBACK, listening.getsockname()[1])
             if (location := _seen_by_others(self._storage)) is None:
                 ending.enter_context(_served_here(open_store(self._storage), at, token, listening))
@@ -79,14 +79,14 @@ class DashboardBeside:
         self._ending.close()
 
 
-def _socket_on(port: int | Literal["auto"], asked_by: str) -> socket.socket:
+def _socket_on(port: int | Literal["auto"], option: str) -> socket.socket:
     if port != AUTO:
         try:
             return listening_socket(Address(_LOOPBACK, port))
         except (PipelineError, OverflowError) as error:
             what = error.what if isinstance(error, PipelineError) else f"{port} is not a port"
             remedy = "give another port, or 0 for any that is free"
-            raise PipelineError(what, place=asked_by, remedy=remedy) from None
+            raise PipelineError(what, place=option, remedy=remedy) from None
     with contextlib.suppress(PipelineError):
         return listening_socket(Address(_LOOPBACK, PORT))
     return listening_socket(Address(_LOOPBACK, 0))
