@@ -9,9 +9,11 @@ it touches.
 from headrace.ops.aggregates import Aggregate, Count, Max, Mean, Min, Sum
 from headrace.ops.calendar import CalendarWindows
 from headrace.ops.dedup import Dedup
+from headrace.ops.firsts import First, Last
 from headrace.ops.hot import two_phase
 from headrace.ops.join import Join
 from headrace.ops.lookup import Lookup
+from headrace.ops.packed import ApproxCountDistinct, Collect, CountDistinct, Quantiles
 from headrace.ops.reduce import Reduce
 from headrace.ops.running import Running
 from headrace.ops.sessions import Session
@@ -21,18 +23,24 @@ from headrace.ops.windows import Sliding, Tumbling, TumblingCount
 
 __all__ = [
     "Aggregate",
+    "ApproxCountDistinct",
     "CalendarWindows",
+    "Collect",
     "Count",
+    "CountDistinct",
     "Dedup",
     "Filter",
+    "First",
     "FlatMap",
     "Join",
+    "Last",
     "LastN",
     "Lookup",
     "Map",
     "Max",
     "Mean",
     "Min",
+    "Quantiles",
     "Reduce",
     "Running",
     "Session",

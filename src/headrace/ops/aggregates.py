@@ -383,7 +383,7 @@ class Aggregation:
                 raise PipelineError(
                     f"{name}={aggregate!r} is not an aggregate",
                     place=place,
-                    remedy="use ops.Count, Sum, Min, Max or Mean",
+                    remedy="use one of headrace.ops: Count, Sum, Min, Max, Mean, First, Last, …",
                 )
             if name.startswith("_") or name in reserved:
                 raise PipelineError(

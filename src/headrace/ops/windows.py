@@ -30,7 +30,7 @@ from headrace.eventtime.timestamps import (
     FIRST_DATE_US,
     LAST_DATE_US,
 )
-from headrace.ops.aggregates import Aggregate, Aggregation, Count
+from headrace.ops.aggregates import Aggregate, Aggregation, Count, Partial
 from headrace.ops.columns import I64, place_of, spread, starts_of
 from headrace.ops.panes import mark, marked, unmark
 from headrace.schema import TIMESTAMP
@@ -141,7 +141,7 @@ class Sliding(ColumnarComputation):
         self._marks_panes = self._many > _FEW_PANES
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
-        self._aggregation = Aggregation(self._requested, inputs, place_of(self, inputs), WINDOW)
+        self._aggregation = self._aggregation_of(inputs)
         marks = {"marks": TableState({"marks": int}, sub={"word": int})}
         # Panes that were stored without marks could not be found by them, so they are another
         # version.
@@ -153,23 +153,42 @@ class Sliding(ColumnarComputation):
             "out": Output(pa.schema([*window_fields(), *self._aggregation.fields])),
         }
 
+    def _aggregation_of(self, inputs: Sequence[InputStream]) -> Aggregation:
+        """Return the aggregates, bound to the streams."""
+        return Aggregation(self._requested, inputs, place_of(self, inputs), WINDOW)
+
+    def _partial_of(self, panes: KeyedBatch) -> Partial:
+        """Return the partial results of some panes from their records."""
+        return self._aggregation.of_groups(panes)
+
     def process_batch(self, ctx: BatchContext, batch: KeyedBatch) -> None:
+        batch_on_time = self.on_time(ctx, batch)
+        if batch_on_time is None:
+            return
+        parts = self.in_panes(batch_on_time)
+        start = parts.sub["start"]
+        rows = self.panes.at(parts.keys, start=start)
+        fresh = ~rows.exists
+        before = self._aggregation.read(rows)
+        rows.upsert(**self._aggregation.merged(before, self._partial_of(parts)))
+        if fresh.any():
+            self._await(ctx, parts.keys[fresh], start[fresh])
+
+    def on_time(self, ctx: BatchContext, batch: KeyedBatch) -> KeyedBatch | None:
+        """Return the records of which some window is open, and count the others; None for none."""
         due = self._last_window(batch.timestamps_us) + self._size + self._wait
         late = due <= ctx.low_watermark_before_us
         if late.any():
             ctx.drop_late(int(late.sum()))
             if late.all():
-                return
+                return None
             batch = batch.where(~late)
+        return batch
+
+    def in_panes(self, batch: KeyedBatch) -> KeyedBatch:
+        """Return records by key and pane: the sub column ``start`` is where the pane starts."""
         since = (batch.timestamps_us - self._offset) % self._pane
-        parts = batch.by(start=batch.timestamps_us - since)
-        start = parts.sub["start"]
-        rows = self.panes.at(parts.keys, start=start)
-        fresh = ~rows.exists
-        before = self._aggregation.read(rows)
-        rows.upsert(**self._aggregation.merged(before, self._aggregation.of_groups(parts)))
-        if fresh.any():
-            self._await(ctx, parts.keys[fresh], start[fresh])
+        return batch.by(start=batch.timestamps_us - since)
 
     def _last_window(self, times: I64) -> I64:
         """Return the start of the last window that contains each time."""

@@ -175,6 +175,43 @@ def test_a_record_that_waits_meets_the_version_of_its_time(
 
 
 @settings(max_examples=20)
+@given(
+    ITEMS,
+    OTHERS,
+    OTHERS,
+    WAYS,
+    FAULTS,
+    st.sampled_from(["left", "inner"]),
+)
+def test_a_record_meets_the_version_of_its_time_in_each_of_several_tables(
+    items: list[Item],
+    table: list[Other],
+    second: list[Other],
+    way: dict[str, Any],
+    faults: list[str],
+    how: Any,
+) -> None:
+    columns = {"in1": ["at", "y"], "in2": ["y"]}
+    steps, _ = run(
+        lambda: Lookup(how, stream_columns=["n"], table_columns=columns),
+        items,
+        table,
+        second,
+        types=(Item, Other, Other),
+        faults=faults,
+        **way,
+    )
+    wanted = []
+    for item in items:
+        one, other = valid(table, item), valid(second, item)
+        if how == "inner" and (one is None or other is None):
+            continue
+        first = (None, None) if one is None else (one.at, one.y)
+        wanted.append(Row(item.key, item.at, (item.n, *first, None if other is None else other.y)))
+    assert rows_of(steps) == ordered(wanted)
+
+
+@settings(max_examples=20)
 @given(ITEMS, OTHERS, WAYS, FAULTS)
 def test_what_reads_a_lookup_sees_the_event_times_of_the_records(
     items: list[Item], table: list[Other], way: dict[str, Any], faults: list[str]
@@ -297,11 +334,17 @@ def test_late_records_of_the_stream_are_counted_and_late_versions_taken_in() -> 
         (Lookup, 1, "it reads 1 streams, and works on 2"),
         (lambda: Lookup(table_columns=["nothing"]), 2, "has no column 'nothing'"),
         (lambda: Lookup(suffix=""), 2, "would have two columns"),
+        (
+            lambda: Lookup(table_columns={"in9": ["y"]}),
+            2,
+            "names 'in9', which is none of its tables",
+        ),
+        (lambda: Lookup(table_columns=["y"]), 3, "does not say of which table"),
     ],
 )
 def test_what_is_asked_wrong_is_refused(operator: Any, inputs: int, says: str) -> None:
     with pytest.raises(PipelineError, match=says):
-        draw(operator(), *[Item, Other][:inputs])
+        draw(operator(), *[Item, Other, Other][:inputs])
 
 
 def test_one_object_can_be_drawn_twice() -> None:
