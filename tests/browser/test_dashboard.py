@@ -75,6 +75,7 @@ def _world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def show(page: Any, view: str) -> None:
     """Go to a view by its link."""
     page.locator(f"nav a[href^='#{view}']").click()
+    page.wait_for_selector(f"nav a[href^='#{view}'][aria-current=page]")
     page.wait_for_selector("main .view section")
     until(page, "!document.querySelector('main').innerText.includes('Reading…')")
 

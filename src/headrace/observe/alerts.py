@@ -44,6 +44,7 @@ class Alert(msgspec.Struct, frozen=True):
         text: what is wrong.
         why: the reason, as far as it is known.
         since_s: for how many seconds; None if that is not known.
+        at_least: whether it may have been so for longer.
         remedy: what to do.
         command: the arguments of the ``headrace`` command that says more, without ``--storage``.
         view: the view of the dashboard that shows more.
@@ -57,6 +58,7 @@ class Alert(msgspec.Struct, frozen=True):
     remedy: str = ""
     command: str = "status"
     view: str = "overview"
+    at_least: bool = False
 
 
 def alerts_of(
@@ -123,8 +125,11 @@ def _outbox(of: Picture) -> Iterator[Alert]:
                 f"All input waits for sink {name}",
                 why=f"the outbox is full: {of.outbox.steps:,} steps, {of.outbox.nbytes:,} bytes"
                 + _how_fast(sink, of, "; "),
-                since_s=sink.behind_s,
-                remedy="See why the sink takes no results: its log, its target, its credentials.",
+                since_s=sink.waits_s,
+                at_least=True,
+                remedy="It takes results, only slowly: see the system that it writes to."
+                if sink.takes_ms and sink.busy
+                else "See why the sink takes no results: its log, its target, its credentials.",
                 view="sinks",
             )
         elif sink.behind_s > SLOW_SINK_S:
@@ -227,7 +232,7 @@ def _load(of: Picture, hottest: HottestBin | None) -> Iterator[Alert]:
         )
     is_hot = load.bin_skew is not None and load.bin_skew > HOT_BIN and of.bins > 1
     if is_hot and load.bin_skew is not None:
-        yield _hot_bin(load.bin_skew, hottest, load.hot_keys)
+        yield _hot_bin(load.bin_skew, hottest, of)
     if is_hot and hottest is not None and hottest.worker == _busiest(of):
         return  # the worker is busy because of that bin
     if load.worker_skew is not None and load.worker_skew > HOT_WORKER and len(of.workers) > 1:
@@ -242,10 +247,11 @@ def _load(of: Picture, hottest: HottestBin | None) -> Iterator[Alert]:
         )
 
 
-def _hot_bin(skew: float, hottest: HottestBin | None, hot_keys: Sequence[HotKeyPicture]) -> Alert:
+def _hot_bin(skew: float, hottest: HottestBin | None, of: Picture) -> Alert:
     """Return the alert for the hottest bin, which names the key that makes it hot, if one does."""
     where = "One bin" if hottest is None else f"Bin {hottest.name} of worker {hottest.worker}"
     text = f"{where} has {skew:.1f} times the mean load"
+    hot_keys = [] if of.load is None else of.load.hot_keys
     in_it = [key for key in hot_keys if hottest is not None and key.bin == hottest.name]
     hot = next((key for key in in_it if key.share >= HOT_KEY), None)
     if hot is None:
@@ -265,12 +271,18 @@ def _hot_bin(skew: float, hottest: HottestBin | None, hot_keys: Sequence[HotKeyP
         hot.computation,
         text,
         why=f"{name} has {hot.share:.0%} of the records of {hot.computation} "
-        f"(between {hot.at_least:.0%} and {hot.at_most:.0%})",
+        f"(between {hot.at_least:.0%} and {hot.at_most:.0%}){_keeps_up(hot, of)}",
         view="bins",
         command="load",
         remedy="More workers do not help, since one worker computes all records of a key. Make the "
         "key finer, or add up before it (hr.ops.two_phase).",
     )
+
+
+def _keeps_up(hot: HotKeyPicture, of: Picture) -> str:
+    """Return in words how busy the worker of a hot key is; empty if that is not known."""
+    busy = of.workers[hot.worker].busy if hot.worker < len(of.workers) else None
+    return "" if busy is None else f"; its worker is busy {busy:.0%} of the time"
 
 
 def _busiest_computation(of: Picture) -> str:

@@ -115,15 +115,18 @@ class SinkPicture(msgspec.Struct, frozen=True):
         behind_s: how much older, by the clock, the oldest of these steps is than the newest step.
             If that step is not among the newest any more, it is at least this.
         waits: whether the outbox is full because of it, so that the input waits.
-        takes_ms: how long it took for the results of a step, on average of the newest steps; None
-            if the version that ran them did not record it.
-        busy: the share of the time in which it was receiving, 0 to 1; None likewise.
+        waits_s: for how many seconds that has been so at least, as far as the newest steps say; 0
+            if it is not.
+        takes_ms: how long it took for the results of a step, on average of the newest deliveries;
+            None if none took noticeable time, or if that was not recorded.
+        busy: the share of the time in which it was receiving, 0 to 1; None if not recorded.
     """
 
     delivered: int
     behind_steps: int
     behind_s: float
     waits: bool
+    waits_s: float = 0.0
     takes_ms: float | None = None
     busy: float | None = None
 
@@ -451,16 +454,27 @@ def _sinks(head: Head, window: Sequence[Manifest]) -> dict[str, SinkPicture]:
         delivered = max(head.released, head.delivered.get(sink, -1))
         waiting = [step for step in head.unreleased if step > delivered]
         oldest_us = clocks.get(min(waiting), min(clocks.values())) if waiting and clocks else None
-        took_us = sum(timing.sinks_us.get(sink, 0) for timing in timings)
+        took_us = [timing.sinks_us[sink] for timing in timings if sink in timing.sinks_us]
         found[sink] = SinkPicture(
             delivered=delivered,
             behind_steps=len(waiting),
             behind_s=0.0 if oldest_us is None else _ago_s(oldest_us, head.clock_us),
             waits=sink in head.waits_for,
-            takes_ms=took_us / len(timings) / 1e3 if timings else None,
-            busy=min(1.0, took_us / span_us) if span_us else None,
+            waits_s=_waits_s(sink, window, head.clock_us),
+            takes_ms=sum(took_us) / len(took_us) / 1e3 if took_us else None,
+            busy=min(1.0, sum(took_us) / span_us) if span_us else None,
         )
     return found
+
+
+def _waits_s(sink: str, window: Sequence[Manifest], now_us: int) -> float:
+    """Return for how long the input has waited for a sink without interruption, at least."""
+    since_us = now_us
+    for manifest in reversed(window):
+        if sink not in manifest.waits_for:
+            break
+        since_us = manifest.clock_us or since_us
+    return _ago_s(since_us, now_us)
 
 
 def _current(measurements: Published | None, head: Head) -> Published | None:

@@ -16,7 +16,7 @@ from headrace.observe.picture import HotKeyPicture, LoadPicture, Picture, WorkPi
 from headrace.observe.watching import StorageWatcher
 from headrace.observe.web.pages import ways_of
 from headrace.observe.why import Waits
-from tests.support.checkpointed import driven
+from tests.support.checkpointed import driven, items
 from tests.support.watched_storage import WatchedStore
 
 LEADS = LeaderView("leads", "host:1", 0.1)
@@ -113,14 +113,45 @@ def test_uneven_or_too_much_load(well: Picture, load: dict[str, Any], view: str)
         assert alert.text == "Bin 01/2 of worker 1 has 5.0 times the mean load"
 
 
+def test_input_that_waits_says_for_how_long_and_whether_the_sink_takes_anything(
+    well: Picture,
+) -> None:
+    name, sink = next(iter(well.sinks.items()))
+    waits = replace(sink, waits=True, waits_s=7.0, takes_ms=None, busy=None)
+    alert = only(alerts_of(replace(well, sinks={name: waits}), {}))
+    assert (alert.since_s, alert.at_least) == (7.0, True)
+    assert "takes no results" in alert.remedy
+    slow = replace(waits, takes_ms=900.0, busy=1.0)
+    assert "only slowly" in only(alerts_of(replace(well, sinks={name: slow}), {})).remedy
+
+
+def test_a_migration_under_way_is_a_note_with_its_rounds() -> None:
+    store = WatchedStore()
+    t = driven(store, steps=4)
+    move = t.rescale(5)
+    for at in range(4):
+        t.push_many("items", items(at * 5, 5))
+        t.step()
+        picture = StorageWatcher(1, store, "x").sight().reading.picture
+        assert picture is not None
+        if picture.migration is not None:
+            break
+    notes = [of for of in alerts_of(replace(picture, leader=LEADS), {}) if of.level == "note"]
+    assert f"Migration {move.id} is under way: rescale to 5 workers" in only(notes).text
+    assert "rounds are done" in only(notes).why
+    t.close()
+
+
 @pytest.mark.parametrize(("key", "named"), [(["eu", "ann"], "key eu, ann"), (None, "one key")])
 def test_a_hot_bin_names_the_key_that_makes_it_hot(
     well: Picture, key: list[str] | None, named: str
 ) -> None:
     hot = HotKeyPicture("cells", key, "01/2", 1, 0.52, 0.5, 0.54)
     load = replace(EVEN, bin_skew=9.0, hot_keys=[replace(hot, bin="00/2"), hot])
-    alert = only(alerts_of(replace(well, load=load), {}, HottestBin("01/2", 1)))
+    busy = replace(well, workers=[replace(of, busy=0.25) for of in well.workers])
+    alert = only(alerts_of(replace(busy, load=load), {}, HottestBin("01/2", 1)))
     assert alert.why.startswith(f"{named} has 52% of the records of cells (between 50% and 54%)")
+    assert "its worker is busy 25% of the time" in alert.why
     assert (alert.subject, alert.command) == ("cells", "load")
     small = replace(load, hot_keys=[replace(hot, share=0.05)])
     alert = only(alerts_of(replace(well, load=small), {}, HottestBin("01/2", 1)))

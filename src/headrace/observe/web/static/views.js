@@ -55,8 +55,9 @@ function alerts(page, found) {
 
 // Since when: as far as it is known, else since when this page sees it.
 function sinceOf(page, alert) {
-  const now = page.now, known = alert.since_s != null;
-  const first = known ? now - alert.since_s : page.firstSeen(`${alert.subject} ${alert.text.replace(/[\d.,]+/g, "#")}`);
+  const now = page.now, known = alert.since_s != null && !alert.at_least;
+  const seen = known ? null : page.firstSeen(`${alert.subject} ${alert.text.replace(/[\d.,]+/g, "#")}`);
+  const first = alert.since_s == null ? seen : Math.min(now - alert.since_s, seen ?? now);
   if (first == null) return null;
   return h("span", { class: "since" }, ` for ${known ? "" : "at least "}${seconds(now - first)}, since ${known ? "" : "before "}${now - first > 43200 ? dateTime(first) : clock(first)}`);
 }
@@ -254,11 +255,12 @@ function rescaling(page) {
 // A latency is [steps, p50, p99, max], in microseconds.
 const latency = (of, at) => (of[0] ? millis(of[at] / 1000) : UNKNOWN);
 
+const MOVING = { gap: "between rounds" };
 function underWay(page, one) {
   const p = one.progress;
   return section(`Migration ${one.id}: ${one.what}`,
     h("div", { class: "tiles" },
-      tile("State", "rounds", p.paused && one.state !== "paused" ? `${one.state}, to pause` : one.state, `since step ${whole(one.since_step)} · by ${one.by}`, "migration.state"),
+      tile("State", "migrationState", p.paused && one.state !== "paused" ? `${MOVING[one.state] ?? one.state}, to pause` : MOVING[one.state] ?? one.state, `since step ${whole(one.since_step)} · by ${one.by}`, "migration.state"),
       tile("Rounds", "rounds", `${whole(p.rounds)} of ${whole(p.of_rounds)}`, bar(p.of_rounds ? p.rounds / p.of_rounds : 0), "migration.rounds"),
       tile("Bins", "bins", `${whole(p.bins)} of ${whole(p.of_bins)}`, one.strategy, "migration.bins"),
       tile("State moved", "movedBytes", bytes(p.nbytes), "about", "migration.nbytes"),
@@ -377,12 +379,12 @@ function sinksView(page) {
     ], injectors, { key: ([name]) => name }), page.picture.load && h("p", { class: "lead" }, `${perSecond(page.picture.load.arrivals_per_s)} arrive${page.picture.load.saturated ? ", and more comes than is read" : ""}.`)),
     section("Sinks", table("Sinks", [
       ["Sink", null, ([name]) => name],
-      ["State", null, ([, of]) => (of.waits ? h("b", { class: "bad" }, "✕ the input waits for it") : of.behind_steps ? "behind" : "✓ up to date")],
-      ["Delivered up to step", "delivered", ([name, of]) => figure(of.delivered < 0 ? "none" : whole(of.delivered), "delivered", `sinks.${name}.delivered`), right],
+      ["State", null, ([, of]) => (of.waits ? h("b", { class: "bad" }, "✕ the input waits for it") : of.behind_steps > 1 ? "behind" : "✓ up to date")],
       ["Steps behind", "behind", ([, of]) => figure(whole(of.behind_steps), "behind"), right],
       ["Takes", "takes", ([name, of]) => figure(millis(of.takes_ms), "takes", `sinks.${name}.takes_ms`), right],
       ["Busy", "sinkBusy", ([, of]) => h("span", { class: "nowrap" }, bar(of.busy), " ", figure(percent(of.busy), "sinkBusy")), right],
       ["Time behind", "behind", ([, of]) => figure(seconds(of.behind_s), "behind"), right],
+      ["Delivered up to step", "delivered", ([name, of]) => figure(of.delivered < 0 ? "none" : whole(of.delivered), "delivered", `sinks.${name}.delivered`), right],
     ], sinks, { key: ([name]) => name, rowClass: ([, of]) => (of.waits ? "has-critical" : of.behind_s > 10 || of.busy > 0.8 ? "has-warning" : null), empty: "This pipeline has no sinks." }),
       h("p", { class: "lead" }, label("Outbox", "outbox"), ": ", figure(plural(picture.outbox.steps, "step"), "outbox"), `, ${bytes(picture.outbox.nbytes)}.`)),
     section("Recent history", h("div", { class: "charts" }, page.moments.length > 1 && [lines("Outbox", page.moments, [["steps", "--c4", page.moments.map((one) => one.outbox_steps)]], short), anyKnown(page.moments.map((one) => one.backlog)) && lines("Backlog", page.moments, [["records", "--c2", page.moments.map((one) => one.backlog)]], short)])),
@@ -452,7 +454,7 @@ function workersView(page) {
       ["Why", null, (of) => of.why || UNKNOWN, { text: true }],
     ], picture.drivers, { key: (of) => `${of.where} ${of.since_us}`, empty: "No driver has a heartbeat here." })),
     section("Workers", workersTable(page), picture.drained_hosts.length > 0 && h("p", { class: "lead" }, `Drained hosts: ${picture.drained_hosts.join(", ")}.`), picture.load && h("p", { class: "lead" }, `Measured as of step ${whole(picture.load.step)}, ${ago(picture.load.age_s)}.`)),
-    section("Computations on workers", h("p", { class: "lead" }, "How long each computation works in a step, on each worker. One dark cell in a light row is a hot bin or a hot key."), heatTable(page)),
+    section("Computations on workers", h("p", { class: "lead" }, "How long each computation works in a step, on each worker. A cell that stands out in its row is a hot bin or a hot key."), heatTable(page)),
     picture.load?.decision && section("Scaling policy", h("p", null, h("b", null, picture.load.decision.policy), ": ", figure(picture.load.decision.wish, "decision"))),
     section("State in memory", softState(page)),
   ];
@@ -466,7 +468,7 @@ function historyView(page) {
   return [
     section("Recent history", historyCharts(page)),
     section("What happened", events ? table("Events", [
-      ["Step", "step", (one) => whole(one.step), right], ["When", null, (one) => dateTime(one.at_s)], ["What", "event", (one) => (one.kind === "refused" ? h("b", { class: "bad" }, "✕ refused") : names[one.kind])], ["Details", null, (one) => one.text, { text: true }],
+      ["Step", "step", (one) => whole(one.step)], ["When", null, (one) => dateTime(one.at_s)], ["What", "event", (one) => (one.kind === "refused" ? h("b", { class: "bad" }, "✕ refused") : names[one.kind])], ["Details", null, (one) => one.text, { text: true }],
     ], events, { key: (one) => `${one.step} ${one.text}` }) : h("p", { class: "empty" }, "Reading…")),
   ];
 }
