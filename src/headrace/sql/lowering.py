@@ -9,24 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from headrace.errors import PipelineError, SqlError
-from headrace.sql.expressions import Frame, Vector, compile_expression, from_arrow, to_arrow
+from headrace.errors import PipelineError
+from headrace.sql.aggregating import arguments_of, maintained
+from headrace.sql.constants import ONE_ROW, OneRow
 from headrace.sql.ir.canonical import digest
-from headrace.sql.ir.expressions import (
-    Aggregate,
-    Call,
-    Expression,
-    Literal,
-    Ref,
-    SortKey,
-    conjunction,
-)
+from headrace.sql.ir.expressions import Call, Expression, Literal, Ref, conjunction, move
 from headrace.sql.ir.relations import (
     Column,
     Distinct,
@@ -45,10 +36,19 @@ from headrace.sql.ir.relations import (
     Values,
     Window,
 )
-from headrace.sql.ir.traversal import walk
 from headrace.sql.ir.types import BOOLEAN, INT, SqlType
+from headrace.sql.row_functions import (
+    Condition,
+    Copies,
+    Evaluated,
+    Literals,
+    OnlyRow,
+    Times,
+    name_of,
+)
+from headrace.sql.windowing import RANKINGS, columns_of, first_ranks, over
 from headrace.zsets import Aggregate as Maintained
-from headrace.zsets import Avg, Count, Max, Min, OfRows, Order, Rows, Sum, Variance, ZStream
+from headrace.zsets import OfRows, Order, Rows, ZStream, table
 
 _KINDS = {
     "inner": "inner",
@@ -58,78 +58,6 @@ _KINDS = {
     "anti": "anti",
     "existence": "mark",
 }
-_RANKINGS = {"row_number", "rank", "dense_rank"}
-
-
-def name_of(index: int) -> str:
-    """Return the name of a column of a stream."""
-    return f"c{index}"
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """An expression as a function of rows. It is sent to workers as the IR, and compiled there."""
-
-    expression: Expression
-    columns: tuple[SqlType, ...]
-
-    def __call__(self, rows: Rows) -> pa.Array:
-        vectors = _Lazy(rows, self.columns)
-        return to_arrow(self._compiled.evaluate(vectors), self.expression.type)
-
-    @cached_property
-    def _compiled(self) -> Any:
-        return compile_expression(self.expression)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"expression": self.expression, "columns": self.columns}
-
-
-class _Lazy(Frame):
-    """The rows of a change, of which a column is read when it is needed."""
-
-    def __init__(self, rows: Rows, types: Sequence[SqlType]) -> None:
-        super().__init__((), len(rows))
-        self._rows = rows
-        self._types = types
-
-    def column(self, index: int) -> Vector:
-        return from_arrow(self._rows.arrow(name_of(index)), self._types[index])
-
-
-@dataclass(frozen=True)
-class _Times:
-    """For each row the positions of its copies; and all columns."""
-
-    times: Evaluated
-    columns: tuple[Evaluated, ...]
-
-    def __call__(self, rows: Rows) -> tuple[Any, Mapping[str, Any]]:
-        counts = np.asarray(self.times(rows).fill_null(0))
-        at = np.repeat(np.arange(len(rows)), counts)
-        values = [one(rows).take(pa.array(at)) for one in self.columns]
-        return at, {name_of(index): value for index, value in enumerate(values)}
-
-
-@dataclass(frozen=True)
-class _OnlyRow:
-    """The one value of a scalar subquery."""
-
-    column: str
-    type: pa.DataType
-
-    def __call__(self, rows: Rows, group: Any, groups: int) -> pa.Array:
-        count = np.zeros(groups, dtype=np.int64)
-        np.add.at(count, group, rows.weights)
-        if (count > 1).any():
-            raise SqlError(
-                "a scalar subquery has several rows",
-                condition="SCALAR_SUBQUERY_TOO_MANY_ROWS",
-                remedy="aggregate in the subquery, or add a condition that leaves one row",
-            )
-        places = np.full(groups, -1, dtype=np.int64)
-        places[group] = np.arange(len(rows))
-        return rows.arrow(self.column).take(pa.array(places, mask=places < 0)).cast(self.type)
 
 
 @dataclass
@@ -141,6 +69,7 @@ class Lowering:
     """
 
     tables: Mapping[str, ZStream]
+    one_row: ZStream | None = None
     built: dict[str, ZStream] = field(default_factory=dict)
     view: str = ""
 
@@ -159,8 +88,7 @@ class Lowering:
                 child = self.stream(relation.child)
                 return _projected(child, relation.expressions, relation.child.columns)
             case Filter():
-                child = self.stream(relation.child)
-                return child.filter(_evaluated(relation.condition, relation.child.columns))
+                return self._filter(relation)
             case Join():
                 return self._join(relation)
             case Group():
@@ -185,11 +113,7 @@ class Lowering:
             case Window():
                 return self._window(relation)
             case Values():
-                raise PipelineError(
-                    f"view {self.view!r} has rows that stand in the query, which cannot be "
-                    "maintained yet",
-                    remedy="put them in a table",
-                )
+                return self._values(relation)
 
     def _name(self, what: str, relation: Relation) -> str:
         return f"{self.view}_{what}_{digest(relation)[:8]}"
@@ -197,9 +121,50 @@ class Lowering:
     # -- row by row ---------------------------------------------------------------------------
 
     def _scan(self, scan: Scan) -> ZStream:
-        table = self.tables[scan.table]
-        names = [table.schema.names[at] for at in scan.positions]
-        return chosen(table, {name_of(at): name for at, name in enumerate(names)})
+        rows = self.tables[scan.table]
+        names = [rows.schema.names[at] for at in scan.positions]
+        return chosen(rows, {name_of(at): name for at, name in enumerate(names)})
+
+    def _filter(self, relation: Filter) -> ZStream:
+        """Return some rows. Of rows with a rank, those that can pass are all that is ranked."""
+        first = first_ranks(relation)
+        if first is None:
+            child = self.stream(relation.child)
+        else:
+            name = f"{digest(relation.child)} first {first}"
+            if name not in self.built:
+                self.built[name] = self._ranked_first(relation.child, first)
+            child = self.built[name]
+        return child.filter(_evaluated(relation.condition, relation.child.columns))
+
+    def _ranked_first(self, relation: Relation, first: int) -> ZStream:
+        if isinstance(relation, Project):
+            child = self._ranked_first(relation.child, first)
+            return _projected(child, relation.expressions, relation.child.columns)
+        assert isinstance(relation, Window)
+        return self._ranks(relation, first)
+
+    def _values(self, relation: Values) -> ZStream:
+        schema = pa.schema([_field(at, one) for at, one in enumerate(relation.columns)])
+        if not relation.columns:
+            return self._one_row().flat_map(Copies(len(relation.rows)), self._one_row().schema)
+        return self._one_row().flat_map(Literals(relation.rows, relation.columns), schema)
+
+    def _one_row(self) -> ZStream:
+        """Return the row that is there from the first step on, whatever is in the tables."""
+        if self.one_row is None:
+            if not self.tables:
+                raise PipelineError(
+                    f"view {self.view!r} has no table",
+                    remedy="declare a table first: a view belongs to the pipeline of its tables",
+                )
+            pipeline = next(iter(self.tables.values())).pipeline
+            self.one_row = table(ONE_ROW, pipeline.inject(ONE_ROW, OneRow()))
+        return self.one_row
+
+    def _blank(self, types: Sequence[SqlType]) -> ZStream:
+        """Return one row of NULLs."""
+        return _projected(self._one_row(), [Literal(None, one) for one in types], ())
 
     def _union(self, children: Sequence[Relation], columns: Sequence[Column]) -> ZStream:
         parts = [_typed(self.stream(one), columns) for one in children]
@@ -210,7 +175,7 @@ class Lowering:
         every = tuple(_evaluated(one, of) for one in relation.expressions)
         schema = pa.schema([_field(at, one) for at, one in enumerate(relation.columns)])
         return self.stream(relation.child).flat_map(
-            _Times(_evaluated(relation.times, of), every), schema
+            Times(_evaluated(relation.times, of), every), schema
         )
 
     # -- joins --------------------------------------------------------------------------------
@@ -264,35 +229,40 @@ class Lowering:
     def _single_row(self, relation: SingleRow) -> ZStream:
         if _has_one_row(relation.child):
             return self.stream(relation.child)
-        child = self.stream(relation.child)
+        width = len(relation.columns)
+        real = Call("same", (Literal(True, BOOLEAN),), BOOLEAN, True)
+        kinds = [*(one.type for one in relation.columns), BOOLEAN]
+        of = relation.child.columns
+        expressions = [*(_nullable(one) for one in _refs(of)), real]
+        child = _projected(self.stream(relation.child), expressions, of)
         aggregates: dict[str, Maintained] = {
-            name_of(at): OfRows(
+            f"x{at}": OfRows(
                 type=one.type.arrow,
-                function=_OnlyRow(name_of(at), one.type.arrow),
-                columns=(name_of(at),),
+                function=OnlyRow(name_of(at), name_of(width), one.type.arrow),
+                columns=(name_of(at), name_of(width)),
             )
             for at, one in enumerate(relation.columns)
         }
-        return child.group(self._name("only_row", relation), (), **aggregates)
+        both = child.union(self._blank(kinds))
+        found = both.group(self._name("only_row", relation), (), **aggregates)
+        return chosen(found, {name_of(at): f"x{at}" for at in range(width)})
 
     # -- groups -------------------------------------------------------------------------------
 
     def _group(self, group: Group) -> ZStream:
-        arguments = [_argument(one) for one in group.aggregates]
+        arguments = [arguments_of(one) for one in group.aggregates]
         if not group.keys:
-            # count(*) counts this, since further rows keep the group alive
-            arguments = [Literal(True, BOOLEAN) if one is None else one for one in arguments]
-        present = [one for one in arguments if one is not None]
+            # count(*) counts this, since a further row keeps the group alive
+            arguments = [of or (Literal(True, BOOLEAN),) for of in arguments]
+        present = [one for of in arguments for one in of]
         expressions = tuple(dict.fromkeys((*group.keys, *present)))
         child = self._grouped(group, expressions)
         keys = [name_of(expressions.index(one)) for one in group.keys]
         if len(set(keys)) < len(keys):
             raise PipelineError(f"view {self.view!r} groups by one expression twice")
         results = {
-            f"x{at}": _maintained(
-                one, None if argument is None else name_of(expressions.index(argument))
-            )
-            for at, (one, argument) in enumerate(zip(group.aggregates, arguments, strict=True))
+            f"x{at}": maintained(one, [name_of(expressions.index(part)) for part in of])
+            for at, (one, of) in enumerate(zip(group.aggregates, arguments, strict=True))
         }
         grouped = child.group(self._name("group", group), keys, **results)
         columns = [*keys, *results]
@@ -301,52 +271,55 @@ class Lowering:
     def _grouped(self, group: Group, expressions: tuple[Expression, ...]) -> ZStream:
         """Return the rows that a group looks at.
 
-        The group of all rows has a result even if no row is in it. So the rows of all tables below
-        are added, with NULL in every column: they count for nothing, but they are there.
+        The group of all rows has a result even if no row is in it. So one row is added, with NULL in
+        every column: it counts for nothing, but it is there.
         """
         of = group.child.columns
         child = self.stream(group.child)
         if group.keys:
             return _projected(child, expressions, of)
         rows = _projected(child, [_nullable(one) for one in expressions], of)
-        blank = [Literal(None, one.type) for one in expressions]
-        tables = sorted({one.table for one in walk(group.child) if isinstance(one, Scan)})
-        return rows.union(*(_projected(self.tables[name], blank, ()) for name in tables))
+        return rows.union(self._blank([one.type for one in expressions]))
 
     # -- order --------------------------------------------------------------------------------
 
     def _top(self, top: Top) -> ZStream:
-        stream, order = self._ordered(top.child, top.order)
+        stream, names = self._keyed(top.child, [one.by for one in top.order])
+        order = [
+            Order(name, not one.ascending, one.nulls_first)
+            for name, one in zip(names, top.order, strict=True)
+        ]
         found = stream.top(
             self._name("top", top), (), order or [name_of(0)], top.limit, offset=top.offset
         )
         return found.select(*(name_of(at) for at in range(len(top.columns))))
 
-    def _ordered(
-        self, relation: Relation, keys: Sequence[SortKey], more: Sequence[Expression] = ()
-    ) -> tuple[ZStream, list[Order]]:
-        stream, names = self._keyed(relation, [*(one.by for one in keys), *more])
-        order = [
-            Order(name, not one.ascending, one.nulls_first)
-            for name, one in zip(names, keys, strict=False)
-        ]
-        return stream, order
-
     def _window(self, window: Window) -> ZStream:
-        function = window.functions[0]
-        if len(window.functions) > 1 or function.function not in _RANKINGS:
-            raise PipelineError(
-                f"view {self.view!r} has the window function {function.function}, which cannot be "
-                "maintained yet",
-                remedy="use row_number(), rank() or dense_rank(), one for each window",
-            )
-        stream, order = self._ordered(window.child, window.order, window.partition)
-        _, names = self._keyed(window.child, [*(one.by for one in window.order), *window.partition])
-        by = list(dict.fromkeys(names[len(window.order) :]))
-        ranking: Any = function.function
-        ranked = stream.top(
-            self._name("rank", window), by, order, None, ranking=ranking, number="number"
+        if len(window.functions) == 1 and window.functions[0].function in RANKINGS:
+            return self._ranks(window, None)
+        read = [columns_of(one) for one in window.functions]
+        further = [one for of in read for one in of]
+        stream, order, names = self._partitioned(window, further)
+        by = list(dict.fromkeys(names[: len(window.partition)]))
+        columns = iter(names[len(window.partition) :])
+        functions = {
+            f"w{at}": over(one, [next(columns) for _ in of])
+            for at, (one, of) in enumerate(zip(window.functions, read, strict=True))
+        }
+        found = stream.over(self._name("window", window), by, order, **functions)
+        width = len(window.child.columns)
+        places = {name_of(at): name_of(at) for at in range(width)}
+        return chosen(
+            found, {**places, **{name_of(width + at): f"w{at}" for at in range(len(read))}}
         )
+
+    def _ranks(self, window: Window, first: int | None) -> ZStream:
+        """Return rows with their rank; only the first of each partition, if these are enough."""
+        stream, order, names = self._partitioned(window, ())
+        ranking: Any = window.functions[0].function
+        name = self._name("rank", window) + ("" if first is None else f"_{first}")
+        by = list(dict.fromkeys(names))
+        ranked = stream.top(name, by, order, first, ranking=ranking, number="number")
         width = len(window.child.columns)
         columns = {name_of(at): name_of(at) for at in range(width)}
         refs = [*_refs(window.child.columns), Ref(width, SqlType("bigint"), False)]
@@ -354,6 +327,18 @@ class Lowering:
         number = Call("cast", (refs[-1],), INT, False, (("mode", "ansi"),))
         types = (*window.child.columns, Column("number", SqlType("bigint"), False))
         return _projected(renamed, [*refs[:-1], number], types)
+
+    def _partitioned(
+        self, window: Window, more: Sequence[Expression]
+    ) -> tuple[ZStream, list[Order], list[str]]:
+        """Return the rows of a window, their order, and the columns of its partition and of more."""
+        wanted = [*(one.by for one in window.order), *window.partition, *more]
+        stream, names = self._keyed(window.child, wanted)
+        order = [
+            Order(name, not one.ascending, one.nulls_first)
+            for name, one in zip(names, window.order, strict=False)
+        ]
+        return stream, order, names[len(window.order) :]
 
 
 def _refs(columns: Sequence[Column]) -> list[Ref]:
@@ -417,22 +402,7 @@ def _typed(stream: ZStream, columns: Sequence[Column]) -> ZStream:
     return _projected(stream, expressions, columns)
 
 
-@dataclass(frozen=True)
-class _Condition:
-    """The further condition of a join, as a function of pairs of rows."""
-
-    evaluated: Evaluated
-    width: int
-
-    def __call__(self, rows: Rows) -> pa.Array:
-        names = {
-            name_of(at): name_of(at) if at < self.width else f"r_{name_of(at - self.width)}"
-            for at in range(len(self.evaluated.columns))
-        }
-        return self.evaluated(rows.select(names))
-
-
-def _condition(join: Join) -> _Condition | None:
+def _condition(join: Join) -> Condition | None:
     """Return what else must hold for a pair; with it, keys that match NULL with everything."""
     width = len(join.left.columns)
     parts = [_matching(one, width) for one in join.keys if one.nulls == "match"]
@@ -442,12 +412,10 @@ def _condition(join: Join) -> _Condition | None:
     if whole is None:
         return None
     both = (*join.left.columns, *join.right.columns)
-    return _Condition(_evaluated(whole, both), width)
+    return Condition(_evaluated(whole, both), width)
 
 
 def _matching(pair: KeyPair, width: int) -> Expression:
-    from headrace.sql.ir.expressions import move
-
     right = move(pair.right, lambda at: at + width)
     same = Call("equal", (pair.left, right), BOOLEAN)
     return Call("or", (same, Call("is_null", (same,), BOOLEAN, False)), BOOLEAN, False)
@@ -458,47 +426,3 @@ def _has_one_row(relation: Relation) -> bool:
     while isinstance(relation, Project):
         relation = relation.child
     return isinstance(relation, Group) and not relation.keys
-
-
-# -- aggregates -------------------------------------------------------------------------------
-
-
-def _argument(aggregate: Aggregate) -> Expression | None:
-    """Return what an aggregate looks at, which is NULL for rows that do not count."""
-    if len(aggregate.args) > 1:
-        raise PipelineError(
-            f"a view cannot maintain {aggregate.function} of several columns yet",
-            remedy="aggregate one column at a time",
-        )
-    value: Expression | None = aggregate.args[0] if aggregate.args else None
-    if aggregate.condition is None:
-        return value
-    counted = Literal(True, BOOLEAN) if value is None else value
-    args = (aggregate.condition, counted, Literal(None, counted.type))
-    return Call("case", args, counted.type, True)
-
-
-def _maintained(aggregate: Aggregate, column: str | None) -> Maintained:
-    kind = aggregate.type.arrow
-    match aggregate.function:
-        case "count":
-            return Count(column, distinct=aggregate.distinct)
-        case "sum":
-            return Sum(column, distinct=aggregate.distinct, type=kind)
-        case "avg":
-            return Avg(column, distinct=aggregate.distinct, type=kind)
-        case "min":
-            return Min(column)
-        case "max":
-            return Max(column)
-        case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
-            return Variance(
-                column,
-                population=aggregate.function.endswith("pop"),
-                root=aggregate.function.startswith("stddev"),
-            )
-        case _:
-            raise PipelineError(
-                f"a view cannot maintain the aggregate {aggregate.function} yet",
-                remedy="use count, sum, avg, min, max, stddev or variance",
-            )

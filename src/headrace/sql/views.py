@@ -11,8 +11,9 @@ from headrace.session import spark_session
 from headrace.sql.explaining import explained
 from headrace.sql.ir.relations import Column, Query
 from headrace.sql.ir.types import of_arrow
-from headrace.sql.lowering import Lowering, chosen, name_of
+from headrace.sql.lowering import Lowering, chosen
 from headrace.sql.planner import Parser, query_of
+from headrace.sql.row_functions import name_of
 from headrace.zsets import ZStream
 
 

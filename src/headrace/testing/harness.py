@@ -246,6 +246,9 @@ class Harness(MovesState):
         placed = copy.copy(pipeline)
         placed.injectors, placed.sinks = {}, {}
         for name, injector in pipeline.injectors.items():
+            if injector.source.is_constant:
+                placed.injectors[name] = injector
+                continue
             rules = injector.rules
             feed = self._feeds.get(name) or self._new_feed(name, injector.source, rules.expect)
             rules = msgspec.structs.replace(rules, strategy=own_or_promised(rules.strategy))

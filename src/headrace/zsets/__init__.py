@@ -2,7 +2,7 @@
 
 * ``stream``: streams and views, and how they are built; ``tables``: where rows come from.
 * ``linear``: operators without state, which run inside others.
-* ``join``, ``group`` (with ``aggregates``), ``top``, ``sets``: operators with state.
+* ``join``, ``group`` (with ``aggregates``), ``top``, ``window``, ``sets``: operators with state.
 * ``operator``: what operators have in common; ``apply``: operators that keep nothing.
 * ``rows``: rows with weights, consolidated and compared.
 
@@ -30,6 +30,7 @@ from headrace.zsets.sets import SetOperation
 from headrace.zsets.stream import View, ZStream, table
 from headrace.zsets.tables import Checked, KeyedView, Upserts
 from headrace.zsets.top import Order, Top
+from headrace.zsets.window import Frame, Over, Window
 
 __all__ = [
     "WEIGHT",
@@ -41,6 +42,7 @@ __all__ = [
     "Checked",
     "Count",
     "Expand",
+    "Frame",
     "Group",
     "Join",
     "KeyedView",
@@ -52,6 +54,7 @@ __all__ = [
     "OfRows",
     "Operator",
     "Order",
+    "Over",
     "Project",
     "Rows",
     "Select",
@@ -62,6 +65,7 @@ __all__ = [
     "Variance",
     "View",
     "Weigh",
+    "Window",
     "ZStream",
     "table",
 ]

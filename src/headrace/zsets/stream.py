@@ -45,6 +45,7 @@ from headrace.zsets.rows import WEIGHT, Rows
 from headrace.zsets.sets import SetOperation
 from headrace.zsets.tables import Checked, KeyedView, Upserts
 from headrace.zsets.top import Order, Ranking, Top
+from headrace.zsets.window import Over, Window
 
 #: What a column of operations may say → the weight of the row.
 OPERATIONS = {
@@ -234,6 +235,32 @@ class ZStream:
                 columns, orders, limit, offset=offset, ranking=ranking, number=number, sides=sides
             ),
             [(self, columns)],
+        )
+
+    def over(
+        self,
+        name: str,
+        by: str | Sequence[str],
+        order: str | Order | Sequence[str | Order],
+        **functions: Over,
+    ) -> ZStream:
+        """Return all rows, each with functions of its place in its group. See :class:`Window`.
+
+        Args:
+            name: the name of the computation.
+            by: the columns of the group; an empty list for one group of all rows.
+            order: what the rows of a group are ordered by.
+            functions: name → function.
+
+        Example::
+
+            before = hr.zsets.Over("lag", "ms")
+            hr.zsets.table("rows", hits).over("before", "page", "ms", before=before)
+        """
+        columns = _listed(by)
+        orders = [order] if isinstance(order, str | Order) else list(order)
+        return self._compute(
+            name, lambda sides: Window(columns, orders, functions, sides=sides), [(self, columns)]
         )
 
     def intersect(self, name: str, other: ZStream, *, all: bool = False) -> ZStream:

@@ -275,7 +275,10 @@ def aggregated(aggregate: Aggregate, rows: Sequence[tuple[Any, ...] | None]) -> 
     present = [one for one in rows if one is not None]
     if aggregate.function in {"first", "last"}:
         return _at_end(aggregate, present)
-    present = [one for one in present if None not in one]
+    if aggregate.function in {"min_by", "max_by"}:
+        present = [one for one in present if one[1] is not None]
+    else:
+        present = [one for one in present if None not in one]
     if aggregate.distinct:
         present = list(dict.fromkeys(present))
     if aggregate.function == "count":

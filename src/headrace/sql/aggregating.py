@@ -1,0 +1,149 @@
+"""Aggregates of the IR as those that groups and windows of Z-sets maintain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import PipelineError
+from headrace.sql.ir.expressions import Aggregate, Call, Expression, Literal, conjunction
+from headrace.sql.ir.types import BOOLEAN
+from headrace.zsets import Aggregate as Maintained
+from headrace.zsets import Avg, Count, Max, Min, OfRows, Rows, Sum, Variance
+from headrace.zsets.rows import I64, Groups, order_codes
+
+_BITS = {"bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwise_xor}
+
+
+def arguments_of(aggregate: Aggregate) -> tuple[Expression, ...]:
+    """Return what an aggregate looks at. The last of it is NULL for rows that do not count."""
+    args = aggregate.args
+    if aggregate.function == "count" and len(args) > 1 and not aggregate.distinct:
+        present = tuple(Call("is_not_null", (one,), BOOLEAN, False) for one in args)
+        args = (_where(conjunction(present), Literal(True, BOOLEAN)),)
+    if aggregate.condition is None:
+        return args
+    if not args:
+        return (_where(aggregate.condition, Literal(True, BOOLEAN)),)
+    return (*args[:-1], _where(aggregate.condition, args[-1]))
+
+
+def _where(condition: Expression | None, value: Expression) -> Expression:
+    """Return a value, or NULL where a condition is not true."""
+    assert condition is not None
+    return Call("case", (condition, value, Literal(None, value.type)), value.type, True)
+
+
+def maintained(aggregate: Aggregate, columns: Sequence[str]) -> Maintained:
+    """Return an aggregate as it is maintained.
+
+    Args:
+        aggregate: the aggregate.
+        columns: the columns with its arguments.
+
+    Raises:
+        PipelineError: if there is no such aggregate.
+    """
+    kind = aggregate.type.arrow
+    column = columns[0] if columns else None
+    match aggregate.function:
+        case "count" if len(columns) > 1:
+            function = DifferentRows(tuple(columns))
+            return OfRows(function=function, type=kind, columns=function.columns)
+        case "count":
+            return Count(column, distinct=aggregate.distinct)
+        case "sum":
+            return Sum(column, distinct=aggregate.distinct, type=kind)
+        case "avg":
+            return Avg(column, distinct=aggregate.distinct, type=kind)
+        case "min":
+            return Min(column)
+        case "max":
+            return Max(column)
+        case "min_by" | "max_by":
+            value, order = columns
+            chosen = ValueAtExtreme(value, order, aggregate.function == "max_by")
+            return OfRows(function=chosen, type=kind, columns=(value, order))
+        case "bit_and" | "bit_or" | "bit_xor":
+            bits = Bits(columns[0], aggregate.function, kind)
+            return OfRows(function=bits, type=kind, columns=(columns[0],))
+        case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
+            return Variance(
+                column,
+                distinct=aggregate.distinct,
+                population=aggregate.function.endswith("pop"),
+                root=aggregate.function.startswith("stddev"),
+            )
+        case _:
+            raise PipelineError(
+                f"a view cannot maintain the aggregate {aggregate.function} yet",
+                remedy="use count, sum, avg, min, max, min_by, max_by, stddev, variance or bit_and",
+            )
+
+
+@dataclass(frozen=True)
+class DifferentRows:
+    """The number of different rows without a NULL: COUNT(DISTINCT a, b)."""
+
+    columns: tuple[str, ...]
+
+    def __call__(self, rows: Rows, group: I64, groups: int) -> pa.Array:
+        there = np.ones(len(rows), dtype=np.bool_)
+        for name in self.columns:
+            there &= ~rows.nulls(name)
+        chosen = rows.take(there).select(self.columns)
+        placed = Rows(chosen.columns, chosen.weights, group[there])
+        each = Groups(placed, self.columns)
+        first = each.order[each.starts]
+        return pa.array(np.bincount(placed.at[first], minlength=groups).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class ValueAtExtreme:
+    """The value of the row at which another column is least or greatest.
+
+    Of several such rows, ``min_by`` takes the one with the least value, and ``max_by`` the one with
+    the greatest. NULL is the least.
+    """
+
+    value: str
+    order: str
+    greatest: bool
+
+    def __call__(self, rows: Rows, group: I64, groups: int) -> pa.Array:
+        values, order = rows.columns[self.value], order_codes(rows.columns[self.order])
+        codes = order_codes(values)
+        sign = -1 if self.greatest else 1
+        ranked = np.lexsort((sign * codes, sign * order, order < 0, group))
+        first = np.ones(len(ranked), dtype=np.bool_)
+        first[1:] = group[ranked][1:] != group[ranked][:-1]
+        at = ranked[first]
+        places = np.full(groups, -1, dtype=np.int64)
+        places[group[at]] = np.where(order[at] < 0, -1, at)
+        return values.take(pa.array(places, mask=places < 0))
+
+
+@dataclass(frozen=True)
+class Bits:
+    """Integers joined bit by bit."""
+
+    column: str
+    function: str
+    type: pa.DataType
+
+    def __call__(self, rows: Rows, group: I64, groups: int) -> pa.Array:
+        there = ~rows.nulls(self.column)
+        if self.function == "bit_xor":
+            there &= rows.weights % 2 == 1
+        values, of = rows[self.column][there], group[there]
+        starts = np.flatnonzero(np.append(True, of[1:] != of[:-1])[: len(of)])
+        found: Any = np.zeros(groups, dtype=values.dtype)
+        known = np.zeros(groups, dtype=np.bool_)
+        known[group[~rows.nulls(self.column)]] = True
+        if len(starts):
+            found[of[starts]] = _BITS[self.function].reduceat(values, starts)
+        return pa.array(found, mask=~known).cast(self.type)

@@ -1,0 +1,142 @@
+"""What views compute row by row, as functions of rows that can be sent to workers.
+
+They are sent as the IR, and compiled where they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import SqlError
+from headrace.sql.expressions import Frame, Vector, compile_expression, from_arrow, to_arrow
+from headrace.sql.ir.expressions import Expression, Literal
+from headrace.sql.ir.relations import Column
+from headrace.sql.ir.types import SqlType
+from headrace.zsets import Rows
+
+
+def name_of(index: int) -> str:
+    """Return the name of a column of a stream."""
+    return f"c{index}"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An expression as a function of rows. It is sent to workers as the IR, and compiled there."""
+
+    expression: Expression
+    columns: tuple[SqlType, ...]
+
+    def __call__(self, rows: Rows) -> pa.Array:
+        vectors = _Lazy(rows, self.columns)
+        return to_arrow(self._compiled.evaluate(vectors), self.expression.type)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return compile_expression(self.expression)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"expression": self.expression, "columns": self.columns}
+
+
+class _Lazy(Frame):
+    """The rows of a change, of which a column is read when it is needed."""
+
+    def __init__(self, rows: Rows, types: Sequence[SqlType]) -> None:
+        super().__init__((), len(rows))
+        self._rows = rows
+        self._types = types
+
+    def column(self, index: int) -> Vector:
+        return from_arrow(self._rows.arrow(name_of(index)), self._types[index])
+
+
+@dataclass(frozen=True)
+class Times:
+    """For each row the positions of its copies; and all columns."""
+
+    times: Evaluated
+    columns: tuple[Evaluated, ...]
+
+    def __call__(self, rows: Rows) -> tuple[Any, Mapping[str, Any]]:
+        counts = np.asarray(self.times(rows).fill_null(0))
+        at = np.repeat(np.arange(len(rows)), counts)
+        values = [one(rows).take(pa.array(at)) for one in self.columns]
+        return at, {name_of(index): value for index, value in enumerate(values)}
+
+
+@dataclass(frozen=True)
+class OnlyRow:
+    """The one value of a scalar subquery."""
+
+    column: str
+    real: str  # of the row of NULLs, which is always there, this is NULL
+    type: pa.DataType
+
+    def __call__(self, rows: Rows, group: Any, groups: int) -> pa.Array:
+        there = ~rows.nulls(self.real)
+        rows, group = rows.take(there), group[there]
+        count = np.zeros(groups, dtype=np.int64)
+        np.add.at(count, group, rows.weights)
+        if (count > 1).any():
+            raise SqlError(
+                "a scalar subquery has several rows",
+                condition="SCALAR_SUBQUERY_TOO_MANY_ROWS",
+                remedy="aggregate in the subquery, or add a condition that leaves one row",
+            )
+        places = np.full(groups, -1, dtype=np.int64)
+        places[group] = np.arange(len(rows))
+        return rows.arrow(self.column).take(pa.array(places, mask=places < 0)).cast(self.type)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The further condition of a join, as a function of pairs of rows."""
+
+    evaluated: Evaluated
+    width: int
+
+    def __call__(self, rows: Rows) -> pa.Array:
+        names = {
+            name_of(at): name_of(at) if at < self.width else f"r_{name_of(at - self.width)}"
+            for at in range(len(self.evaluated.columns))
+        }
+        return self.evaluated(rows.select(names))
+
+
+@dataclass(frozen=True)
+class Literals:
+    """Rows that stand in the query."""
+
+    rows: tuple[tuple[Literal, ...], ...]
+    columns: tuple[Column, ...]
+
+    def __call__(self, rows: Rows) -> tuple[Any, Mapping[str, Any]]:
+        at = np.repeat(np.arange(len(rows)), len(self.rows))
+        columns = {}
+        for number, column in enumerate(self.columns):
+            parts = [_constant(row[number], column.type) for row in self.rows]
+            values = pa.concat_arrays([*parts, pa.array([], column.type.arrow)])
+            columns[name_of(number)] = pa.concat_arrays([values] * len(rows))
+        return at, columns
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The same rows, a number of times."""
+
+    times: int
+
+    def __call__(self, rows: Rows) -> tuple[Any, Mapping[str, Any]]:
+        at = np.repeat(np.arange(len(rows)), self.times)
+        return at, {name: column.take(pa.array(at)) for name, column in rows.columns.items()}
+
+
+def _constant(value: Literal, kind: SqlType) -> pa.Array:
+    return to_arrow(compile_expression(value).evaluate(Frame((), 1)), kind)

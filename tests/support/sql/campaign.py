@@ -1,0 +1,160 @@
+"""Thousands of random queries, tried one after another: `python -m tests.support.sql.campaign`.
+
+A wrong one is printed with its query and its seed, and the campaign goes on. Each query has a seed of
+its own, so that one can be tried again alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+import traceback
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+import headrace as hr
+from headrace.errors import HeadraceError, PipelineError
+from headrace.sql.catalyst import Catalyst
+from headrace.sql.ir.relations import Relation
+from tests.support.sql import generator
+from tests.support.sql.comparing import bag
+from tests.support.sql.interpreter import rows_of, run
+from tests.support.sql.live import Row, pipeline_of, produced, push, random_changes
+
+#: Digits of floats that do not depend on the order in which they were added.
+DIGITS = 12
+
+
+def schemas() -> dict[str, pa.Schema]:
+    """Return the columns of the random tables."""
+    columns = pa.schema([(one.name, one.type.arrow) for one in generator.columns()])
+    return dict.fromkeys(generator.TABLES, columns)
+
+
+def draws(r: random.Random) -> dict[str, Any]:
+    """Return what draws a row of each table."""
+    return {name: (lambda: tuples(generator.table(r, 1))[0]) for name in generator.TABLES}
+
+
+def tuples(table: pa.Table) -> list[Row]:
+    """Return the rows of a table."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def table_of(rows: list[Row], schema: pa.Schema) -> pa.Table:
+    """Return rows as a table."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+def named(sql: str) -> str:
+    """Return a query whose columns have names of their own."""
+    return sql if " AS x" in sql else f"SELECT * FROM ({sql}) AS named"
+
+
+def is_refused(error: PipelineError) -> bool:
+    """Return whether an error says that something cannot be maintained yet."""
+    return "yet" in error.what
+
+
+class Wrong(AssertionError):
+    """A view that is not what its query gives."""
+
+
+def live(catalyst: Catalyst, sql: str, r: random.Random) -> None:
+    """Keep a view of a query up to date, and compare it after every step.
+
+    Raises:
+        Wrong: if it is not what the query gives.
+        PipelineError: if it is refused.
+    """
+    pipeline, views = pipeline_of(catalyst, schemas(), {"v": named(sql)})
+    follow(pipeline, views.queries["v"].relation, r)
+
+
+def follow(pipeline: hr.Pipeline, relation: Relation, r: random.Random) -> None:
+    """Drive a pipeline with the view ``v`` through random changes, crashes, moves and rescales."""
+    of = schemas()
+    held: Counter[Row] = Counter()
+    with hr.testing.drive(pipeline, workers=r.choice([1, 2, 4]), bins=4) as t:
+        for number, (changes, tables) in enumerate(random_changes(r, draws(r), 3)):
+            if push(t, of, changes, number):
+                befall(t, r)
+            t.run()
+            held.update(produced(t, "v"))
+            held = Counter({row: n for row, n in held.items() if n})
+            compare(held, relation, tables, number)
+
+
+def befall(t: Any, r: random.Random) -> None:
+    """Let something happen to a run before its step, or nothing."""
+    match r.randrange(6):
+        case 0:
+            t.crash()
+        case 1:
+            t.crash("before_commit")
+        case 2:
+            t.rescale(r.choice([1, 2, 3, 4]))
+
+
+def compare(
+    held: Mapping[Row, int], relation: Relation, tables: Mapping[str, list[Row]], number: int
+) -> None:
+    """Compare a view with what its relation gives over whole tables."""
+    of = schemas()
+    rows = {
+        name: rows_of(table_of(one, of[name]), generator.columns()) for name, one in tables.items()
+    }
+    answer = run(relation, rows).arrow()
+    if min(held.values(), default=1) < 0:
+        raise Wrong(f"step {number}: a weight below 0: {held}")
+    expanded = table_of([row for row, n in held.items() for _ in range(n)], answer.schema)
+    ours, theirs = Counter(bag(expanded, DIGITS)), Counter(bag(answer, DIGITS))
+    if ours != theirs:
+        more, less = list((ours - theirs).elements())[:4], list((theirs - ours).elements())[:4]
+        raise Wrong(f"step {number}: too many {more}; missing {less}")
+
+
+def main() -> None:
+    """Try queries, from a seed on."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=500)
+    options = parser.parse_args()
+    from tests.spark.conftest import session
+
+    spark = session("local[1]")
+    catalyst = Catalyst(spark)
+    for name in generator.TABLES:
+        catalyst.declare(name, generator.columns())
+    outcomes: Counter[str] = Counter()
+    start = time.monotonic()
+    for seed in range(options.seed, options.seed + options.count):
+        sql = generator.Queries(random.Random(seed)).query()
+        try:
+            live(catalyst, sql, random.Random(seed))
+            outcomes["right"] += 1
+        except Wrong as wrong:
+            outcomes["WRONG"] += 1
+            print(f"WRONG {seed}: {sql}\n   {wrong}", flush=True)
+        except PipelineError as error:
+            outcomes[f"refused: {error.what[:100]}"] += 1
+        except HeadraceError as error:
+            outcomes["BROKEN"] += 1
+            print(f"BROKEN {seed}: {sql}\n   {error}", flush=True)
+        except Exception:
+            outcomes["BROKEN"] += 1
+            print(f"BROKEN {seed}: {sql}\n   {traceback.format_exc(limit=-3)}", flush=True)
+        if seed % 100 == 0:
+            print(seed, f"{time.monotonic() - start:.0f} s", dict(outcomes), flush=True)
+    print(f"seeds {options.seed} to {seed}", dict(outcomes), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
