@@ -38,18 +38,24 @@ from headrace.sql.ir.relations import (
 )
 from headrace.sql.ir.types import BOOLEAN, INT, SqlType
 from headrace.sql.row_functions import (
+    AboveZero,
+    Always,
     Condition,
     Copies,
     Evaluated,
     Literals,
+    NullMark,
     OnlyRow,
+    PassesNotIn,
     Times,
     name_of,
 )
 from headrace.sql.windowing import RANKINGS, columns_of, first_ranks, over
 from headrace.zsets import Aggregate as Maintained
-from headrace.zsets import OfRows, Order, Rows, ZStream, table
+from headrace.zsets import Count, OfRows, Order, Rows, ZStream, table
 
+#: The column of rows that have none.
+NOTHING = "nothing"
 _KINDS = {
     "inner": "inner",
     "left": "left",
@@ -181,6 +187,8 @@ class Lowering:
     # -- joins --------------------------------------------------------------------------------
 
     def _join(self, join: Join) -> ZStream:
+        if _is_not_in(join):
+            return self._not_in(join)
         hashed = [one for one in join.keys if one.nulls != "match"]
         width = len(join.left.columns)
         left, ons = self._keyed(join.left, [one.left for one in hashed])
@@ -206,6 +214,34 @@ class Lowering:
             name_of(width + at): names[name_of(at)] for at in range(len(join.right.columns))
         }
         return chosen(joined, {**of_left, **of_right})
+
+    def _not_in(self, join: Join) -> ZStream:
+        """Return the left rows whose value is not in a list that may have NULLs.
+
+        Rows without an equal one are found by a join on the value. They pass if the list is empty, or
+        if neither the value nor one of the list is NULL. For that, each list has two booleans, which
+        seldom change.
+        """
+        *hashed, value = sorted(join.keys, key=lambda one: one.nulls == "match")
+        left, ons = self._keyed(join.left, [*(one.left for one in hashed), value.left])
+        right, others = self._keyed(join.right, [*(one.right for one in hashed), value.right])
+        safe = [at for at, one in enumerate(hashed) if one.nulls == "equal"]
+        pairs = list(zip(ons, others, strict=True))
+        lone = left.join(self._name("without_equal", join), right, pairs, "anti", null_safe=safe)
+        by = list(dict.fromkeys(others[:-1]))
+        mark = {"null": pa.field("null", pa.bool_())}
+        marked = right.select(*by, types=mark, null=NullMark(others[-1]))
+        lists = marked.group(self._name("lists", join), by, rows=Count(), nulls=Count("null"))
+        keys: dict[str, Any] = {f"k{at}": one for at, one in enumerate(by)}
+        flags = chosen(
+            lists,
+            {**keys, "some": AboveZero("rows"), "has_null": AboveZero("nulls")},
+            {"some": bool, "has_null": bool},
+        )
+        on = [(one, f"k{by.index(other)}") for one, other in pairs[:-1]]
+        met = lone.join(self._name("not_in", join), flags, on, "left", null_safe=safe)
+        passed = met.filter(PassesNotIn(ons[-1], "some", "has_null"))
+        return chosen(passed, {name_of(at): name_of(at) for at in range(len(join.left.columns))})
 
     def _keyed(
         self, relation: Relation, expressions: Sequence[Expression]
@@ -290,9 +326,13 @@ class Lowering:
             for name, one in zip(names, top.order, strict=True)
         ]
         found = stream.top(
-            self._name("top", top), (), order or [name_of(0)], top.limit, offset=top.offset
+            self._name("top", top),
+            (),
+            order or stream.schema.names[:1],
+            top.limit,
+            offset=top.offset,
         )
-        return found.select(*(name_of(at) for at in range(len(top.columns))))
+        return chosen(found, {name_of(at): name_of(at) for at in range(len(top.columns))})
 
     def _window(self, window: Window) -> ZStream:
         if len(window.functions) == 1 and window.functions[0].function in RANKINGS:
@@ -370,6 +410,8 @@ def chosen(
         types: name → type of each column that a function returns.
     """
     columns: dict[str, Any] = dict(sources)
+    if not columns:  # rows that are only counted have one column, since they need one
+        return stream.select(types={NOTHING: bool}, **{NOTHING: Always()})
     return stream.select(types=types, **columns)
 
 
@@ -400,6 +442,12 @@ def _typed(stream: ZStream, columns: Sequence[Column]) -> ZStream:
     for ref, is_new in zip(_refs(columns), nullable, strict=True):
         expressions.append(Call("same", (ref,), ref.type, True) if is_new else ref)
     return _projected(stream, expressions, columns)
+
+
+def _is_not_in(join: Join) -> bool:
+    """Return whether a join is a NOT IN of one value, with nothing further to hold."""
+    matching = [one for one in join.keys if one.nulls == "match"]
+    return join.kind == "anti" and join.condition is None and len(matching) == 1
 
 
 def _condition(join: Join) -> Condition | None:

@@ -138,5 +138,53 @@ class Copies:
         return at, {name: column.take(pa.array(at)) for name, column in rows.columns.items()}
 
 
+@dataclass(frozen=True)
+class Always:
+    """True for every row."""
+
+    def __call__(self, rows: Rows) -> pa.Array:
+        return pa.array(np.ones(len(rows), dtype=np.bool_))
+
+
+@dataclass(frozen=True)
+class NullMark:
+    """True where a column is NULL, and NULL elsewhere, so that a count of it counts NULLs."""
+
+    column: str
+
+    def __call__(self, rows: Rows) -> pa.Array:
+        null = rows.nulls(self.column)
+        return pa.array(null, mask=~null)
+
+
+@dataclass(frozen=True)
+class AboveZero:
+    """Whether a count is above zero."""
+
+    column: str
+
+    def __call__(self, rows: Rows) -> pa.Array:
+        return pa.array(rows[self.column] > 0)
+
+
+@dataclass(frozen=True)
+class PassesNotIn:
+    """Whether ``value NOT IN (…)`` is true, where no row of the list equals the value.
+
+    Args:
+        value: the column of the value.
+        some: the column that says whether the list has rows. It is NULL where there is no list.
+        nulls: the column that says whether it has a NULL.
+    """
+
+    value: str
+    some: str
+    nulls: str
+
+    def __call__(self, rows: Rows) -> pa.Array:
+        known = ~rows.nulls(self.value) & ~rows[self.nulls].astype(np.bool_)
+        return pa.array(~rows[self.some].astype(np.bool_) | known)
+
+
 def _constant(value: Literal, kind: SqlType) -> pa.Array:
     return to_arrow(compile_expression(value).evaluate(Frame((), 1)), kind)

@@ -6,7 +6,7 @@ right rows meet the new left side. Weights multiply.
 Rows without a partner need to know only whether there is one. So for outer, semi and anti joins the
 operator keeps how many rows the other side has for each value of the key, and looks at the rows of
 a key only when that number reaches or leaves zero. With a further condition there is no such
-number, and all rows of a touched key are compared.
+number, and all rows of a touched key are compared. An inner join only leaves pairs out.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Join(Operator):
         new_left, new_right = (consolidated(side) for side in sides)
         left, lone_left = self._parted(new_left, 0)
         right, lone_right = self._parted(new_right, 1)
-        if self._condition is not None:
+        if self._condition is not None and self._how != "inner":
             found = self._with_condition(keys, left, right)
         else:
             found = self._by_keys(keys, left, right)

@@ -121,3 +121,21 @@ def top(
             if first < rank <= last:
                 found[(*row, rank) if number else row] += 1
     return found
+
+
+def over(
+    bag: Bag,
+    by: Sequence[int],
+    order: int,
+    functions: Sequence[Callable[[list[Row], int], Any]],
+) -> Bag:
+    """Give each row what functions of its ordered group and its place in it come to."""
+    groups: dict[Row, list[Row]] = defaultdict(list)
+    for row in rows(bag):
+        groups[tuple(row[i] for i in by)].append(row)
+    found: Bag = Counter()
+    for members in groups.values():
+        members.sort(key=lambda row: (ordered(row[order]), tuple(map(ordered, row))))
+        for at, row in enumerate(members):
+            found[(*row, *(of(members, at) for of in functions))] += 1
+    return found

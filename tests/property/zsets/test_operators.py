@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.keyspace.row_hashing import hash_rows
 from headrace.testing import Harness
-from headrace.zsets import Avg, Count, Max, Min, Order, Sum, Variance, ZStream
+from headrace.zsets import Avg, Count, Frame, Max, Min, Order, Over, Sum, Variance, ZStream
 from tests.property.zsets import model
 from tests.property.zsets.driving import EVENTS, run_steps
 from tests.property.zsets.model import Bag, Row, values
@@ -367,6 +367,112 @@ _operator(
     "self-join-on-others",
     lambda a, b: a.select("k", "n").join("it", a.select("k", "n"), [("n", "n")], "anti"),
     lambda a, b: model.join(_pairs_of(a), _pairs_of(a), "anti", [(1, 1)], (2, 2)),
+)
+
+
+def _equals(rows: list[Row], at: int, of: int) -> list[int]:
+    """Return the places of the rows that are equal to one in a column."""
+    return [i for i, row in enumerate(rows) if row[of] == rows[at][of]]
+
+
+def _near(rows: list[Row], at: int) -> list[Row]:
+    """Return the rows whose n is at most 1 less or 2 more; all nulls for a null."""
+    n = rows[at][N]
+    if n is None:
+        return [row for row in rows if row[N] is None]
+    return [row for row in rows if row[N] is not None and n - 1 <= row[N] <= n + 2]
+
+
+def _at(rows: list[Row], at: int, of: int, default: Any = None) -> Any:
+    return rows[at][of] if 0 <= at < len(rows) else default
+
+
+def _tile(rows: list[Row], at: int, parts: int) -> int:
+    """Return the part of a row, where the first parts are one row longer if need be."""
+    sizes = [len(rows) // parts + (part < len(rows) % parts) for part in range(parts)]
+    return next(part + 1 for part in range(parts) if at < sum(sizes[: part + 1]))
+
+
+_operator(
+    "over-places",
+    lambda a, b: a.over(
+        "it",
+        "k",
+        "n",
+        number=Over("row_number"),
+        rank=Over("rank"),
+        dense=Over("dense_rank"),
+        share=Over("cume_dist"),
+        percent=Over("percent_rank"),
+        part=Over("ntile", number=3),
+    ),
+    lambda a, b: model.over(
+        a,
+        [K],
+        N,
+        [
+            lambda rows, at: at + 1,
+            lambda rows, at: _equals(rows, at, N)[0] + 1,
+            lambda rows, at: len({row[N] for row in rows[: at + 1]}),
+            lambda rows, at: (_equals(rows, at, N)[-1] + 1) / len(rows),
+            lambda rows, at: _equals(rows, at, N)[0] / max(len(rows) - 1, 1),
+            lambda rows, at: _tile(rows, at, 3),
+        ],
+    ),
+)
+_operator(
+    "over-others",
+    lambda a, b: a.over(
+        "it",
+        "k",
+        "n",
+        before=Over("lag", "d"),
+        after=Over("lead", "n", 2, default="n"),
+        known=Over("lag", "d", ignore_nulls=True),
+        first=Over("first", "d", frame=Frame(-1, 1, "rows")),
+        last=Over("last", "d", ignore_nulls=True),
+        second=Over("nth", "d", 2, frame=Frame(None, None)),
+    ),
+    lambda a, b: model.over(
+        a,
+        [K],
+        N,
+        [
+            lambda rows, at: _at(rows, at - 1, D),
+            lambda rows, at: _at(rows, at + 2, N, rows[at][N]),
+            lambda rows, at: [None, *values(rows[:at], D)][-1],
+            lambda rows, at: rows[max(at - 1, 0)][D],
+            lambda rows, at: [None, *values(rows[: _equals(rows, at, N)[-1] + 1], D)][-1],
+            lambda rows, at: _at(rows, 1, D),
+        ],
+    ),
+)
+_operator(
+    "over-frames",
+    lambda a, b: a.over(
+        "it",
+        "k",
+        "n",
+        so_far=Over(Sum("d")),
+        wide=Over(Sum("w"), frame=Frame(-1, 0, "rows")),
+        near=Over(Count("n"), frame=Frame(-1, 2)),
+        least=Over(Min("d"), frame=Frame(-1, 2)),
+        most=Over(Max("f"), frame=Frame(1, None, "rows")),
+        floats=Over(Sum("f"), frame=Frame(0, 0, "rows")),
+    ),
+    lambda a, b: model.over(
+        a,
+        [K],
+        N,
+        [
+            lambda rows, at: _sum(D)(rows[: _equals(rows, at, N)[-1] + 1]),
+            lambda rows, at: _sum(W)(rows[max(at - 1, 0) : at + 1]),
+            lambda rows, at: len(values(_near(rows, at), N)),
+            lambda rows, at: _extreme(D, min)(_near(rows, at)),
+            lambda rows, at: _extreme(F, max)(rows[at + 1 :]),
+            lambda rows, at: rows[at][F],
+        ],
+    ),
 )
 
 

@@ -11,7 +11,7 @@ import random
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow as pa
 import headrace as hr
 from headrace.errors import HeadraceError, PipelineError
 from headrace.sql.catalyst import Catalyst
-from headrace.sql.ir.relations import Relation
+from headrace.sql.ir.relations import Query, Relation
 from tests.support.sql import generator
 from tests.support.sql.comparing import bag
 from tests.support.sql.interpreter import rows_of, run
@@ -57,38 +57,38 @@ def named(sql: str) -> str:
     return sql if " AS x" in sql else f"SELECT * FROM ({sql}) AS named"
 
 
-def is_refused(error: PipelineError) -> bool:
-    """Return whether an error says that something cannot be maintained yet."""
-    return "yet" in error.what
-
-
 class Wrong(AssertionError):
     """A view that is not what its query gives."""
 
 
-def live(catalyst: Catalyst, sql: str, r: random.Random) -> None:
-    """Keep a view of a query up to date, and compare it after every step.
+def live(catalyst: Catalyst, queries: Sequence[str], r: random.Random) -> None:
+    """Keep views of some queries up to date in one pipeline, and compare them after every step.
 
     Raises:
-        Wrong: if it is not what the query gives.
-        PipelineError: if it is refused.
+        Wrong: if one is not what its query gives.
+        PipelineError: if one is refused.
     """
-    pipeline, views = pipeline_of(catalyst, schemas(), {"v": named(sql)})
-    follow(pipeline, views.queries["v"].relation, r)
+    named_queries = {f"v{at}": named(sql) for at, sql in enumerate(queries)}
+    pipeline, views = pipeline_of(catalyst, schemas(), named_queries)
+    follow(pipeline, views.queries, r)
 
 
-def follow(pipeline: hr.Pipeline, relation: Relation, r: random.Random) -> None:
-    """Drive a pipeline with the view ``v`` through random changes, crashes, moves and rescales."""
+def follow(pipeline: hr.Pipeline, views: Mapping[str, Query], r: random.Random) -> None:
+    """Drive a pipeline with some views through random changes, crashes and rescales."""
     of = schemas()
-    held: Counter[Row] = Counter()
+    held: dict[str, Counter[Row]] = {name: Counter() for name in views}
     with hr.testing.drive(pipeline, workers=r.choice([1, 2, 4]), bins=4) as t:
         for number, (changes, tables) in enumerate(random_changes(r, draws(r), 3)):
             if push(t, of, changes, number):
                 befall(t, r)
             t.run()
-            held.update(produced(t, "v"))
-            held = Counter({row: n for row, n in held.items() if n})
-            compare(held, relation, tables, number)
+            for name, query in views.items():
+                held[name].update(produced(t, name))
+                held[name] = Counter({row: n for row, n in held[name].items() if n})
+                try:
+                    compare(held[name], query.relation, tables)
+                except Wrong as wrong:
+                    raise Wrong(f"after step {number}: {query.sql}: {wrong}") from wrong
 
 
 def befall(t: Any, r: random.Random) -> None:
@@ -102,9 +102,7 @@ def befall(t: Any, r: random.Random) -> None:
             t.rescale(r.choice([1, 2, 3, 4]))
 
 
-def compare(
-    held: Mapping[Row, int], relation: Relation, tables: Mapping[str, list[Row]], number: int
-) -> None:
+def compare(held: Mapping[Row, int], relation: Relation, tables: Mapping[str, list[Row]]) -> None:
     """Compare a view with what its relation gives over whole tables."""
     of = schemas()
     rows = {
@@ -112,12 +110,12 @@ def compare(
     }
     answer = run(relation, rows).arrow()
     if min(held.values(), default=1) < 0:
-        raise Wrong(f"step {number}: a weight below 0: {held}")
+        raise Wrong(f"a weight below 0: {held}")
     expanded = table_of([row for row, n in held.items() for _ in range(n)], answer.schema)
     ours, theirs = Counter(bag(expanded, DIGITS)), Counter(bag(answer, DIGITS))
     if ours != theirs:
         more, less = list((ours - theirs).elements())[:4], list((theirs - ours).elements())[:4]
-        raise Wrong(f"step {number}: too many {more}; missing {less}")
+        raise Wrong(f"too many {more}; missing {less}")
 
 
 def main() -> None:
@@ -130,14 +128,12 @@ def main() -> None:
 
     spark = session("local[1]")
     catalyst = Catalyst(spark)
-    for name in generator.TABLES:
-        catalyst.declare(name, generator.columns())
     outcomes: Counter[str] = Counter()
     start = time.monotonic()
     for seed in range(options.seed, options.seed + options.count):
         sql = generator.Queries(random.Random(seed)).query()
         try:
-            live(catalyst, sql, random.Random(seed))
+            live(catalyst, [sql], random.Random(seed))
             outcomes["right"] += 1
         except Wrong as wrong:
             outcomes["WRONG"] += 1

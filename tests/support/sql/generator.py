@@ -166,6 +166,7 @@ class Queries:
         link = self.comparison(alias, inner)
         also = "" if self.r.random() < 0.5 else f" AND {self.condition(inner, depth)}"
         number, outer = self.column(inner, "number"), self.column(alias, "number")
+        every = ", ".join(f"{inner}.{name}" for name in KINDS)
         return self.one_of(
             f"{mine} IN (SELECT {theirs} FROM {source})",
             f"{mine} NOT IN (SELECT {theirs} FROM {source})",
@@ -176,6 +177,7 @@ class Queries:
             f"{outer} > (SELECT avg({number}) FROM {source})",
             f"{outer} = (SELECT max({number}) FROM {source} WHERE {inner}.d = {alias}.d)",
             f"{outer} >= (SELECT count(*) FROM {source} WHERE {inner}.a = {alias}.a)",
+            f"{outer} > (SELECT {inner}.a FROM {source} ORDER BY {every} LIMIT 1)",
         )
 
     # -- queries ------------------------------------------------------------------------------
@@ -183,6 +185,8 @@ class Queries:
     def select(self, depth: int) -> str:
         if self.r.random() < 0.65:
             return self.joined(depth)
+        if self.r.random() < 0.1:
+            return self.with_values(depth)
         alias = self.fresh()
         columns = ", ".join(
             f"{self.value(alias, self.kind())} AS x{at}" for at in range(self.r.randint(1, 4))
@@ -190,6 +194,14 @@ class Queries:
         distinct = self.one_of("", "", "DISTINCT ")
         source, where = self.source(depth), self.condition(alias, depth)
         return f"SELECT {distinct}{columns} FROM {source} AS {alias} WHERE {where}"
+
+    def with_values(self, depth: int) -> str:
+        """Return a query with rows that stand in it."""
+        alias, inner = self.fresh(), self.fresh()
+        kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+        rows = f"(VALUES (0, 'a'), (1, NULL), (NULL, 'b'), (1, 'ab')) AS {inner}(y, z)"
+        source = f"{self.source(depth - 1)} AS {alias} {kind} {rows} ON {alias}.a = {inner}.y"
+        return f"SELECT {alias}.b AS x0, {inner}.z AS x1 FROM {source}"
 
     def joined(self, depth: int) -> str:
         left, right = self.fresh(), self.fresh()
@@ -225,6 +237,11 @@ class Queries:
             f"count(DISTINCT {alias}.a, {alias}.d)",
             f"min({number})",
             f"count_if({self.column(alias, 'boolean')})",
+            f"{self.one_of('bit_and', 'bit_or', 'bit_xor')}({alias}.{self.one_of('a', 'b')})",
+            f"min_by(upper({alias}.d), {alias}.d)",
+            f"max_by({alias}.a + 1, {alias}.a)",
+            f"count({alias}.a, {alias}.d)",
+            f"{self.one_of('stddev', 'var_pop')}({self.column(alias, 'number')})",
         )
         if self.r.random() < 0.15 and "count_if" not in choice:
             choice += f" FILTER (WHERE {self.condition(alias, 0)})"
@@ -280,6 +297,14 @@ class Queries:
             f"first_value({alias}.a)",
             f"last_value({alias}.d)",
             f"max({alias}.b)",
+            f"lag({alias}.b, 2, 7)",
+            f"lead({alias}.a) IGNORE NULLS",
+            f"lag({alias}.d, 2) IGNORE NULLS",
+            f"nth_value({alias}.d, 2)",
+            f"first_value({alias}.b) IGNORE NULLS",
+            f"last_value({alias}.b) IGNORE NULLS",
+            f"bit_or({alias}.a)",
+            f"stddev({alias}.a)",
         )
         is_ranked = function[:4] in {"rank", "dens", "perc", "cume"}
         order = (
@@ -288,17 +313,22 @@ class Queries:
             else f"{alias}.a{way}, {everything}"
         )
         frame = ""
-        if function[:3] in {"sum", "cou", "min", "avg", "max"}:
+        if function[:3] in {"sum", "cou", "min", "avg", "max", "fir", "las", "nth", "bit", "std"}:
             frame = self.one_of(
                 "",
                 " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW",
                 " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING",
                 " ROWS BETWEEN 1 FOLLOWING AND 2 FOLLOWING",
+                " ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING",
+                " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
             )
-            if self.r.random() < 0.3:
-                order, frame = (
-                    f"{alias}.a{way}",
-                    self.one_of("", " RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING"),
+            if function[:3] not in {"fir", "las", "nth"} and self.r.random() < 0.4:
+                order = f"{alias}.{self.one_of('a', 'f')}{way}"
+                frame = self.one_of(
+                    "",
+                    " RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+                    " RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING",
+                    " RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING",
                 )
         parts = self.one_of(
             "", f"PARTITION BY {self.column(alias)} ", f"PARTITION BY {alias}.d, {alias}.g "

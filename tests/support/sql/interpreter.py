@@ -450,9 +450,16 @@ def _over(
 def _shifted(function: WindowFunction, child: Rows, ordered: list[int]) -> list[Any]:
     values, offsets, defaults = (plain(child.value(one)) for one in function.args)
     sign = -1 if function.function == "lag" else 1
+    skips = dict(function.options).get("ignore_nulls") == "true"
     out = []
     for place, at in enumerate(ordered):
         target = place + sign * offsets[at]
+        if skips and offsets[at]:
+            step = 1 if target > place else -1
+            others = range(place + step, len(ordered) if step > 0 else -1, step)
+            there = [one for one in others if values[ordered[one]] is not None]
+            far = abs(offsets[at])
+            target = there[far - 1] if len(there) >= far else -1
         out.append(values[ordered[target]] if 0 <= target < len(ordered) else defaults[at])
     return out
 
@@ -483,11 +490,12 @@ def _frame(
     sign = 1 if window.order[0].ascending else -1
     out = []
     for place, row in enumerate(ordered):
-        distance = (
-            None if keys[row][0] is None or mine[0] is None else sign * (keys[row][0] - mine[0])
-        )
-        after = place >= low if low >= 0 else distance is not None and distance >= frame.lower  # type: ignore[operator]
-        before = place < high if high >= 0 else distance is not None and distance <= frame.upper  # type: ignore[operator]
+        if keys[row][0] is None or mine[0] is None:  # NULL is farther away than anything
+            distance = -math.inf if window.order[0].nulls_first else math.inf
+        else:
+            distance = sign * (keys[row][0] - mine[0])
+        after = place >= low if low >= 0 else distance >= frame.lower  # type: ignore[operator]
+        before = place < high if high >= 0 else distance <= frame.upper  # type: ignore[operator]
         if after and before:
             out.append(row)
     return out

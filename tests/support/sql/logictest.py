@@ -1,29 +1,32 @@
 """Files of sqllogictest: statements, and queries with their answers.
 
-The corpus is SQLite's, as the jar of net.hydromatic:sql-logic-test has it. Statements run in DuckDB,
-which has the tables; each query is planned and interpreted over what they hold then.
+The corpus is SQLite's, as the jar of net.hydromatic:sql-logic-test has it. Each query is drawn as a
+view before the file's statements run. These run in DuckDB; what they change in its tables is a step
+of the pipeline. Where a query stands in the file, the view must be its answer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+import headrace as hr
 from headrace.errors import HeadraceError, PipelineError
 from headrace.sql.catalyst import Catalyst
-from headrace.sql.ir.relations import Column
+from headrace.sql.ir.relations import Query
 from headrace.sql.ir.types import of_arrow
-from headrace.sql.planner import query_of
 from tests.support.jars import Jar
-from tests.support.sql.interpreter import Rows, rows_of, run
+from tests.support.sql.interpreter import rows_of, sorted_rows
+from tests.support.sql.live import Row, pipeline_of, produced, push
 
 CORPUS = Jar(
     "net.hydromatic",
@@ -123,7 +126,7 @@ def matches(record: Record, table: pa.Table) -> bool:
 
 @dataclass
 class Trial:
-    """What came of some queries.
+    """What came of some queries that were drawn as views before anything was in their tables.
 
     Attributes:
         outcomes: how many were ``right``, ``wrong``, or refused, by reason.
@@ -133,87 +136,154 @@ class Trial:
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[str, str]] = field(default_factory=list)
 
-    def run_file(self, session: Any, name: str, limit: int) -> None:
-        """Try the first queries of a file."""
-        catalyst, columns = Catalyst(session), dict[str, list[Column]]()
-        known: dict[str, Rows] = {}
-        count = 0
-        with duckdb.connect() as database:
-            for record in records(text_of(name)):
-                if record.kind == "statement":
-                    known.clear()
-                    self._statement(database, catalyst, columns, record)
-                    continue
-                if count == limit:
-                    return
-                count += 1
-                for table in columns.keys() - known.keys():
-                    rows = database.sql(f"SELECT * FROM {table}").to_arrow_table()
-                    known[table] = rows_of(rows, columns[table])
-                self._query(catalyst, columns, known, record, name)
+    def run_file(self, session: Any, name: str, limit: int, at_once: int = 40) -> None:
+        """Try the first queries of a file: some of them in one pipeline, then further ones.
 
-    def _statement(
-        self, database: Any, catalyst: Catalyst, columns: dict[str, list[Column]], record: Record
-    ) -> None:
-        try:
-            database.execute(record.sql)
-        except duckdb.Error:
-            self.outcomes["statement not for DuckDB"] += not record.fails
-            return
-        if found := re.match(r"\s*CREATE TABLE (\w+)", record.sql, re.IGNORECASE):
-            schema = database.sql(f"SELECT * FROM {found[1]}").to_arrow_table().schema
-            columns[found[1]] = [Column(one.name, of_arrow(one.type)) for one in schema]
-            catalyst.declare(found[1], columns[found[1]])
+        Each pipeline starts with empty tables, and sees the file's statements as its steps.
+        """
+        steps = list(records(text_of(name)))
+        chosen = [at for at, one in enumerate(steps) if one.kind == "query"][:limit]
+        tables = _tables(steps)
+        for first in range(0, len(chosen), at_once):
+            self._run_some(session, name, steps, chosen[first : first + at_once], tables)
 
-    def _query(
+    def _run_some(
         self,
-        catalyst: Catalyst,
-        columns: dict[str, list[Column]],
-        tables: dict[str, Rows],
-        record: Record,
+        session: Any,
         name: str,
+        steps: list[Record],
+        chosen: list[int],
+        tables: dict[str, pa.Schema],
     ) -> None:
-        # The corpus divides integers as SQLite does; Spark calls that DIV.
-        sql = (
-            re.sub(r"(?<![/*])/(?![/*])", " DIV ", record.sql)
-            if "R" not in record.types
-            else record.sql
-        )
+        catalyst = Catalyst(session)
+        pipeline, views = pipeline_of(catalyst, tables, {})
+        drawn: dict[int, Query] = {}
+        for at in chosen:
+            try:
+                views.view(f"v{at}", spark_sql(steps[at])).compute(f"out{at}")
+            except PipelineError as error:
+                self.outcomes[f"refused: {reason(error)}"] += 1
+                continue
+            drawn[at] = views.queries[f"v{at}"]
         try:
-            query = query_of("v", sql, columns, catalyst)
-        except PipelineError as error:
-            self.outcomes[f"refused: {reason(error.what)}"] += 1
-            return
-        try:
-            answer = run(query.relation, tables).arrow()
+            outcomes = _followed(pipeline, steps, drawn, tables)
         except HeadraceError as error:
-            self.outcomes[f"fails as in ANSI mode: {getattr(error, 'condition', error.code)}"] += 1
+            if len(chosen) == 1:
+                self.outcomes[f"fails as in ANSI mode: {failure(error)}"] += 1
+                return
+            for at in drawn:  # one of them fails, and with it the step: each alone
+                self._run_some(session, name, steps, [at], tables)
             return
-        if query.order:  # a reader sorts; the bag is what is maintained
-            record = Record("query", sql, False, record.types, "rowsort", record.answer)
-        is_right = matches(record, answer) or (record.sort == "rowsort" and _as_bag(record, answer))
-        self.outcomes["right" if is_right else "wrong"] += 1
-        if not is_right:
-            self.wrong.append((name, record.sql))
+        for at, is_right in outcomes.items():
+            self.outcomes["right" if is_right else "wrong"] += 1
+            if not is_right:
+                self.wrong.append((name, steps[at].sql))
+
+
+def _tables(steps: list[Record]) -> dict[str, pa.Schema]:
+    """Return the columns of the tables that a file makes."""
+    found = {}
+    with duckdb.connect() as database:
+        for one in steps:
+            made = re.match(r"\s*CREATE TABLE (\w+)", one.sql, re.IGNORECASE)
+            if one.kind == "statement" and made and made[1].lower() not in found:
+                with contextlib.suppress(duckdb.Error):
+                    database.execute(one.sql)
+                    schema = database.sql(f"SELECT * FROM {made[1]}").to_arrow_table().schema
+                    kinds = [(f.name, of_arrow(f.type).arrow) for f in schema]
+                    found[made[1].lower()] = pa.schema(kinds)
+    return found
+
+
+def _followed(
+    pipeline: Any, steps: list[Record], drawn: Mapping[int, Query], tables: dict[str, pa.Schema]
+) -> dict[int, bool]:
+    """Run a file's statements, a step before each query that was drawn, and compare its view."""
+    outcomes: dict[int, bool] = {}
+    if not drawn:
+        return outcomes
+    held: dict[int, Counter[Row]] = {at: Counter() for at in drawn}
+    there: dict[str, Counter[Row]] = {name: Counter() for name in tables}
+    is_changed, number = True, 0
+    with hr.testing.drive(pipeline, workers=2, bins=4) as t, duckdb.connect() as database:
+        for at, one in enumerate(steps[: max(drawn) + 1]):
+            if one.kind == "statement":
+                with contextlib.suppress(duckdb.Error):
+                    database.execute(one.sql)
+                is_changed = True
+                continue
+            if at not in drawn:
+                continue
+            if is_changed:
+                changes = _changes(database, there, tables)
+                push(t, tables, changes, number)
+                t.run()
+                number += 1
+                for view, rows in held.items():
+                    rows.update(produced(t, f"out{view}"))
+                is_changed = False
+            outcomes[at] = _is_right(one, drawn[at], held[at])
+    return outcomes
+
+
+def _changes(
+    database: Any, there: dict[str, Counter[Row]], tables: Mapping[str, pa.Schema]
+) -> dict[str, tuple[list[Row], list[Row]]]:
+    """Return which rows have come to each table and gone from it."""
+    found = {}
+    for name, schema in tables.items():
+        now: Counter[Row] = Counter()
+        with contextlib.suppress(duckdb.Error):
+            table = database.sql(f"SELECT * FROM {name}").to_arrow_table().cast(schema)
+            now = Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        found[name] = (
+            list((now - there[name]).elements()),
+            list((there[name] - now).elements()),
+        )
+        there[name] = now
+    return found
+
+
+def _is_right(record: Record, query: Query, held: Mapping[Row, int]) -> bool:
+    if min(held.values(), default=0) < 0:
+        return False
+    rows = [row for row, times in held.items() for _ in range(times)]
+    columns = query.relation.columns
+    arrays = [pa.array([row[at] for row in rows], one.type.arrow) for at, one in enumerate(columns)]
+    table = pa.Table.from_arrays(arrays, names=[str(at) for at in range(len(columns))])
+    if query.order and record.sort == "nosort":  # a view is a bag, and a reader sorts it
+        of = rows_of(table, columns)
+        table = table.take(pa.array(sorted_rows(of, query.order, range(of.length)), pa.int64()))
+    return matches(record, table) or _as_bag(record, table)
+
+
+def spark_sql(record: Record) -> str:
+    """Return a query in Spark's words: the corpus divides integers as SQLite does."""
+    if "R" in record.types:
+        return record.sql
+    return re.sub(r"(?<![/*])/(?![/*])", " DIV ", record.sql)
 
 
 def _as_bag(record: Record, table: pa.Table) -> bool:
     """Return whether rows are the right ones, whatever the order in which the file has them."""
-    if any("hashing" in one for one in record.answer):
+    if any("hashing" in one for one in record.answer) or record.sort == "valuesort":
         return False
     width = max(len(record.types), 1)
     given = list(record.answer)
     rows = sorted(tuple(given[at : at + width]) for at in range(0, len(given), width))
-    return matches(
-        Record(
-            "query", "", False, record.types, "rowsort", tuple(one for row in rows for one in row)
-        ),
-        table,
-    )
+    answer = tuple(one for row in rows for one in row)
+    return matches(Record("query", "", False, record.types, "rowsort", answer), table)
 
 
-def reason(what: str) -> str:
+def reason(error: PipelineError) -> str:
     """Return a refusal without the texts that differ from query to query."""
-    if found := re.search(r"\[([A-Z_.]+)\]", what):
+    if found := re.search(r"\[([A-Z_.]+)\]", error.what):
         return found[1]
-    return re.sub(r":.*", "", what)[:60]
+    return re.sub(r":.*", "", error.what)[:60]
+
+
+def failure(error: HeadraceError) -> str:
+    """Return why a step failed, in a word."""
+    if found := re.search(r"\b([A-Z]+(?:_[A-Z]+)+)\b", str(error)):
+        return found[1]
+    return str(getattr(error, "condition", "") or error.code)

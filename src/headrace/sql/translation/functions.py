@@ -156,9 +156,9 @@ AGGREGATES: Final = {
     "StddevPop": "stddev_pop",
     "VarianceSamp": "var_samp",
     "VariancePop": "var_pop",
-    "BitAndAgg": "bit_and",
-    "BitOrAgg": "bit_or",
-    "BitXorAgg": "bit_xor",
+    "bit_and": "bit_and",
+    "bit_or": "bit_or",
+    "bit_xor": "bit_xor",
     "First": "first",
     "Last": "last",
 }
