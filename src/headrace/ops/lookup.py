@@ -97,8 +97,6 @@ class Lookup(ColumnarComputation):
 
         euros = hr.ops.Lookup(table_columns=["rate"])
         p.compute("euros", euros, keys={payments: "currency", rates: "currency"})
-        both = hr.ops.Lookup(table_columns={"rates": ["rate"]})
-        p.compute("both", both, keys={payments: "currency", rates: "currency", names: "currency"})
 
     Raises:
         PipelineError: for invalid arguments. When the pipeline is built, for columns that cannot be
