@@ -129,9 +129,9 @@ class Verifier:
         if at not in self._manifests:
             try:
                 found = self._ledger.read(at)
-            except (Damaged, NewerFormat) as error:
+                wrong = self._wrong_end(found[0])
+            except (Damaged, NewerFormat, NotFound) as error:  # (it may be cleaned meanwhile)
                 return Finding(manifest_name(at), step, error.what, error.remedy)
-            wrong = self._wrong_end(found[0])
             if wrong:
                 return Finding(manifest_name(at), step, wrong, _RESTORE)
             self._manifests[at] = found

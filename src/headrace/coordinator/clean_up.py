@@ -76,6 +76,8 @@ class CleanUp:
         return None if nothing and not names else clean
 
     def _note_garbage(self, head: Head) -> None:
+        if self._garbage_upto >= head.boundary:
+            return
         self._garbage.extend(
             name
             for name, died in head.dead
@@ -101,13 +103,15 @@ def next_boundary(
     """
     newest_us = head.clock_now or head.clock_us
     now_us = newest_us if now_us is None else min(now_us, newest_us)
+    retention = settings.retention
     wanted = [
-        head.step - settings.retain_steps,
+        head.step - retention.steps,
         head.checkpoint,
         *([] if pinned is None else [pinned]),
     ]
     below = [at for at in head.bases if at <= min(wanted)]
-    enough = [at for at in below if _is_old(head, at, settings.retain_us, now_us)]
+    many = -1 if retention.most_steps is None else head.step - retention.most_steps
+    enough = [at for at in below if at <= many or _is_old(head, at, retention.age_us, now_us)]
     return max([head.boundary, *enough])
 
 

@@ -21,6 +21,25 @@ FILES_OF_TASK = 2
 #: All files of a step that are packed into its manifest have at most this size together.
 MOST_PACKED_BYTES = 8 << 20
 _RENAMED = Renamed(max_tries="max_attempts")
+#: How many steps stay readable by default, for how long others do, and how many of these at most.
+#: A pipeline of steps of some milliseconds makes tens of thousands in five minutes.
+_RETAIN_STEPS = 16
+_RETAIN_US = 300_000_000
+_RETAIN_MOST_STEPS = 4_096
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """Which steps stay readable.
+
+    Attributes:
+        steps: so many of the newest.
+        age_us: those that are younger than this.
+        most_steps: at most so many because of their age; None for any number.
+    """
+
+    steps: int = _RETAIN_STEPS
+    age_us: int = _RETAIN_US
+    most_steps: int | None = _RETAIN_MOST_STEPS
 
 
 class _WithOldNames(msgspec.StructMeta):
@@ -66,7 +85,9 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
         slice_every: number of steps from one slice to the next.
         retain_steps: how many of the newest steps stay readable, at least.
         retain_us: for how long steps stay readable, at least, by their clock readings; with 0 only
-            their number counts. What is kept costs storage, and a little time in each step.
+            their number counts. What is kept costs storage, and a little time in each step. If
+            neither is given, 16 steps stay, and those of the last five minutes as long as they are
+            no more than 4,096. If one is given, the other is 16 or 0.
         sweep_every: number of steps from one search for leftover files to the next.
         clean_per_step: how many files are deleted after a step, unless many are waiting.
         outbox_steps: how many committed steps may wait for a slow sink before the input waits, too.
@@ -114,8 +135,8 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
     base_every: int = 64
     slices: int = 256
     slice_every: int = 1
-    retain_steps: int = 16
-    retain_us: int = 0
+    retain_steps: int | None = None
+    retain_us: int | None = None
     sweep_every: int = 1_024
     clean_per_step: int = 8
     outbox_steps: int = 64
@@ -152,6 +173,14 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
         """The name of ``max_attempts`` in version 0.1."""
         _RENAMED.warn("max_tries", "Settings", level=2)
         return self.max_attempts
+
+    @property
+    def retention(self) -> Retention:
+        """What stays readable."""
+        if self.retain_steps is None and self.retain_us is None:
+            return Retention()
+        steps = _RETAIN_STEPS if self.retain_steps is None else self.retain_steps
+        return Retention(steps, self.retain_us or 0, None)
 
     @property
     def has_uncheckpointed_steps(self) -> bool:
@@ -221,7 +250,7 @@ def check_settings(settings: Settings) -> None:
             f"packed_bytes={settings.packed_bytes:,} is not possible",
             remedy=f"use 0 to {MOST_PACKED_BYTES:,}: a manifest is written and held in memory whole",
         )
-    if settings.retain_steps < 0 or settings.retain_us < 0:
+    if settings.retention.steps < 0 or settings.retention.age_us < 0:
         raise PipelineError(
             "retain_steps and retain cannot be negative",
             remedy="say how many steps are to stay readable, and for how long",

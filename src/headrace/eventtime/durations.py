@@ -159,7 +159,7 @@ def take_durations(of: msgspec.Struct) -> None:
         if name == plain or not hasattr(of, plain):
             continue
         micros, duration, place = getattr(of, name), getattr(of, plain), type(of).__name__
-        if type(micros) is not int:
+        if type(micros) is not int and not (micros is None and field.default is None):
             raise PipelineError(
                 f"{name}={micros!r} is not a whole number of microseconds",
                 place=place,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import Any, TypeVar
 
 import msgspec
@@ -183,11 +184,14 @@ def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
     """Return the head with the files of state and outputs that are needed, and those that died."""
     step = manifest.step
     retained, old = without_old(head.retained, manifest.kept_from)
+    # (they are in the order in which they died, and there may be thousands above the boundary)
+    above = bisect.bisect_right(head.dead, after.boundary, key=lambda one: one[1])
     dead = [
         (name, died)
-        for name, died in head.dead
-        if died > after.boundary or (died > manifest.cleaned and not is_manifest(name))
+        for name, died in head.dead[:above]
+        if died > manifest.cleaned and not is_manifest(name)
     ]
+    dead += head.dead[above:]
     dead += [(file.place, step) for file in old]
     unreleased, origins, delivered = _unreleased_after(head, manifest, after.released)
     dead += [(file.place, step) for file in delivered]

@@ -139,7 +139,7 @@ def test_pins_are_looked_for_only_when_the_boundary_might_move() -> None:
     store = Counting()
     with driven(store, steps=40, base_every=8, retain_steps=2):
         assert 3 <= store.lists <= 40 // 8
-    assert hr.Settings().retain_us == 0
+    assert hr.Settings(retain_steps=3).retention.age_us == 0
 
 
 def test_a_step_that_is_pinned_while_there_is_nothing_to_do_stays() -> None:
