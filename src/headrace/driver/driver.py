@@ -76,6 +76,7 @@ from headrace.driver.policy_loop import Controller
 from headrace.driver.requests import Current, Requests, plan_of
 from headrace.driver.sink_delivery import Deliveries, UnderWay
 from headrace.driver.source_polling import SourcePoller
+from headrace.driver.upgrade_trial import try_upgrades
 from headrace.errors import (
     Cancelled,
     Damaged,
@@ -287,7 +288,12 @@ class Driver:
         self._attempts = StepAttempts(runner, self.ledger, self._source_poller, self._stopwatch)
         self._cleaning = Cleaning(self.ledger, concurrent=runner.concurrent)
         self.requests = Requests(
-            CommandLog(store), self._source_poller, runner, self._settings, Heartbeats(store)
+            CommandLog(store),
+            self._source_poller,
+            runner,
+            self._settings,
+            Heartbeats(store),
+            self._try_upgrades,
         )
         self._steering = MigrationController(
             Meter(self._settings.measure_us), Bounds.of(self._settings)
@@ -382,6 +388,9 @@ class Driver:
                 given_up=self._removed_injectors,
             )
         self._instructions = deque(self._handle(opened))
+        if opened.head is not None:
+            forgotten = self.coordinator.pipeline_facts.forgotten
+            self._try_upgrades(self.pipeline, opened.head, forgotten)
         self.runner.avoid(opened.drained_hosts or ())
         workers = self.coordinator.begins_with.workers
         if self._started is None:
@@ -390,6 +399,11 @@ class Driver:
             self.runner.prepare(self.pipeline)()
         self._started = self._topology
         return opened.head
+
+    def _try_upgrades(self, pipeline: Pipeline, head: Head, forgotten: Collection[str]) -> None:
+        """Try the upgrade functions of a topology on stored rows. Nothing is claimed yet."""
+        most = self._settings.try_rows
+        try_upgrades(pipeline, head, self.store, forgotten=forgotten, most=most)
 
     def step_back(self) -> None:
         """Give up leadership: close the sources, and drop a change that was not committed.

@@ -11,7 +11,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -107,6 +107,8 @@ class Requests:
         runner: prepares to run the topology.
         settings: the settings of the run.
         heartbeats: show whether a process that asked for a handover is still there.
+        try_upgrades: tries the upgrade functions of a topology, given also what is stored, and the
+            computations whose state is given up.
 
     Attributes:
         ready: the topology to switch to, from the event for the coordinator until the claim.
@@ -119,7 +121,9 @@ class Requests:
         runner: Runner,
         settings: Settings,
         heartbeats: Heartbeats,
+        try_upgrades: Callable[[Pipeline, Head, Collection[str]], None],
     ) -> None:
+        self._try_upgrades = try_upgrades
         self.ready: Ready | None = None
         self._commands = commands
         self._source_poller = source_poller
@@ -332,6 +336,7 @@ class Requests:
             removed=control_state.removed,
             forgotten=control_state.forgotten,
         )
+        self._try_upgrades(pipeline, head, control_state.forgotten)
         with self._source_poller.opened_for(pipeline):
             more = self._source_poller.more_in(pipeline, head.positions, head.ended)
             if more:
