@@ -349,6 +349,12 @@ class Job(PlacesWorkers):
             HeadraceError: if it is clear at once that the change would be refused. Then, and if
                 :meth:`Change.wait` raises, the pipeline goes on as it was.
 
+        What is added or replaced is on trial (``Settings.trial_steps``). If it raises at its first
+        records, the change is taken back by itself (``Change.taken_back``, and the log): the step
+        that failed is computed again without it. What added computations have kept is given up.
+        The pipeline ends instead, as it does without a trial, if it cannot go back: if a sink is
+        weak, if the change gave up state or raised its version, or if checkpoints are rare.
+
         Cost: no step runs for about as long as restarting the driver alone takes: two commits, and
             sending the code. Soft state is read again from storage as it is needed.
         """
@@ -574,6 +580,7 @@ def run(
     sink_timeout: DurationLike | None = None,
     reopen: Collection[str] = (),
     remove_injectors: Collection[str] = (),
+    reload: Callable[[str], Pipeline] | None = None,
     dashboard: bool | int = False,
 ) -> Job:
     """Run a pipeline, or resume it from its storage.
@@ -639,6 +646,10 @@ def run(
         remove_injectors: injectors that are gone from the code on purpose, although computations
             that read them remain. Without it, such a pipeline is refused, because an injector that
             was only renamed would read everything again.
+        reload: called for ``headrace change``, between two steps, with the digest (SHA-256, in
+            hexadecimal digits) of the file that is to be loaded: returns the pipeline that the code
+            builds by now, or raises. ``headrace run`` loads its own file again. By default such
+            commands are refused.
         dashboard: whether to serve a dashboard beside the job, on this machine only. Its address,
             with a token, is printed to standard error, and is in :attr:`Job.dashboard`. It is a
             process of its own, so it costs the job nothing; for a storage in memory, or a store
@@ -681,6 +692,7 @@ def run(
         policy_dry_run=policy_dry_run,
         reopen=_names(reopen),
         remove_injectors=_names(remove_injectors),
+        reload=reload,
     )
     driver.listeners += listeners or []
     assumed = assumptions(pipeline.injectors.values(), pipeline.nodes.values())

@@ -12,6 +12,7 @@ from headrace.cli import completion
 from headrace.cli.common import (
     REFUSED,
     UNANSWERED,
+    ask,
     emit,
     head_of,
     output_option,
@@ -19,8 +20,9 @@ from headrace.cli.common import (
     typed_errors,
     unanswered,
 )
+from headrace.cli.loading import digest_of
 from headrace.control.control import Control
-from headrace.ledger.commands import Kind
+from headrace.ledger.commands import Command, Kind
 
 #: Seconds between two looks whether a driver has ended.
 _LOOK_S = 0.1
@@ -82,6 +84,54 @@ def restore(names: tuple[str, ...], storage: str, seconds: float, output: str) -
     They go on from now, with the state that was kept.
     """
     _ask(storage, "restore", seconds, output, names=list(names))
+
+
+@click.command()
+@click.argument("target", shell_complete=completion.files)
+@storage_option
+@click.option(
+    "--begin",
+    multiple=True,
+    metavar="NAME=now|beginning",
+    help="Where an added computation begins.  [default: now]  Repeatable.",
+)
+@click.option(
+    "--forget",
+    multiple=True,
+    metavar="NAME",
+    help="Give up the state of a computation. Repeatable.",
+)
+@_wait
+@output_option
+def change(
+    target: str,
+    storage: str,
+    begin: tuple[str, ...],
+    forget: tuple[str, ...],
+    seconds: float,
+    output: str,
+) -> None:
+    """Let a running pipeline go on with the new code of its file, TARGET, between two steps.
+
+    The process that "headrace run TARGET" has started loads the file again. If the new code cannot
+    run, or what it has added fails at its first records, the pipeline goes on as it was.
+    """
+    with typed_errors():
+        wanted = dict(_where(text) for text in begin)
+        command = Command("change", names=list(forget), code=digest_of(target), begin=wanted)
+        nobody = _control_of(storage).why_nobody_answers()
+        if nobody:
+            _refuse("change", nobody, output)
+        ask(storage, command, seconds, output)
+
+
+def _where(text: str) -> tuple[str, str]:
+    name, equals, where = text.partition("=")
+    if not equals or where not in ("now", "beginning"):
+        raise click.BadParameter(
+            f"{text!r} is not NAME=now or NAME=beginning", param_hint="--begin"
+        )
+    return name, where
 
 
 def _plain(kind: Kind, help: str, name: str = "") -> click.Command:
@@ -217,6 +267,7 @@ def _control_of(storage: str) -> Control:
 
 
 COMMANDS = [
+    change,
     remove,
     restore,
     _stop_command("stop", "Stop a running pipeline after its running step, or after a later one."),

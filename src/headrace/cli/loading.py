@@ -6,7 +6,10 @@ Whatever is wrong with the file, there is one error, with the place in the file.
 from __future__ import annotations
 
 import difflib
+import hashlib
+import importlib
 import importlib.util
+import linecache
 import sys
 import traceback
 from pathlib import Path
@@ -60,7 +63,8 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:
-        spec.loader.exec_module(module)
+        # (compiled here: a file that is written twice in a second may look as it was compiled before)
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
     except BaseException as error:
         _refuse(error, path)
     return module
@@ -119,3 +123,63 @@ def _refuse(error: BaseException, path: Path) -> NoReturn:
         place=f"{own[-1].filename}:{own[-1].lineno}",
         remedy="correct that line",
     ) from error
+
+
+# -- loading again --------------------------------------------------------------------------------
+
+
+def digest_of(target: str) -> str:
+    """Return the digest of the file of ``FILE.py`` or ``FILE.py:NAME``.
+
+    Raises:
+        PipelineError: if there is no such file.
+    """
+    return hashlib.sha256(_existing(target.partition(":")[0]).read_bytes()).hexdigest()
+
+
+def load_again(target: str, digest: str) -> Pipeline:
+    """Return the pipeline of a file as it is now. The modules beside the file are loaded again, too.
+
+    If that fails, the modules stay as they were.
+
+    Args:
+        target: ``FILE.py`` or ``FILE.py:NAME``.
+        digest: the digest that the file must have.
+
+    Raises:
+        PipelineError: if the file has another digest, or is not there, or cannot be run.
+    """
+    file = target.partition(":")[0]
+    if digest_of(target) != digest:
+        raise PipelineError(
+            f"the file that the pipeline runs from, {Path(file).resolve()}, differs from the one that "
+            "the change was asked for with",
+            remedy="put the new code there, and ask again",
+        )
+    before, path = dict(sys.modules), list(sys.path)
+    for name in _beside(Path(file).resolve().parent):
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    linecache.checkcache()
+    try:
+        return load_pipeline(target)
+    except BaseException:
+        sys.modules.clear()
+        sys.modules.update(before)
+        raise
+    finally:
+        sys.path[:] = path
+
+
+def _beside(folder: Path) -> list[str]:
+    """Return the modules that were loaded from a folder, and not from packages installed in it."""
+    found = []
+    for name, module in sys.modules.items():
+        file = getattr(module, "__file__", None)
+        if name == "__main__" or not file or not Path(file).is_absolute():
+            continue
+        inside = Path(file).resolve()
+        installed = {"site-packages", "dist-packages", "headrace"} & set(inside.parts)
+        if inside.is_relative_to(folder) and not installed:
+            found.append(name)
+    return found

@@ -32,7 +32,7 @@ from headrace.cli.common import (
     typed_errors,
     with_options,
 )
-from headrace.cli.loading import load_pipeline
+from headrace.cli.loading import load_again, load_pipeline
 from headrace.cli.opening import dropping, say_what_is_there
 from headrace.cli.policy import checked, policy_option, set_option
 from headrace.cli.session import SESSION, session_options
@@ -242,6 +242,7 @@ def _run(
                 policy=checked(name, options),
                 policy_dry_run=policy_dry_run,
                 heartbeat=heartbeat,
+                reload=functools.partial(load_again, target),
                 **how,
             )
             progress.ended = lambda: job.ended

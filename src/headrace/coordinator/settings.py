@@ -109,6 +109,9 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
         try_rows: on how many stored rows of each computation the upgrade functions of newer code are
             tried before it claims the pipeline; 0 for none. If one fails, nothing has changed, and
             the older code can go on.
+        trial_steps: a computation that a change of the running pipeline has added or replaced is on
+            trial until it has had records in this many steps. If it raises meanwhile, the change is
+            taken back, and the pipeline goes on as it was; 0 for no trial.
         task_timeout_us: how long the tasks of a step may take; 0 for no limit. A task that takes
             longer is ended with its Python process, and the pipeline stops
             (:class:`headrace.errors.TaskTimeout`).
@@ -152,6 +155,7 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
     checkpoint_us: int = 0
     recompute_shown: bool = False
     try_rows: int = 100_000
+    trial_steps: int = 16
     task_timeout_us: int = 1_800_000_000
     sink_timeout_us: int = 600_000_000
     source_timeout_us: int = 600_000_000

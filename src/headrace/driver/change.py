@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Mapping
 
 from headrace.coordinator.changes.changes import ChangePlan
-from headrace.errors import ChangeRefused
+from headrace.errors import ChangeRefused, HeadraceError
 from headrace.eventtime.durations import TimeoutLike, timeout_seconds
 from headrace.pipeline import Pipeline
 
@@ -20,6 +20,8 @@ class Change:
         forget: computations whose state is given up.
         plan: what the change does: what is added, removed, replaced, and what happens to state.
         paused_s: seconds in which no step could run for it; None before it took effect.
+        taken_back: the error of a computation that the change has brought, which took it back; None
+            if nothing has failed.
 
     Example::
 
@@ -39,6 +41,7 @@ class Change:
         self.forget = list(forget)
         self.plan = ChangePlan()
         self.paused_s: float | None = None
+        self.taken_back: HeadraceError | None = None
         self._done = threading.Event()
         self._step: int | None = None
         self._error: BaseException | None = None
@@ -102,6 +105,10 @@ class Change:
         """Note that the change took effect."""
         self._step, self.paused_s = step, paused_s
         self._done.set()
+
+    def was_taken_back(self, error: HeadraceError) -> None:
+        """Note that what the change has brought failed, so that the topology before goes on."""
+        self.taken_back = error
 
     def refused(self, error: BaseException | None) -> None:
         """Note that the change did not take effect.

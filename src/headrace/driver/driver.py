@@ -67,6 +67,7 @@ from headrace.coordinator.reopening import check_names, input_goes_on
 from headrace.coordinator.settings import Settings
 from headrace.driver.attempts import WARM_EVERY_S, StepAttempts
 from headrace.driver.change import Change
+from headrace.driver.change_trial import ChangeTrial
 from headrace.driver.cleaning import Cleaning
 from headrace.driver.heartbeat import LoopProgress
 from headrace.driver.leadership_proof import Proof
@@ -204,6 +205,7 @@ class Driver:
         reopen: injectors to read on if their input had ended.
         remove_injectors: injectors that are gone on purpose, although computations that read them
             remain.
+        reload: loads the code again for ``headrace change``, if it has a given digest.
 
     Attributes:
         loop_progress: progress of the loop, for the heartbeat and the watchdog.
@@ -233,6 +235,7 @@ class Driver:
         fingerprint_of: Callable[[Pipeline], str] = fingerprint,
         reopen: Collection[str] = (),
         remove_injectors: Collection[str] = (),
+        reload: Callable[[str], Pipeline] | None = None,
     ) -> None:
         pipeline.check_complete()
         check_names(reopen, pipeline.injectors)
@@ -251,6 +254,7 @@ class Driver:
         self.cancel_requested_s: float | None = None  # when cancel() was called first
         self._given_up = False
         self._look_us = 0
+        self._trial: ChangeTrial | None = None  # of the newest change, until it has proved itself
         self._settings = settings or Settings()
         self._nonce = nonce or (lambda: uuid.uuid4().hex)
         self._drain = drain
@@ -294,6 +298,7 @@ class Driver:
             self._settings,
             Heartbeats(store),
             self._try_upgrades,
+            reload,
         )
         self._steering = MigrationController(
             Meter(self._settings.measure_us), Bounds.of(self._settings)
@@ -461,7 +466,10 @@ class Driver:
         if isinstance(instruction, Stop):
             if instruction.error is not None:
                 self._check_leads(instruction.error)
-                raise instruction.error
+                if not self._take_back(instruction.error):
+                    raise instruction.error
+                self._instructions = deque(self._handle(self._change_topology()))
+                return None
             if instruction.why != CHANGED:
                 return instruction
             self._instructions = deque(self._handle(self._change_topology()))
@@ -480,6 +488,24 @@ class Driver:
             with self.committed:
                 self.committed.notify_all()
         return None
+
+    def _take_back(self, error: HeadraceError) -> bool:
+        """Get the topology before the newest change ready, if a failure takes that change back."""
+        trial, self._trial = self._trial, None
+        if trial is None or not trial.takes_back(error, self._head):
+            return False
+        current = Current(self._head, self.pipeline, self.full_pipeline, self.clock.now_us())
+        try:
+            self.requests.take_back(trial, current)
+        except HeadraceError as problem:
+            error.add_note(f"the change could not be taken back: {problem.what}")
+            return False
+        trial.change.was_taken_back(error)
+        log.error(
+            "the change is taken back, and the pipeline goes on as before: what it brought has failed: %s",
+            error,
+        )
+        return True
 
     def _check_leads(self, error: HeadraceError) -> None:
         """Check whether something is missing because another driver has gone on and cleaned up.
@@ -681,6 +707,7 @@ class Driver:
             if instruction.manifest.claim:
                 self._say_what_is_dropped(instruction.head)
                 self._reopen = frozenset()
+                self._begin_trial(head)
                 self.requests.started(head)
                 self.loop_progress.claimed(head.epoch)
                 self._close_sinks()
@@ -698,12 +725,26 @@ class Driver:
             sum(adopted.skipped.values()),
             instruction.manifest.counts,
         )
+        if self._trial is not None:
+            had = [name for name, of in instruction.manifest.counts.items() if of.records]
+            self._trial.committed(had)
+            self._trial = None if self._trial.is_over else self._trial
         with self._stopwatch.phase("notify"):
             self._source_poller.committed(instruction.manifest)
             for listener in self.listeners:
                 listener(summary)
         after_us = round((now - self._attempts.ended) * 1e6)
         return ManifestCommitted(head, instruction.manifest, after_us)
+
+    def _begin_trial(self, head: Head) -> None:
+        """Put a change that takes effect with this claim on trial."""
+        ready = self.requests.ready
+        if ready is None:
+            return
+        self._trial = None
+        if ready.change is not None and not ready.takes_back:
+            before = ready.before.pipeline, ready.before.full_pipeline
+            self._trial = ChangeTrial(ready.change, before, head, self._settings.trial_steps)
 
     def _say_what_is_dropped(self, before: Head | None) -> None:
         if before is not None:
@@ -883,11 +924,12 @@ class Driver:
         assert ready is not None
         before = self.full_pipeline
         ready.switch()
-        if ready.change is not None:
-            self.full_pipeline = ready.pipeline
+        if ready.full_pipeline is not None:
+            self.full_pipeline = ready.full_pipeline
             self._deliveries.close()  # nothing is under way
             self._deliveries = self._new_deliveries(self.full_pipeline)
-        beginning = [] if ready.change is None else ready.change.plan.beginning
+        change = None if ready.takes_back else ready.change
+        beginning = [] if change is None else change.plan.beginning
         self._use_topology(ready.pipeline, ready.control_state, beginning)
         self._started = self._topology
         self._source_poller.close_unused()

@@ -28,6 +28,7 @@ from headrace.coordinator.changes.changes import (
     without,
 )
 from headrace.coordinator.changes.replayable import check_replayable
+from headrace.coordinator.changes.scheduled_stops import NOT_RUNNING
 from headrace.coordinator.messages import ChangeRequested, Commanded, LayoutCommand
 from headrace.coordinator.migrations.drained_hosts import remark
 from headrace.coordinator.migrations.layout_state import layout_state_of
@@ -37,8 +38,10 @@ from headrace.coordinator.refused import Refused
 from headrace.coordinator.reopening import input_goes_on
 from headrace.coordinator.settings import Settings
 from headrace.driver.change import Change
+from headrace.driver.change_trial import ChangeTrial
 from headrace.driver.source_polling import SourcePoller
 from headrace.errors import ChangeRefused, HeadraceError, PipelineError, StorageError
+from headrace.errors.user_code import is_from_outside
 from headrace.ledger.commands import MOVING, Answer, Command, CommandLog, CommandRequest
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import Heartbeats
@@ -81,8 +84,10 @@ class Ready(msgspec.Struct, frozen=True):
         switch: switches the runner to it.
         before: what runs until then.
         started: when the preparation started, by the monotonic clock.
-        change: the change of a thread; None for a command.
-        request: the command; None for a change.
+        change: the change; None for other commands.
+        request: the command; None for a change of a thread.
+        full_pipeline: the topology with what is removed by command; None if that stays as it is.
+        takes_back: whether the change is not made here, but taken back.
     """
 
     pipeline: Pipeline
@@ -92,6 +97,13 @@ class Ready(msgspec.Struct, frozen=True):
     started: float
     change: Change | None = None
     request: CommandRequest | None = None
+    full_pipeline: Pipeline | None = None
+    takes_back: bool = False
+
+    @property
+    def is_of_a_thread(self) -> bool:
+        """Whether a thread of this process has asked. A command stays in the storage."""
+        return self.request is None and not self.takes_back
 
     def answers(self, step: int) -> list[Answer]:
         """Return the answers for the claim with which the topology starts."""
@@ -109,6 +121,7 @@ class Requests:
         heartbeats: show whether a process that asked for a handover is still there.
         try_upgrades: tries the upgrade functions of a topology, given also what is stored, and the
             computations whose state is given up.
+        reload: loads the pipeline's code again, if it has a given digest; None if it cannot be.
 
     Attributes:
         ready: the topology to switch to, from the event for the coordinator until the claim.
@@ -122,7 +135,9 @@ class Requests:
         settings: Settings,
         heartbeats: Heartbeats,
         try_upgrades: Callable[[Pipeline, Head, Collection[str]], None],
+        reload: Callable[[str], Pipeline] | None = None,
     ) -> None:
+        self._reload = reload
         self._try_upgrades = try_upgrades
         self.ready: Ready | None = None
         self._commands = commands
@@ -208,7 +223,7 @@ class Requests:
     def started(self, head: Head) -> None:
         """Note that a claim is committed, so that what was ready has taken effect."""
         ready, self.ready = self.ready, None
-        if ready is not None and ready.change is not None:
+        if ready is not None and ready.change is not None and not ready.takes_back:
             ready.change.applied(head.step, time.perf_counter() - ready.started)
 
     def overtaken(self) -> Current | None:
@@ -218,7 +233,7 @@ class Requests:
         whether they were started or not. Returns None if no topology was ready.
         """
         ready, self.ready = self.ready, None
-        if ready is not None and ready.change is not None:
+        if ready is not None and ready.change is not None and ready.is_of_a_thread:
             self._changes.appendleft(ready.change)
         while self._changes:
             self._changes.popleft().refused(
@@ -232,7 +247,8 @@ class Requests:
     def close(self) -> None:
         """Refuse all changes that wait, and all later ones."""
         self._closed = True
-        started = None if self.ready is None else self.ready.change
+        ready = self.ready
+        started = None if ready is None or ready.takes_back else ready.change
         for change in [*([] if started is None else [started]), *self._changes]:
             change.refused(None)
 
@@ -252,8 +268,35 @@ class Requests:
             change.refused(error)
             return None
         change.plan = plan
-        self.ready = Ready(change.pipeline, control_state, switch, current, started, change=change)
+        self.ready = Ready(
+            change.pipeline,
+            control_state,
+            switch,
+            current,
+            started,
+            change=change,
+            full_pipeline=change.pipeline,
+        )
         return ChangeRequested()
+
+    def take_back(self, trial: ChangeTrial, current: Current) -> None:
+        """Get ready for the topology before a change that has failed.
+
+        Raises:
+            HeadraceError: if that cannot run any more.
+        """
+        removed = frozenset(removed_of(current.head)) - set(trial.before.nodes)
+        control_state = ControlState(removed | frozenset(trial.added), frozenset(trial.added))
+        self.ready = Ready(
+            trial.before,
+            control_state,
+            self._prepare(trial.before, control_state, current.head),
+            current,
+            time.perf_counter(),
+            change=trial.change,
+            full_pipeline=trial.before_full,
+            takes_back=True,
+        )
 
     def _apply_command(
         self, request: CommandRequest, current: Current
@@ -261,6 +304,8 @@ class Requests:
         """Decide on a command. The coordinator records the outcome before it takes effect."""
         if request.command is not None and request.command.kind in MOVING:
             return LayoutCommand(request, current.now_us)
+        if request.command is not None and request.command.kind == "change":
+            return self._change_code(request, request.command, current)
         started = time.perf_counter()
         head = current.head
         before, places = _control_state_of(head), self._runner.places
@@ -290,6 +335,50 @@ class Requests:
             return Commanded(applied(request, step, why), kind, drained)
         to = command.by if command is not None and kind in _SUCCEEDING else ""
         return Commanded(applied(request, step), kind, scheduled_stop=after.scheduled_stop, to=to)
+
+    def _change_code(
+        self, request: CommandRequest, command: Command, current: Current
+    ) -> ChangeRequested | Commanded:
+        """Load the code again, and get ready to run it.
+
+        The code may raise anything. Then the pipeline goes on as it was.
+        """
+        step = current.head.step + 1
+        try:
+            if request.number < self._there_before:
+                raise Refused(f"{NOT_RUNNING}: start it with the new code")
+            self.ready = self._ready_for_code(request, command, current)
+        except Refused as refusal:
+            return Commanded(refused(request, step, refusal.why), command.kind)
+        except BaseException as error:
+            if is_from_outside(error):
+                raise
+            why = repr(error)
+            if isinstance(error, HeadraceError):
+                why = f"{error.what}; {error.remedy}" if error.remedy else error.what
+            return Commanded(refused(request, step, why), command.kind)
+        return ChangeRequested()
+
+    def _ready_for_code(self, request: CommandRequest, command: Command, current: Current) -> Ready:
+        """Return the topology of the code as it is now. What was removed by command stays removed.
+
+        Raises:
+            Refused: if the code cannot be loaded again here.
+        """
+        started, head = time.perf_counter(), current.head
+        if self._reload is None:
+            raise Refused(
+                "the process that runs the pipeline cannot load its code again: it was not started by "
+                "headrace run, and hr.run() was given no reload="
+            )
+        whole = self._reload(command.code)
+        pipeline = without(whole, removed_of(head))
+        change = Change(pipeline, command.begin, command.names)
+        change.plan = plan = plan_of(change, head, current.pipeline)
+        gone = (set(removed_of(head)) | set(plan.removed)) - set(pipeline.nodes)
+        control_state = ControlState(frozenset(gone), frozenset(plan.forgotten))
+        switch = self._prepare(pipeline, control_state, head)
+        return Ready(pipeline, control_state, switch, current, started, change, request, whole)
 
     def _check_asker(self, command: Command) -> None:
         """Check that the process that is to follow still waits for it.

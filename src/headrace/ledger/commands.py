@@ -28,6 +28,7 @@ from headrace.storage.base import Store
 from headrace.storage.bounds import StepNumber, Whole, WorkerNumber
 
 Kind = Literal[
+    "change",
     "remove",
     "restore",
     "stop",
@@ -73,7 +74,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     Attributes:
         kind: what is requested.
-        names: the computations that it concerns.
+        names: the computations that it concerns. ``change``: those whose state is given up.
         sinks: sinks to remove together with them.
         forget: whether the state of removed computations is given up.
         goal: ``migrate``: what the migration is to reach.
@@ -82,6 +83,9 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         migration: the id of the migration to pause, resume, abort or hasten.
         hosts: the hosts to drain, or to drain no longer.
         workers: ``undrain_workers``: the workers.
+        code: ``change``: the digest of the file of the new code. The driver reads the file that it
+            was started with; no code and no name of a file comes through storage.
+        begin: ``change``: where added computations begin.
         at_step: ``stop``, ``pause``: the step after which it takes effect; 0 for the running one.
             ``withdraw_update``: the step at which the update would take effect.
         now: ``stop``: whether the running step is discarded instead of finished.
@@ -101,6 +105,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     migration: Whole = 0
     hosts: list[str] = []
     workers: list[WorkerNumber] = []
+    code: str = ""
+    begin: dict[str, str] = {}
     at_step: StepNumber = 0
     now: bool = False
     to: str = ""

@@ -340,6 +340,8 @@ def apply_command(
     match command.kind:
         case "pause" | "stop" | "resume":
             return _schedule_stop(control_state, command, running=running, step=step)
+        case "change":
+            raise Refused(f"{NOT_RUNNING}: start it with the new code")
         case "drain" | "catch_up" | "hand_over" | "step_aside":
             if not running:
                 raise Refused(NOT_RUNNING)
