@@ -23,7 +23,7 @@ from headrace.protocol.step_summary import StepSummary
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
-from tests.support.flat import check_flat, measure
+from tests.support.flat import check_flat, measure, session_settings
 from tests.support.results import recording
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
@@ -97,12 +97,7 @@ def counted(store: LocalStore) -> int:
 def test_an_hour_of_records_with_a_job_of_spark_each_second(slots: int, tmp_path: Path) -> None:
     local = tmp_path / "local"
     local.mkdir()
-    options = {
-        "spark.local.dir": str(local),
-        "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": "-Xms512m -XX:+AlwaysPreTouch",
-    }
-    spark = session(f"local[{slots},4]", **options)
+    spark = session(f"local[{slots},4]", **session_settings(local))
     context = spark.sparkContext
     job = JobEachSecond(context)
     alone = max([job.once() for _ in range(20)][5:])

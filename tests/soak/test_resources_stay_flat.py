@@ -19,7 +19,7 @@ from headrace.protocol.step_summary import StepSummary
 from headrace.runners.spark.runner import SparkRunner
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
-from tests.support.flat import check_flat, measure
+from tests.support.flat import check_flat, measure, session_settings
 from tests.support.results import recording
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
@@ -60,13 +60,7 @@ def test_thousands_of_steps_leave_disk_memory_and_threads_flat(
 ) -> None:
     local = tmp_path / "local"
     local.mkdir()
-    # The heap has its full size from the start: else it may reach it at any time, and look like a leak.
-    options = {
-        "spark.local.dir": str(local),
-        "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": "-Xms512m -XX:+AlwaysPreTouch",
-    }
-    spark = session("local[2]", **options)
+    spark = session("local[2]", **session_settings(local))
     jvm = spark.sparkContext._jvm
     pipeline = hr.Pipeline("soak")
     received = [0]

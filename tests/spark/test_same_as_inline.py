@@ -17,6 +17,7 @@ from headrace.driver.driver import Clock, Driver
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command
+from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import Goal
 from headrace.policies import How
@@ -30,6 +31,7 @@ from tests.support.durations import us
 from tests.support.hdfs import Hdfs
 from tests.support.pipelines import Collected, run_inline, run_until_read
 from tests.support.windows import Windows
+from tests.unit.computation.test_patterns import Bid, Join, Person
 
 pytestmark = pytest.mark.spark
 
@@ -159,53 +161,13 @@ def aggregates_of_hot_keys(runner: Callable[[], Runner], folder: Path) -> Outcom
     return collected.rows(), counts(driver)
 
 
-class Named(msgspec.Struct):
-    key: int
-    name: str
-    at: int
-
-
-class Priced(msgspec.Struct):
-    key: int
-    price: int
-    at: int
-
-
-class Join(hr.TwoInput):
-    """Says who bids. A bid of somebody unknown is looked at again 10 later, and dropped then."""
-
-    name = hr.ValueState(str)
-    open = hr.ListState(int)
-    waited = hr.Posted(int)
-    out = hr.Output(str)
-
-    def process_left(self, ctx: hr.Context, record: hr.Record) -> None:
-        self.name.value = record.value.name
-        for price in self.open:
-            ctx.produce("out", f"{self.name.value} {price}")
-        self.open.clear()
-
-    def process_right(self, ctx: hr.Context, record: hr.Record) -> None:
-        price = record.value.price
-        if self.name.exists:
-            ctx.produce("out", f"{self.name.value} {price}")
-        else:
-            self.open.append(price)
-            ctx.post(record.timestamp_us + 10, price)
-
-    def process_post(self, ctx: hr.Context, record: hr.Record) -> None:
-        if record.value in list(self.open):
-            self.open.replace([price for price in self.open if price != record.value])
-            ctx.produce("out", f"nobody {record.value}")
-
-
 def two_inputs_and_posts(runner: Callable[[], Runner], folder: Path) -> Outcome:
-    names = [Named(key, f"n{key}", key * 40) for key in range(8)]
-    prices = [Priced(i % 9, i, i * 7) for i in range(60)]
+    people = [Person(key, f"n{key}", key * 40) for key in range(8)]
+    bids = [Bid(i % 9, i, i * 7) for i in range(60)]
     pipeline, collected = hr.Pipeline("joined"), Collected()
-    left = pipeline.inject("names", hr.sources.Iterable(names, Named, event_time="at"))
-    right = pipeline.inject("prices", hr.sources.Iterable(prices, Priced, event_time="at"))
-    node = pipeline.compute("join", Join(), keys={left: "key", right: "key"})
+    left = pipeline.inject("people", hr.sources.Iterable(people, Person, event_time="at"))
+    right = pipeline.inject("bids", hr.sources.Iterable(bids, Bid, event_time="at"))
+    node = pipeline.compute("join", Join(), keys={left: "id", right: "bidder"})
     pipeline.sink("out", node, collected.sink("out"))
     driver = run_inline(pipeline, store=LocalStore(folder), workers=2, rows=5, runner=runner())
     said = {row[2].split()[0] for row in by_key(collected)["out"]}
@@ -256,90 +218,35 @@ def bins_that_are_split_and_merged(runner: Callable[[], Runner], folder: Path) -
 
 
 def updated(runner: Callable[[], Runner], folder: Path, *updates: Update) -> Outcome:
-    store, collected = LocalStore(folder), Collected()
-    pipeline = hr.Pipeline("updated")
-    node = pipeline.compute(
-        "remembers", Remembers(), keys={pipeline.inject("items", source(items(100))): "page"}
-    )
-    pipeline.sink("out", node, collected.sink("out"))
-    driver = Driver(
-        pipeline,
-        store,
-        runner(),
-        workers=2,
-        bins=16,
-        drain=True,
-        settings=hr.Settings(limit=hr.Limit(7, 1 << 20), retain_steps=1_000),
-    )
-
-    def note(summary: hr.StepSummary) -> None:
-        if summary.step == 2:
+    def ask(driver: Driver, head: Head) -> None:
+        if head.step == 2:
             for update in updates:
-                Control(store).put(Command("update", update=update, nonce=uuid.uuid4().hex))
-            driver.look_for_commands()
+                put(driver, Command("update", update=update))
 
-    driver.listeners.append(note)
-    try:
-        driver.run()
-    finally:
-        driver.close()
+    driver, collected, _ = remembering(runner, folder, 100, rows=7, each_step=ask)
     layouts = [layout_at(driver.ledger, step) for step in range(1, 12)]
-    changed = [step for step in range(2, 12) if layouts[step - 1] != layouts[step - 2]]
+    changed = [at for at in range(2, 12) if layouts[at - 1] != layouts[at - 2]]
     assert changed == [update.step for update in updates]
     return layouts, collected.rows()
 
 
-def layout_at(ledger: Ledger, step: int) -> tuple[int, int]:
-    head = ledger.open(step)
-    assert head is not None
-    return head.layout.workers, len(Layout.from_wire(head.layout))
-
-
 def a_move_that_is_taken_back(runner: Callable[[], Runner], folder: Path) -> Outcome:
     """Bins move one in each step. Half-way it is aborted, and those that have moved move back."""
-    store, collected = LocalStore(folder), Collected()
-    pipeline = hr.Pipeline("aborted")
-    node = pipeline.compute(
-        "remembers", Remembers(), keys={pipeline.inject("items", source(items(200))): "page"}
-    )
-    pipeline.sink("out", node, collected.sink("out"))
-    driver = Driver(
-        pipeline,
-        store,
-        runner(),
-        workers=2,
-        bins=16,
-        drain=True,
-        settings=hr.Settings(limit=hr.Limit(4, 1 << 20), retain_steps=1_000),
-    )
     goal = Goal("rescale", 1, strategy=hr.fluid(gap=False))
 
-    def note(summary: hr.StepSummary) -> None:
-        move = summary.head.migration
-        if summary.step == 2:
-            Control(store).put(Command("migrate", goal=goal, nonce=uuid.uuid4().hex))
-        elif move is not None and summary.step == 6:
-            command = Command("abort_migration", migration=move.id, nonce=uuid.uuid4().hex)
-            Control(store).put(command)
-        driver.look_for_commands()
+    def ask(driver: Driver, head: Head) -> None:
+        if head.step == 2:
+            put(driver, Command("migrate", goal=goal))
+        elif head.migration is not None and head.step == 6:
+            put(driver, Command("abort_migration", migration=head.migration.id))
 
-    driver.listeners.append(note)
-    try:
-        driver.run()
-    finally:
-        driver.close()
+    driver, collected, _ = remembering(runner, folder, 200, rows=4, each_step=ask)
     head = driver.coordinator.head
     assert head is not None
     assert [move.state for move in head.migrations] == ["aborted"]
-    owners = [owners_at(driver.ledger, step) for step in range(1, head.step)]
-    assert owners[0] == owners[-1] and len(set(owners)) > 2
+    layouts = [layout_at(driver.ledger, step) for step in range(1, head.step)]
+    assert layouts[0] == layouts[-1] and len(set(layouts)) > 2
     return by_key(collected)
-
-
-def owners_at(ledger: Ledger, step: int) -> tuple[int, ...]:
-    head = ledger.open(step)
-    assert head is not None
-    return tuple(Layout.from_wire(head.layout).owners.tolist())
 
 
 class WantsThree:
@@ -350,27 +257,8 @@ class WantsThree:
 
 
 def a_policy_that_rescales(runner: Callable[[], Runner], folder: Path) -> Outcome:
-    collected, pipeline = Collected(), hr.Pipeline("policed")
-    node = pipeline.compute(
-        "remembers", Remembers(), keys={pipeline.inject("items", source(items(200))): "page"}
-    )
-    pipeline.sink("out", node, collected.sink("out"))
-    driver = Driver(
-        pipeline,
-        LocalStore(folder),
-        runner(),
-        workers=2,
-        bins=16,
-        drain=True,
-        clock=Ticking(),
-        settings=hr.Settings(limit=hr.Limit(4, 1 << 20), measure="1s"),
-        policy=WantsThree(),
-        how=How(every="2s"),
-    )
-    try:
-        driver.run()
-    finally:
-        driver.close()
+    how: dict[str, Any] = {"clock": Ticking(), "policy": WantsThree(), "how": How(every="2s")}
+    driver, collected, _ = remembering(runner, folder, 200, rows=4, measure="1s", **how)
     head = driver.coordinator.head
     assert head is not None
     assert head.layout.workers == 3
@@ -378,39 +266,62 @@ def a_policy_that_rescales(runner: Callable[[], Runner], folder: Path) -> Outcom
 
 
 def a_stop_after_an_agreed_step(runner: Callable[[], Runner], folder: Path) -> Outcome:
-    store, collected = LocalStore(folder), Collected()
-    pipeline = hr.Pipeline("stopped")
-    node = pipeline.compute(
-        "remembers", Remembers(), keys={pipeline.inject("items", source(items(100))): "page"}
-    )
-    pipeline.sink("out", node, collected.sink("out"))
-    driver = Driver(
-        pipeline,
-        store,
-        runner(),
-        workers=2,
-        bins=16,
-        drain=True,
-        settings=hr.Settings(limit=hr.Limit(5, 1 << 20)),
-    )
+    def ask(driver: Driver, head: Head) -> None:
+        if head.step == 2:
+            put(driver, Command("stop", at_step=7))
 
-    def note(summary: hr.StepSummary) -> None:
-        if summary.step == 2:
-            Control(store).ask("stop", at_step=7)
-            driver.look_for_commands()
-
-    driver.listeners.append(note)
-    try:
-        assert driver.run() == "stopped"
-    finally:
-        driver.close()
-    last = max(step for step in range(8) if computes(Ledger(store), step))
+    driver, collected, why = remembering(runner, folder, 100, rows=5, each_step=ask)
+    assert why == "stopped"
+    last = max(step for step in range(8) if driver.ledger.read(step)[0].delivery >= 0)
     assert last == 7
     return collected.rows()
 
 
-def computes(ledger: Ledger, step: int) -> bool:
-    return ledger.read(step)[0].delivery >= 0
+def remembering(
+    runner: Callable[[], Runner],
+    folder: Path,
+    records: int,
+    *,
+    rows: int,
+    each_step: Callable[[Driver, Head], None] = lambda driver, head: None,
+    measure: str | None = None,
+    **how: Any,
+) -> tuple[Driver, Collected, str]:
+    """Run two workers to the end. Return the driver, what was produced, and why it has ended."""
+    collected, pipeline = Collected(), hr.Pipeline("remembering")
+    stream = pipeline.inject("items", source(items(records)))
+    node = pipeline.compute("remembers", Remembers(), keys={stream: "page"})
+    pipeline.sink("out", node, collected.sink("out"))
+    limit = hr.Limit(rows, 1 << 20)
+    driver = Driver(
+        pipeline,
+        LocalStore(folder),
+        runner(),
+        workers=2,
+        bins=16,
+        drain=True,
+        settings=hr.Settings(limit=limit, retain_steps=1_000, measure=measure),
+        **how,
+    )
+    driver.listeners.append(lambda summary: each_step(driver, summary.head))
+    try:
+        return driver, collected, driver.run()
+    finally:
+        driver.close()
+
+
+def put(driver: Driver, command: Command) -> None:
+    """Send a command through the storage, and let the driver look for it."""
+    Control(driver.store).put(msgspec.structs.replace(command, nonce=uuid.uuid4().hex))
+    driver.look_for_commands()
+
+
+def layout_at(ledger: Ledger, step: int) -> tuple[int, int, tuple[int, ...]]:
+    """Return the number of workers and of bins, and the owners of these."""
+    head = ledger.open(step)
+    assert head is not None
+    layout = Layout.from_wire(head.layout)
+    return layout.workers, len(layout), tuple(layout.owners.tolist())
 
 
 def receipts_of_a_producer_and_of_a_delivery(runner: Callable[[], Runner], folder: Path) -> Outcome:

@@ -25,6 +25,18 @@ SLACK = {
 }
 
 
+def session_settings(local: Path) -> dict[str, str]:
+    """Return the settings of a session whose memory can be seen to stay level.
+
+    The heap has its full size from the start: else it may reach it at any time, and look like a leak.
+    """
+    return {
+        "spark.local.dir": str(local),
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": "-Xms512m -XX:+AlwaysPreTouch",
+    }
+
+
 def measure(store: Path, local: Path, jvm: Any) -> dict[str, int]:
     """Return what must not grow."""
     gc.collect()
