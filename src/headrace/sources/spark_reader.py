@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cloudpickle
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -42,6 +43,9 @@ class SparkReader(Source):
             A simple reader has one partition unless columns name them.
         time_zone: the zone of times that do not name one.
         time_unit: the unit of numeric event times; microseconds by default.
+        rereads: whether a second reader can read all from ``initialOffset()`` on beside the first
+            one, whatever that has committed. Then added computations can begin at the beginning;
+            they get all of it in one step.
 
     Each partition holds the watermark from the first division that lists it. If a column names
     partitions, each holds it from its first record; name those that are still to come in
@@ -72,7 +76,9 @@ class SparkReader(Source):
         partition: str | Sequence[str] | Callable[[Any], str] | None = None,
         time_zone: str = "UTC",
         time_unit: TimeUnit | None = None,
+        rereads: bool = False,
     ) -> None:
+        self.rereads = rereads
         name = type(source).__name__
         schema = struct_of(source.schema(), name)
         self._names = schema.names
@@ -126,6 +132,15 @@ class SparkReader(Source):
 
     def now(self, position: Position) -> Any:
         return self._live.available_now(position)
+
+    def again(self) -> Source:
+        other = copy.copy(self)
+        other._reader, other._divided = None, None
+        return other
+
+    def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
+        # Offsets are the reader's own, and have no order that is known here. So all of it is a step.
+        return self.offer(position, msgspec.structs.replace(limit, until=[until]))
 
     def offer(self, position: Position, limit: Limit) -> Offer | None:
         if limit.until is None:

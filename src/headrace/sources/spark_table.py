@@ -8,6 +8,7 @@ give others.
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -57,7 +58,7 @@ class SparkTable(Source):
     """
 
     source_kind = "a DataFrame"
-    bounded = True
+    bounded = rereads = True
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class SparkTable(Source):
         self._read_by = event_time, time_zone, time_unit
         self._store: Store | None = None
         self._beside: SparkStream | None = None
+        self._read_again: list[str] = []  # files that a backfill has made
 
     def come_with(self, stream: SparkStream) -> None:
         """Come in the step that takes the first batch of a stream, and not before."""
@@ -128,6 +130,31 @@ class SparkTable(Source):
             self._store.create(name, to_bytes(table))
         end = {"file": name, "rows": table.num_rows, "at_us": time.time_ns() // 1_000}
         return Offer(end, table.num_rows, table.nbytes, final=True)
+
+    def again(self) -> Source:
+        other = copy.copy(self)
+        other._beside, other._read_again = None, []
+        return other
+
+    def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
+        if position["file"] is not None or until["file"] is None:
+            return None
+        offer = self.offer(position, limit)
+        assert offer is not None and self._store is not None
+        self._read_again.append(offer.end["file"])
+        if offer.end["file"] != until["file"]:
+            raise SourceChanged(
+                "the DataFrame has other rows now than when it was read",
+                place=self._store.location,
+                remedy="let the added computation begin now, or give the DataFrame its rows back",
+            )
+        return Offer(until, offer.rows, offer.bytes)
+
+    def close(self) -> None:
+        for name in self._read_again:
+            assert self._store is not None
+            self._store.delete(name)
+        self._read_again = []
 
     def recover(self, start: Position, end: Position) -> bool:
         assert self._store is not None

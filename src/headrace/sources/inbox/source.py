@@ -8,6 +8,7 @@ exists or does not. The storage's list serves only to find new producers.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -73,7 +74,8 @@ class Inbox(Source):
             ``"refuse"``). By default they are read only if ``producers`` is not given. A refused
             producer stops the pipeline, since skipping what it appended would lose it.
         clean: whether to delete batches once a committed step has read them. The inbox then belongs
-            to this pipeline and its storage alone. The last two batches of each producer are kept.
+            to this pipeline and its storage alone, and no computation can begin at its beginning.
+            The last two batches of each producer are kept.
         time_zone: the zone of event times that do not name one.
         time_unit: the unit of numeric event times.
 
@@ -121,6 +123,7 @@ class Inbox(Source):
             )
         self._accepts = others == "accept" or (others is None and producers is None)
         self._cleans = self.consumes = clean
+        self.rereads = not clean
         self._reader = _Reader(type, event_time, time_zone, time_unit)
         self._read_by = event_time, time_zone, time_unit
         self._forget()
@@ -313,6 +316,22 @@ class Inbox(Source):
         except NotFound:
             return False
         return True
+
+    def again(self) -> Source:
+        other = copy.copy(self)
+        other._forget()
+        return other
+
+    def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
+        if position == until:
+            return None
+        read = self._converted(until)
+        offer = self.offer(position, msgspec.structs.replace(limit, until=read.next))
+        # (a producer that has come since counts from where the backfill has arrived)
+        known = {*read.next, *self._expected}
+        return offer and msgspec.structs.replace(
+            offer, parts={name: part for name, part in offer.parts.items() if name in known}
+        )
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         first, after = self._converted(start), self._converted(end)
