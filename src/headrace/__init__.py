@@ -55,7 +55,7 @@ from headrace.keyspace.hashing import hash_key
 from headrace.ledger.heartbeats import HeartbeatSettings
 from headrace.migration.rounds import all_at_once, batched, fluid
 from headrace.migration.sharding import contiguous, dynamic, fixed
-from headrace.pipeline import Hashed, Node, Pipeline, Salt, Stream
+from headrace.pipeline import Computed, Hashed, Node, Pipeline, Salt, Stream
 from headrace.pipeline.retention import Keep, keep
 from headrace.pipeline.sifting import BadRecord
 from headrace.pipeline.source import Limit
@@ -75,6 +75,7 @@ __all__ = [
     "Codec",
     "ColumnarComputation",
     "Computation",
+    "Computed",
     "Context",
     "Counter",
     "Fired",

@@ -106,7 +106,7 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
             computed by this code, under a new id. By default that is refused
             (:class:`headrace.errors.CodeChanged`): weak sinks keep what they have seen under the
             old id, which no committed step has.
-        try_rows: on how many stored rows of each computation the upgrade functions of newer code are
+        upgrade_rows: on how many stored rows of each computation the upgrade functions of newer code are
             tried before it claims the pipeline; 0 for none. If one fails, nothing has changed, and
             the older code can go on.
         trial_steps: a computation that a change of the running pipeline has added or replaced is on
@@ -154,7 +154,7 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
     checkpoint_steps: int = 1
     checkpoint_us: int = 0
     recompute_shown: bool = False
-    try_rows: int = 100_000
+    upgrade_rows: int = 100_000
     trial_steps: int = 16
     task_timeout_us: int = 1_800_000_000
     sink_timeout_us: int = 600_000_000

@@ -77,7 +77,7 @@ from headrace.driver.policy_loop import Controller
 from headrace.driver.requests import Current, Requests, plan_of
 from headrace.driver.sink_delivery import Deliveries, UnderWay
 from headrace.driver.source_polling import SourcePoller
-from headrace.driver.upgrade_trial import try_upgrades
+from headrace.driver.upgrade_trial import check_upgrades
 from headrace.errors import (
     Cancelled,
     Damaged,
@@ -297,7 +297,7 @@ class Driver:
             runner,
             self._settings,
             Heartbeats(store),
-            self._try_upgrades,
+            self._check_upgrades,
             reload,
         )
         self._steering = MigrationController(
@@ -395,7 +395,7 @@ class Driver:
         self._instructions = deque(self._handle(opened))
         if opened.head is not None:
             forgotten = self.coordinator.pipeline_facts.forgotten
-            self._try_upgrades(self.pipeline, opened.head, forgotten)
+            self._check_upgrades(self.pipeline, opened.head, forgotten)
         self.runner.avoid(opened.drained_hosts or ())
         workers = self.coordinator.begins_with.workers
         if self._started is None:
@@ -405,10 +405,10 @@ class Driver:
         self._started = self._topology
         return opened.head
 
-    def _try_upgrades(self, pipeline: Pipeline, head: Head, forgotten: Collection[str]) -> None:
+    def _check_upgrades(self, pipeline: Pipeline, head: Head, forgotten: Collection[str]) -> None:
         """Try the upgrade functions of a topology on stored rows. Nothing is claimed yet."""
-        most = self._settings.try_rows
-        try_upgrades(pipeline, head, self.store, forgotten=forgotten, most=most)
+        most = self._settings.upgrade_rows
+        check_upgrades(pipeline, head, self.store, forgotten=forgotten, most=most)
 
     def step_back(self) -> None:
         """Give up leadership: close the sources, and drop a change that was not committed.

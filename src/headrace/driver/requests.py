@@ -119,7 +119,7 @@ class Requests:
         runner: prepares to run the topology.
         settings: the settings of the run.
         heartbeats: show whether a process that asked for a handover is still there.
-        try_upgrades: tries the upgrade functions of a topology, given also what is stored, and the
+        check_upgrades: tries the upgrade functions of a topology, given also what is stored, and the
             computations whose state is given up.
         reload: loads the pipeline's code again, if it has a given digest; None if it cannot be.
 
@@ -134,11 +134,11 @@ class Requests:
         runner: Runner,
         settings: Settings,
         heartbeats: Heartbeats,
-        try_upgrades: Callable[[Pipeline, Head, Collection[str]], None],
+        check_upgrades: Callable[[Pipeline, Head, Collection[str]], None],
         reload: Callable[[str], Pipeline] | None = None,
     ) -> None:
         self._reload = reload
-        self._try_upgrades = try_upgrades
+        self._check_upgrades = check_upgrades
         self.ready: Ready | None = None
         self._commands = commands
         self._source_poller = source_poller
@@ -425,7 +425,7 @@ class Requests:
             removed=control_state.removed,
             forgotten=control_state.forgotten,
         )
-        self._try_upgrades(pipeline, head, control_state.forgotten)
+        self._check_upgrades(pipeline, head, control_state.forgotten)
         with self._source_poller.opened_for(pipeline):
             more = self._source_poller.more_in(pipeline, head.positions, head.ended)
             if more:

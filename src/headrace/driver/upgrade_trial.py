@@ -32,7 +32,7 @@ _REMEDY = (
 _MOST_PARTS = 256
 
 
-def try_upgrades(
+def check_upgrades(
     pipeline: Pipeline, head: Head | None, store: Store, *, forgotten: Collection[str], most: int
 ) -> None:
     """Upgrade stored rows whose version this code has raised, and discard the result.
@@ -58,7 +58,7 @@ def try_upgrades(
         if not _raised(known.get("shapes", {}), declared[name].get("shapes", {})):
             continue
         try:
-            _try(node, head, store, most)
+            _check(node, head, store, most)
         except UserCodeError as error:
             raise UserCodeError(
                 error.what, place=error.place, remedy=_REMEDY, traceback_text=error.traceback_text
@@ -74,19 +74,19 @@ def _raised(before: Any, now: Any) -> bool:
     )
 
 
-def _try(node: Node, head: Head, store: Store, most: int) -> None:
+def _check(node: Node, head: Head, store: Store, most: int) -> None:
     held = PerWorkerState(node.declarations.per_worker, place=f"computation {node.name!r}")
     for values in head.per_worker.get(node.name, {}).values():
         held.set_key(values)
-    tried = 0
+    checked = 0
     for rows in _upgraded(node, head, store):
-        tried += rows
-        if tried >= most:
+        checked += rows
+        if checked >= most:
             log.warning(
                 "computation %r: the upgrade of its state was tried on %s rows, and not on all; a row "
-                "that it fails on later stops the pipeline (Settings.try_rows)",
+                "that it fails on later stops the pipeline (Settings.upgrade_rows)",
                 node.name,
-                f"{tried:,}",
+                f"{checked:,}",
             )
             return
 

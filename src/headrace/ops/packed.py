@@ -47,16 +47,16 @@ class Packed(Aggregate):
         raise NotImplementedError
 
     def of_records(self, batch: KeyedBatch) -> Partial:
-        return self._of_stretches(batch, np.arange(len(batch)))
+        return self._of_runs(batch, np.arange(len(batch)))
 
     def of_groups(self, batch: KeyedBatch) -> Partial:
-        return self._of_stretches(batch, batch.starts)
+        return self._of_runs(batch, batch.starts)
 
-    def _of_stretches(self, batch: KeyedBatch, starts: I64) -> Partial:
+    def _of_runs(self, batch: KeyedBatch, starts: I64) -> Partial:
         values, there = values_of(batch, self.kind)
         times = batch.timestamps_us
         packed = np.full(len(starts), b"", dtype=object)
-        for number, (first, after) in enumerate(_stretches(starts, len(batch))):
+        for number, (first, after) in enumerate(_runs(starts, len(batch))):
             rows: Any = slice(first, after)
             if there is not None:
                 rows = first + np.flatnonzero(there[first:after])
@@ -68,7 +68,7 @@ class Packed(Aggregate):
     def combined(self, partial: Partial, starts: I64) -> Partial:
         cells = partial[self._column("packed")]
         found = np.full(len(starts), b"", dtype=object)
-        for number, (first, after) in enumerate(_stretches(starts, len(cells))):
+        for number, (first, after) in enumerate(_runs(starts, len(cells))):
             found[number] = self._one(cells[first:after])
         return {self._column("packed"): found}
 
@@ -84,7 +84,7 @@ class Packed(Aggregate):
         return self._union(parts) if len(parts) > 1 else parts[0] if parts else b""
 
 
-def _stretches(starts: I64, length: int) -> Iterator[tuple[int, int]]:
+def _runs(starts: I64, length: int) -> Iterator[tuple[int, int]]:
     return zip(starts.tolist(), [*starts.tolist()[1:], length], strict=True)
 
 

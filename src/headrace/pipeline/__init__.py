@@ -11,12 +11,13 @@
 """
 
 from headrace.pipeline.builder import Pipeline
-from headrace.pipeline.keys import Hashed, Salt
+from headrace.pipeline.keys import Computed, Hashed, Salt
 from headrace.pipeline.nodes import Injector, Node, SinkNode
 from headrace.pipeline.streams import DEAD_LETTER, DeadLetter, Stream
 
 __all__ = [
     "DEAD_LETTER",
+    "Computed",
     "DeadLetter",
     "Hashed",
     "Injector",

@@ -198,7 +198,7 @@ class Pipeline(PipelineGraph):
         name: str,
         computation: UserCode,
         *,
-        keys: KeysByStream,
+        keys: KeysByStream | None = None,
         on_error: OnError = "stop",
         late: Late | None = None,
         allowed_lateness: DurationLike = "0s",
@@ -253,11 +253,15 @@ class Pipeline(PipelineGraph):
         check_one_of("on_error", on_error, get_args(OnError), name)
         check_one_of("late", late or computation.default_late, get_args(Late), name)
         check_one_of("watermark", watermark, get_args(Clocked), name)
-        check_keys(keys, name)
+        by_stream = {} if keys is None else dict(check_keys(keys, name))
         check_listed("retain", retain, f"computation {name!r}")
-        by_stream = dict(keys.items())
         if not by_stream:
-            raise PipelineError(f"computation {name!r} reads no stream", remedy="give it keys={…}")
+            raise PipelineError(
+                f"computation {name!r} reads no stream",
+                remedy="give it keys={…}; for timers alone, let it read an injector of a record for each "
+                "key, such as hr.sources.Iterable([Start(key)], Start, event_time=…), and set the first "
+                "timer there",
+            )
         inputs = [self._stream(item, name) for item in by_stream]
         if not exactly_once:
             inputs = [self.injectors[s.name].stream if s.checked else s for s in inputs]
@@ -441,7 +445,13 @@ class Pipeline(PipelineGraph):
         if not isinstance(stream, Stream) or stream.pipeline is not self:
             raise PipelineError(
                 f"{reader!r} reads {item!r}, which is not a stream of pipeline {self.name!r}",
-                remedy="use what inject() and compute() of this pipeline returned",
+                remedy="use what inject() and compute() of this pipeline returned"
+                + (
+                    "; name each stream on its own: keys={one: …, other: …}. A computation reads any "
+                    "number of streams, so what two producers make needs no stream in common"
+                    if isinstance(item, list | tuple | set | frozenset)
+                    else ""
+                ),
             )
         return stream
 

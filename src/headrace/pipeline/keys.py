@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -11,6 +12,8 @@ from headrace.errors import PipelineError
 from headrace.keyspace.hashing import key_type_problem
 from headrace.pipeline.arguments import check_listed
 from headrace.pipeline.streams import Stream
+from headrace.schema.declared import form_of
+from headrace.schema.forms import Plain
 from headrace.schema.row_columns import RowColumn
 
 #: The key with which a consumer keeps the producer's key.
@@ -60,12 +63,38 @@ class Hashed(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
 
 
-KeyPartSpec = str | Salt | Hashed
+class Computed(msgspec.Struct, frozen=True):
+    """A part of a key that a function of yours computes from columns, many records at once.
+
+    Args:
+        function: gets the columns, one Arrow array each, and returns the parts: an Arrow or NumPy
+            array, or a list, of one value for each record. None of them may be null. It must give
+            the same for the same records, however they are divided.
+        columns: the columns that it gets.
+        type: the type of the part: ``str``, ``int``, ``bytes``, ``bool``, ``datetime`` or ``date``.
+
+    Cost: that of the function, where records are routed: in the driver for small steps. For a
+    function of single values, loop over ``column.to_pylist()``; that costs a Python call a record.
+
+    Example::
+
+        import pyarrow.compute as pc
+
+        by_site = hr.Computed(pc.utf8_lower, columns=("page",))
+        p.compute("sites", hr.ops.Running(hits=hr.ops.Count()), keys={hits: by_site})
+    """
+
+    function: Callable[..., Any]
+    columns: tuple[str, ...]
+    type: Any = str
+
+
+KeyPartSpec = str | Salt | Hashed | Computed
 KeySpec = KeyPartSpec | Sequence[KeyPartSpec]
 
 
-def check_keys(keys: object, reader: str) -> None:
-    """Check that keys are given for each stream.
+def check_keys(keys: object, reader: str) -> Mapping[Any, Any]:
+    """Return keys as they were given, after a check that they are given for each stream.
 
     Raises:
         PipelineError: if they are not.
@@ -75,6 +104,7 @@ def check_keys(keys: object, reader: str) -> None:
             f"computation {reader!r}: keys={keys!r} says of no stream what its key is",
             remedy='give a dict of stream → column: keys={stream: "user"}',
         )
+    return keys
 
 
 def key_of(
@@ -105,6 +135,8 @@ def key_of(
             for name in column.columns:
                 _hashable(stream, name, reader)
             fields.append(pa.field("hash", pa.int64(), nullable=False))
+        elif isinstance(column, Computed):
+            fields.append(_computed_field(stream, column, reader))
         else:
             fields.append(_key_field(stream, column, reader))
     if not fields:
@@ -115,17 +147,17 @@ def key_of(
 def _parts(spec: KeySpec, stream: Stream, reader: str) -> tuple[KeyPartSpec, ...]:
     """Return the parts of a key as given, after a check that they are columns or salts."""
     parts: tuple[object, ...] = ()
-    if isinstance(spec, str | Hashed):
+    if isinstance(spec, str | Hashed | Computed):
         parts = (spec,)
     elif isinstance(spec, Iterable):
         parts = tuple(spec)
-    columns = tuple(part for part in parts if isinstance(part, str | Salt | Hashed))
+    columns = tuple(part for part in parts if isinstance(part, str | Salt | Hashed | Computed))
     if columns == parts and (parts or isinstance(spec, Iterable)):
         return columns
     raise PipelineError(
         f"computation {reader!r}: the key of {stream.name!r} is {spec!r}, which names no columns",
-        remedy='name a column, or a tuple of them: keys={stream: "user"}; what is computed first becomes a '
-        "field of what a computation before this one emits",
+        remedy='name a column, or a tuple of them: keys={stream: "user"}; for a function of columns, '
+        "give hr.Computed(function, columns=(…,))",
     )
 
 
@@ -142,6 +174,27 @@ def _key_field(stream: Stream, column: str, reader: str) -> pa.Field:
             f"computation {reader!r} keys stream {stream.name!r} by {column!r}: {problem}"
         )
     return pa.field(column, _stored_key_type(field.type), nullable=False)
+
+
+def _computed_field(stream: Stream, part: Computed, reader: str) -> pa.Field:
+    """Return a computed part of a key.
+
+    Raises:
+        PipelineError: if it is not a function of columns that the stream has, or its type cannot be
+            part of a key.
+    """
+    place = f"computation {reader!r}: a computed key"
+    check_listed("columns", part.columns, place)
+    for name in part.columns:
+        _column(stream, name, reader)
+    if not callable(part.function):
+        raise PipelineError(f"{place}: {part.function!r} is not a function")
+    form = form_of(part.type, place)
+    arrow = form.arrow if isinstance(form, Plain) else None
+    problem = "a part of a key is a plain value" if arrow is None else key_type_problem(arrow)
+    if arrow is None or problem:
+        raise PipelineError(f"{place} is of type {part.type!r}: {problem}", remedy="use str or int")
+    return pa.field("computed", _stored_key_type(arrow), nullable=False)
 
 
 def _hashable(stream: Stream, column: str, reader: str) -> None:

@@ -168,7 +168,7 @@ class Balance(msgspec.Struct, frozen=True):
         worth: when moving is worth its cost.
         heavy: a bin with more than this part of a worker's fair share is split, if skew cannot be
             evened out otherwise.
-        light: two neighbouring bins of a worker are merged if they have together less than this
+        merge_below: two neighbouring bins of a worker are merged if they have together less than this
             part of a worker's fair share, of the work and of the state. At most half of ``heavy``,
             so that nothing is split and merged in turns; 0 merges nothing.
         deepest: bins of this depth are not split.
@@ -188,12 +188,12 @@ class Balance(msgspec.Struct, frozen=True):
     deepest: int = 32
     cooldown_us: int = 60_000_000
     prices: Prices = PRICES
-    light: float = 0.1
+    merge_below: float = 0.1
     shallowest: int = 8
 
     def __post_init__(self) -> None:
         _check(self.heavy > 0 and 0 <= self.deepest <= MAX_DEPTH, self)
-        _check(0 <= 2 * self.light <= self.heavy and 0 <= self.shallowest <= MAX_DEPTH, self)
+        _check(0 <= 2 * self.merge_below <= self.heavy and 0 <= self.shallowest <= MAX_DEPTH, self)
 
     def decide(self, seen: Measurements) -> ScalingDecision:
         """Decide to rebalance, to split or merge bins, or to do nothing."""
@@ -229,12 +229,12 @@ class Balance(msgspec.Struct, frozen=True):
     def _merge(self, seen: Measurements) -> MergeBins | None:
         """Decide to merge bins that are light in every respect."""
         work, sizes = seen.load.work(seen.layout, self.prices), seen.load.sizes
-        if not self.light or not work.any():
+        if not self.merge_below or not work.any():
             return None
         share = work / work.sum()
         share = np.maximum(share, sizes / sizes.sum()) if sizes.any() else share
         # (in proportion to the sum of shares, since each bin counts by the larger of two)
-        below = min(self.light / seen.sharing, 0.5) / float(share.sum())
+        below = min(self.merge_below / seen.sharing, 0.5) / float(share.sum())
         rule = SplitRule(1.0, below, shallowest=self.shallowest)
         bins = [
             parent for level in reshape(seen.layout, share, rule).merges for parent in level.pairs()
@@ -243,7 +243,7 @@ class Balance(msgspec.Struct, frozen=True):
             return None
         return MergeBins(
             bins,
-            f"their halves have less than {self.light:.0%} of a worker's share, of the work and of the "
+            f"their halves have less than {self.merge_below:.0%} of a worker's share, of work and of "
             "state",
         )
 

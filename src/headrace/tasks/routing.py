@@ -23,11 +23,12 @@ import pyarrow.compute as pc
 
 from headrace.computation.record_ids import RecordIds
 from headrace.errors import BadInput
+from headrace.errors.user_code import raise_again
 from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.row_hashing import hash_rows
-from headrace.pipeline import Hashed, Node, Pipeline, Salt, Stream
+from headrace.pipeline import Computed, Hashed, Node, Pipeline, Salt, Stream
 from headrace.protocol.parcels import Entry
 from headrace.runfiles.batches import as_one_batch
 from headrace.schema.columns import ColumnType
@@ -114,7 +115,9 @@ class InputFormat:
             return [None for _ in self.keys]
         pairs = zip(chosen, self.node.key_fields, strict=True)
         return [
-            None if isinstance(c, Salt | Hashed) or values.field(c).type != part.type else c
+            None
+            if isinstance(c, Salt | Hashed | Computed) or values.field(c).type != part.type
+            else c
             for c, part in pairs
         ]
 
@@ -149,14 +152,17 @@ class InputFormat:
         chosen = self.node.key_columns[self.number]
         names = chosen if chosen is not None else tuple(self.keys)
         found = []
-        for name, field in zip(names, self.node.key_fields, strict=True):
-            if isinstance(name, Salt):
-                found.append(_salt_of(batch, name))
+        for part, field in zip(names, self.node.key_fields, strict=True):
+            if isinstance(part, Salt):
+                found.append(_salt_of(batch, part))
                 continue
-            if isinstance(name, Hashed):
-                found.append(_hash_of(batch, name))
+            if isinstance(part, Hashed):
+                found.append(_hash_of(batch, part))
                 continue
-            column = _flat(batch.column(name))
+            if isinstance(part, Computed):
+                name, column = "computed", self._computed(batch, part, field.type, place)
+            else:
+                name, column = part, _flat(batch.column(part))
             if self._is_check:
                 column = _filled(column, field.type)
             if column.null_count:
@@ -171,6 +177,34 @@ class InputFormat:
                 self._check_dates(column, name, batch, place)
             found.append(column if column.type == field.type else column.cast(field.type))
         return found
+
+    def _computed(
+        self, batch: pa.RecordBatch | pa.Table, part: Computed, kind: pa.DataType, place: str
+    ) -> pa.Array:
+        """Return a part of the key as the user's function computes it.
+
+        Raises:
+            UserCodeError: if the function fails, or returns something else.
+        """
+        try:
+            found = part.function(*[_flat(batch.column(name)) for name in part.columns])
+            if isinstance(found, pa.ChunkedArray):
+                found = _flat(found)
+            column = found if isinstance(found, pa.Array) else pa.array(found)
+            if len(column) != batch.num_rows:
+                raise ValueError(f"it returned {len(column)} values for {batch.num_rows} records")
+            if pa.types.is_null(column.type) and not len(column):
+                return pa.array([], kind)
+            if not _is_of_kind(column.type, kind):
+                raise TypeError(f"it returned {column.type}, and the key is of type {kind}")
+            return column
+        except BaseException as error:
+            raise_again(
+                error,
+                f"computation {self.node.name!r}, a computed key of stream {self.stream.name!r}, {place}",
+                "fix the function: it returns a value of the declared type for each record; nothing of "
+                "this step was committed",
+            )
 
     def _check_dates(
         self, column: pa.Array, name: str, batch: pa.RecordBatch | pa.Table, place: str
@@ -332,6 +366,17 @@ def _salt_of(batch: pa.RecordBatch | pa.Table, salt: Salt) -> pa.Array:
         hashes[there] += hash_columns([column.drop_null()])
         hashes = hash_words(hashes)
     return pa.array((hashes % np.uint64(salt.parts)).astype(np.int64))
+
+
+def _is_of_kind(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether values of a type are kept as they are in another type."""
+    alike = (
+        (pa.types.is_integer, pa.types.is_integer),
+        (lambda of: pa.types.is_string(of) or pa.types.is_large_string(of), pa.types.is_string),
+        (lambda of: pa.types.is_binary(of) or pa.types.is_large_binary(of), pa.types.is_binary),
+        (pa.types.is_timestamp, pa.types.is_timestamp),
+    )
+    return given == kind or any(one(given) and other(kind) for one, other in alike)
 
 
 def _hash_of(batch: pa.RecordBatch | pa.Table, part: Hashed) -> pa.Array:

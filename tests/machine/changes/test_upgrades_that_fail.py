@@ -150,7 +150,7 @@ def test_what_is_tried_is_bounded_and_said_so(caplog: pytest.LogCaptureFixture) 
         def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
             """Does nothing."""
 
-    settings = hr.Settings(try_rows=10)
+    settings = hr.Settings(upgrade_rows=10)
     with (
         caplog.at_level(logging.WARNING),
         drive(drawn(Counting()), storage=store, settings=settings),
@@ -164,5 +164,5 @@ def test_what_is_tried_is_bounded_and_said_so(caplog: pytest.LogCaptureFixture) 
 
 def test_nothing_is_tried_where_that_is_switched_off() -> None:
     store = stored_by(Plain())
-    with drive(drawn(upgraded(37)), storage=store, settings=hr.Settings(try_rows=0)) as t:
+    with drive(drawn(upgraded(37)), storage=store, settings=hr.Settings(upgrade_rows=0)) as t:
         assert t is not None

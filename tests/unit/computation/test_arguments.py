@@ -37,7 +37,7 @@ def build(computation: Any = None, keys: Any = None, **more: Any) -> hr.Pipeline
     ("arguments", "what", "remedy"),
     [
         ({"keys": "key"}, "says of no stream what its key is", 'keys={stream: "user"}'),
-        ({"keys": lambda s: {s: len}}, "which names no columns", "name a column"),
+        ({"keys": lambda s: {s: len}}, "which names no columns", "hr.Computed"),
         ({"keys": lambda s: {s: 7}}, "which names no columns", "name a column"),
         ({"keys": lambda s: {"items": "key"}}, "which is not a stream of", "what inject()"),
         ({"keys": lambda s: {s: "kye"}}, "which it does not have", "its columns are: key, n, at"),

@@ -71,7 +71,7 @@ def test_balance_merges_what_is_light_again_as_far_up_as_it_may() -> None:
     command = command_for(policy, decided, How())
     assert command is not None and command.goal is not None and command.goal.kind == "merge"
     assert isinstance(Balance().decide(seen(DEEP, [1] * 5)), Nothing), "not above its first depth"
-    off = Balance(shallowest=2, light=0.0)
+    off = Balance(shallowest=2, merge_below=0.0)
     assert isinstance(off.decide(seen(DEEP, [50 * MS, 1, 1, 1, 50 * MS])), Nothing)
 
 
@@ -103,4 +103,4 @@ def test_nothing_is_split_and_merged_in_turns() -> None:
 
 def test_bounds_that_would_split_and_merge_in_turns_are_refused() -> None:
     with pytest.raises(PipelineError):
-        Balance(heavy=0.5, light=0.4)
+        Balance(heavy=0.5, merge_below=0.4)

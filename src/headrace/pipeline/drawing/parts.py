@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.pipeline.graph import PipelineGraph
-from headrace.pipeline.keys import Hashed, Salt
+from headrace.pipeline.keys import Computed, Hashed, Salt
 from headrace.pipeline.nodes import Injector, Node, SinkNode
 from headrace.pipeline.streams import Stream
 
@@ -131,11 +131,13 @@ def _short(stream: Stream, graph: PipelineGraph) -> str:
     return next(name for name, own in node.outputs.items() if own.address == stream.address)
 
 
-def _key(columns: tuple[str | Salt | Hashed, ...] | None) -> str:
+def _key(columns: tuple[str | Salt | Hashed | Computed, ...] | None) -> str:
     return "" if columns is None else ", ".join(map(_key_part, columns))
 
 
-def _key_part(part: str | Salt | Hashed) -> str:
+def _key_part(part: str | Salt | Hashed | Computed) -> str:
+    if isinstance(part, Computed):
+        return f"computed from {', '.join(part.columns)}"
     if isinstance(part, Salt):
         return f"salt of {part.parts}"
     return f"hash of {', '.join(part.columns)}" if isinstance(part, Hashed) else part
