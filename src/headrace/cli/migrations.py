@@ -33,7 +33,14 @@ from headrace.cli.common import (
 from headrace.cli.groups import group_facts, group_lines, runs_of
 from headrace.cli.strategies import STRATEGIES, layout_option, strategy_of
 from headrace.control.control import Control
-from headrace.control.migrations import PRICES_BY, Strategy, fact_of, planned, progress_of
+from headrace.control.migrations import (
+    PRICES_BY,
+    Strategy,
+    check_injector,
+    fact_of,
+    planned,
+    progress_of,
+)
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.coordinator.migrations.layout_state import layout_state_of
 from headrace.errors import ChangeRefused, PipelineError
@@ -170,6 +177,33 @@ def undrain_workers(workers: tuple[int, ...], storage: str, seconds: float, outp
     with typed_errors():
         command = Command("undrain_workers", workers=list(workers))
         ask(storage, command, seconds, output)
+
+
+@click.command("assign-partitions")
+@click.argument("injector")
+@click.argument("partitions", nargs=-1, required=True, metavar="PARTITION=WORKER...")
+@storage_option
+@_wait_option
+@output_option
+def assign_partitions(
+    injector: str, partitions: tuple[str, ...], storage: str, seconds: float, output: str
+) -> None:
+    """Let the task of a worker read a partition of INJECTOR, in steps that tasks read.
+
+    PARTITION= without a worker lets it be dealt out in turn again.
+    """
+    with typed_errors():
+        readers = dict(_reader(text) for text in partitions)
+        check_injector(head_of(storage), injector)
+        command = Command("assign_partitions", names=[injector], partitions=readers)
+        ask(storage, command, seconds, output)
+
+
+def _reader(text: str) -> tuple[str, int]:
+    name, equals, worker = text.rpartition("=")
+    if not equals or not (worker.isdigit() or not worker):
+        raise click.BadParameter(f"{text!r} is not PARTITION=WORKER", param_hint="PARTITION=WORKER")
+    return name, int(worker) if worker else -1
 
 
 @_requests(
@@ -482,6 +516,7 @@ def layout_facts(head: Head, layout: Layout) -> dict[str, Any]:
         "bins": len(layout),
         "changes": head.layout_version,
         "layout": str(head.layout_rules.sharding),
+        "reading": head.layout_rules.reading,
         "published": msgspec.to_builtins(head.updates),
         "workers": [
             {
@@ -508,6 +543,9 @@ def _layout_text(facts: dict[str, Any]) -> str:
         drained = ", drained" if of["drained"] else ""
         share = f"{of['share']:.1%} of the keys"
         lines.append(f"  worker {of['worker']}: {of['bins']:,} bins, {share}{size}{drained}")
+    for injector, readers in facts["reading"].items():
+        named = ", ".join(f"{name or 'all'} by worker {of}" for name, of in readers.items())
+        lines.append(f"  injector {injector} is read: {named}; others in turn")
     lines += group_lines(facts["groups"])
     for run in facts["runs"][:_MOST_RUNS]:
         last = "" if run["bins"] == 1 else f" to {run['last']} ({run['bins']:,})"
@@ -527,6 +565,7 @@ COMMANDS: list[click.Command] = [
     merge,
     drain_workers,
     undrain_workers,
+    assign_partitions,
     rebalance,
     migrations,
     updates,

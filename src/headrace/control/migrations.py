@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -368,6 +368,26 @@ class MovesState(ABC):
         chosen = [workers] if isinstance(workers, int) else list(workers)
         return self.ask_for(Command("undrain_workers", workers=chosen))
 
+    def assign_partitions(self, injector: str, partitions: Mapping[str, int | None]) -> Answer:
+        """Say which worker's task reads a partition of an injector, in steps that tasks read.
+
+        By default splits are dealt out in turn. Drained workers read nothing. Results do not depend
+        on it: it is for input that is nearer to one host than to others. Small steps are read by
+        the driver.
+
+        Args:
+            injector: the injector.
+            partitions: by partition, the worker; None to deal it out in turn again. A source
+                without partitions has one, ``""``.
+
+        Raises:
+            ChangeRefused: if there is no such injector or worker.
+        """
+        check_injector(self.current(), injector)
+        readers = {name: -1 if of is None else of for name, of in partitions.items()}
+        command = Command("assign_partitions", names=[injector], partitions=readers)
+        return self.ask_for(command)
+
     def rebalance(
         self,
         *,
@@ -479,6 +499,19 @@ class MovesState(ABC):
             return Migration(0, self, planned(self.current(), whole, self.measurements()))
         answer = self.ask_for(Command("migrate", goal=whole, if_busy=if_busy))
         return Migration(answer.migration, self)
+
+
+def check_injector(head: Head, name: str) -> None:
+    """Check that a pipeline has an injector.
+
+    Raises:
+        ChangeRefused: if it has none of that name.
+    """
+    known = head.stored_schema.get("injectors", {})
+    if name not in known:
+        raise ChangeRefused(
+            f"there is no injector {name!r}", remedy=f"there are: {', '.join(known) or 'none'}"
+        )
 
 
 def planned(head: Head, goal: Goal, seen: Published | None = None) -> migrations.RecordedMigration:

@@ -137,6 +137,8 @@ def plan_step(
             for worker, one in head.per_worker[name].items()
         },
         orphans=_orphans(head, pipeline_facts, layout.workers),
+        drained=head.layout_rules.within(layout.workers).drained,
+        reading=head.layout_rules.reading,
         uncheckpointed=uncheckpointed,
         checkpoint=head.checkpoint,
         ledger=head.step if ledger is None else ledger,

@@ -40,6 +40,7 @@ Kind = Literal[
     "update",
     "withdraw_update",
     "undrain_workers",
+    "assign_partitions",
     "pause_migration",
     "resume_migration",
     "abort_migration",
@@ -56,6 +57,7 @@ MOVING: frozenset[Kind] = frozenset(
         "update",
         "withdraw_update",
         "undrain_workers",
+        "assign_partitions",
         "pause_migration",
         "resume_migration",
         "abort_migration",
@@ -83,6 +85,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         migration: the id of the migration to pause, resume, abort or hasten.
         hosts: the hosts to drain, or to drain no longer.
         workers: ``undrain_workers``: the workers.
+        partitions: ``assign_partitions``: by partition of the injector in ``names``, the worker that
+            reads it; -1 for none in particular.
         code: ``change``: the digest of the file of the new code. The driver reads the file that it
             was started with; no code and no name of a file comes through storage.
         begin: ``change``: where added computations begin.
@@ -105,6 +109,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     migration: Whole = 0
     hosts: list[str] = []
     workers: list[WorkerNumber] = []
+    partitions: dict[str, WorkerNumber] = {}
     code: str = ""
     begin: dict[str, str] = {}
     at_step: StepNumber = 0

@@ -6,7 +6,7 @@ A single rescale may use another.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 import numpy as np
@@ -123,10 +123,13 @@ class LayoutRules(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         drained: workers that own nothing until they are undrained.
         sharding: the way of sharding.
+        reading: by injector and partition, the worker whose task reads it in large steps. Others
+            are dealt out in turn.
     """
 
     drained: list[WorkerNumber] = []
     sharding: Sharding = Fixed()
+    reading: dict[str, dict[str, WorkerNumber]] = {}
 
     def within(self, workers: int) -> LayoutRules:
         """Return the rules for a number of workers: those that are gone are not drained."""
@@ -144,6 +147,14 @@ class LayoutRules(msgspec.Struct, frozen=True, omit_defaults=True):
     def draining(self, workers: Collection[int]) -> LayoutRules:
         """Return the rules with more drained workers."""
         return msgspec.structs.replace(self, drained=sorted({*self.drained, *workers}))
+
+    def with_readers(self, injector: str, readers: Mapping[str, int]) -> LayoutRules:
+        """Return the rules with other readers of some partitions; -1 for none in particular."""
+        after = {**self.reading.get(injector, {}), **readers}
+        kept = {partition: worker for partition, worker in after.items() if worker >= 0}
+        others = {name: of for name, of in self.reading.items() if name != injector}
+        reading = {**others, injector: kept} if kept else others
+        return msgspec.structs.replace(self, reading=reading)
 
     def undraining(self, workers: Collection[int]) -> LayoutRules:
         """Return the rules without some drained workers."""

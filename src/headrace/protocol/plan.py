@@ -160,6 +160,8 @@ class StepPlan(msgspec.Struct, frozen=True):
         checkpoint: the step as of which state is in storage. Later steps have left soft files.
         ledger: the newest committed step, whose head says which files hold state. It is the step
             before, except in a replay.
+        drained: workers that read nothing.
+        reading: by injector and partition, the worker that reads it.
     """
 
     step: int
@@ -195,6 +197,25 @@ class StepPlan(msgspec.Struct, frozen=True):
     timeout_us: int = 0
     portions: dict[str, int] = {}
     resident: bool = False
+    drained: list[int] = []
+    reading: dict[str, dict[str, int]] = {}
+
+    def reader_of(self, injector: str, number: int, partition: str | None) -> int:
+        """Return the task that reads a split.
+
+        Splits are dealt out in turn to the workers that are not drained, unless their partition has
+        a worker of its own.
+
+        Args:
+            injector: the injector.
+            number: the split's place in the division.
+            partition: the split's partition; None if each record names its own.
+        """
+        mine = self.reading.get(injector, {}).get(partition or "", -1)
+        if partition is not None and 0 <= mine < self.readers and mine not in self.drained:
+            return mine
+        in_turn = [worker for worker in range(self.readers) if worker not in self.drained]
+        return in_turn[number % len(in_turn)] if in_turn else number % self.readers
 
     @property
     def readers(self) -> int:

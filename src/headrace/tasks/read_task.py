@@ -28,8 +28,8 @@ from headrace.tasks.writing import OUTPUT
 class ReadTask(Task):
     """Reads a reader's share of the division.
 
-    Splits are dealt out to the readers in turn. Which reader reads a split leaves no trace in the
-    result.
+    Splits are dealt out to the readers in turn, but for partitions that have one of their own.
+    Which reader reads a split leaves no trace in the result.
     """
 
     def __init__(self, process: Process, plan: StepPlan, reader: int, task_attempt: str) -> None:
@@ -42,7 +42,7 @@ class ReadTask(Task):
             self.foresee()
             for name, injected in plan.injectors.items():
                 for number, split in enumerate(injected.splits):
-                    if number % plan.readers == self.worker:
+                    if plan.reader_of(name, number, split.partition) == self.worker:
                         self._read_split(name, number, split)
             if plan.retained is not None:
                 for number, file in enumerate(plan.retained.files):

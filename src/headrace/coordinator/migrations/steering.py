@@ -32,6 +32,9 @@ from headrace.migration.measurements import Measurements
 from headrace.pipeline.source import Limit, Offer
 from headrace.protocol.plan import StepPlan
 
+#: Most partitions that are read by a worker of their own: each plan names them.
+_MOST_READERS = 4_096
+
 
 class Bounds(msgspec.Struct, frozen=True):
     """The most that can be asked of a layout.
@@ -219,6 +222,8 @@ def _applied(
         return _withdrawn(layout_state, command.at_step)
     if command.kind == "undrain_workers":
         return _undrained(layout_state, command.workers)
+    if command.kind == "assign_partitions":
+        return _assigned(layout_state, command)
     if command.kind != "migrate":
         after = steer_migration(layout_state, command.kind, command.migration)
         return _drained_no_more(after, command)
@@ -356,6 +361,22 @@ def _undrained(layout_state: LayoutState, workers: list[int]) -> LayoutState:
         of = f"worker {wrong[0]} is not drained" if wrong else "it names no worker"
         raise Refused(f"{of}; drained are: {', '.join(map(str, drained)) or 'none'}")
     return layout_state.keeping_to(layout_state.rules.undraining(workers))
+
+
+def _assigned(layout_state: LayoutState, command: Command) -> LayoutState:
+    """Return the layout state in which some partitions have workers of their own to read them."""
+    if len(command.names) != 1 or not command.partitions:
+        raise Refused("it names no injector and its partitions")
+    workers, drained = layout_state.layout.workers, layout_state.rules.drained
+    for worker in command.partitions.values():
+        if worker >= workers:
+            raise Refused(f"there is no worker {worker}; there are {workers}, from 0")
+        if worker in drained:
+            raise Refused(f"worker {worker} is drained")
+    after = layout_state.rules.with_readers(command.names[0], command.partitions)
+    if sum(map(len, after.reading.values())) > _MOST_READERS:
+        raise Refused(f"more than {_MOST_READERS:,} partitions cannot have workers of their own")
+    return layout_state.keeping_to(after)
 
 
 def _drained_no_more(layout_state: LayoutState, command: Command) -> LayoutState:
