@@ -47,7 +47,7 @@ def main() -> int:
 def run(folder: Path, chosen: argparse.Namespace) -> None:
     """Run the pipeline, and let things go wrong one after another."""
     warehouse = Warehouse(0.02)
-    with Shops(folder / "orders", chosen.rate, silent_after_s=20):
+    with Shops(folder / "orders", chosen.rate, silent_after_s=45):
         job = hr.run(
             draw(folder / "orders", warehouse),
             storage=folder / "state",

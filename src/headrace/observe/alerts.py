@@ -31,6 +31,8 @@ BUSY_SINK = 0.8
 HOT_BIN, HOT_WORKER = 4.0, 2.0
 #: A key with more than this share of the records of a computation makes its bin hot.
 HOT_KEY = 0.1
+#: A worker that is busy for less than this share of the time has time left.
+IDLE = 0.5
 #: A share of attempts' time above this was lost to attempts that were discarded.
 LOST_SHARE = 0.05
 
@@ -193,9 +195,10 @@ def _watermarks(of: Picture, ways: Mapping[str, Sequence[Waits]]) -> Iterator[Al
             "warning",
             holder,
             f"{_holder(last)} holds the watermark of {_listed(names)}",
-            why=f"it waits for {last.waits_for}",
+            why=f"it waits for {last.waits_for}. Until it moves, their event timers and windows do "
+            "not fire",
             since_s=last.since_s,
-            remedy=last.remedy.capitalize() or "See the way to the holder.",
+            remedy=last.remedy[:1].upper() + last.remedy[1:] or "See the way to the holder.",
             command=f"watermark why {names[-1]}",
             view="watermarks",
         )
@@ -274,9 +277,15 @@ def _hot_bin(skew: float, hottest: HottestBin | None, of: Picture) -> Alert:
         f"(between {hot.at_least:.0%} and {hot.at_most:.0%}){_keeps_up(hot, of)}",
         view="bins",
         command="load",
-        remedy="More workers do not help, since one worker computes all records of a key. Make the "
-        "key finer, or add up before it (hr.ops.two_phase).",
+        remedy=f"{'Nothing yet, for its worker keeps up. Later: more' if _is_idle(hot, of) else 'More'} "
+        "workers do not help, since one worker computes all records of a key. Make the key finer, or "
+        "add up before it (hr.ops.two_phase).",
     )
+
+
+def _is_idle(hot: HotKeyPicture, of: Picture) -> bool:
+    busy = of.workers[hot.worker].busy if hot.worker < len(of.workers) else None
+    return busy is not None and busy < IDLE
 
 
 def _keeps_up(hot: HotKeyPicture, of: Picture) -> str:

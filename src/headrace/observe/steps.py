@@ -117,6 +117,8 @@ def events_of(head: Head, window: Sequence[Manifest]) -> list[Event]:
         window: manifests, in the order of steps.
     """
     clocks = [(manifest.step, manifest.clock_us) for manifest in window if manifest.clock_us]
+    moments = [at for of in head.migrations for at in (of.began, of.ended) if at is not None]
+    clocks += [(moment.step, moment.clock_us) for moment in moments]
     found = [event for manifest in window for event in _events(manifest)]
     for answer in head.answers:
         at_us = max((at for step, at in clocks if step <= answer.step), default=None)

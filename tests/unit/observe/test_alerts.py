@@ -152,6 +152,10 @@ def test_a_hot_bin_names_the_key_that_makes_it_hot(
     alert = only(alerts_of(replace(busy, load=load), {}, HottestBin("01/2", 1)))
     assert alert.why.startswith(f"{named} has 52% of the records of cells (between 50% and 54%)")
     assert "its worker is busy 25% of the time" in alert.why
+    assert alert.remedy.startswith("Nothing yet")
+    busy = replace(well, workers=[replace(of, busy=0.75) for of in well.workers])
+    alert = only(alerts_of(replace(busy, load=load), {}, HottestBin("01/2", 1)))
+    assert alert.remedy.startswith("More workers do not help")
     assert (alert.subject, alert.command) == ("cells", "load")
     small = replace(load, hot_keys=[replace(hot, share=0.05)])
     alert = only(alerts_of(replace(well, load=small), {}, HottestBin("01/2", 1)))

@@ -191,7 +191,7 @@ function drawNow() {
       state.pipelines.length > 1 && view === "overview" && pipelines(),
       picture ? h("div", { key: view, class: "view" }, h("h1", { class: "sr" }, title), draws(page))
         : h("p", { class: "empty" }, reading ? sentence : "Reading…", reading && h("span", null, " ", h("code", null, `headrace run PIPELINE.py --storage ${reading.storage}`)))),
-    h("footer", { key: "footer" }, reading && h("span", null, `${reading.storage} · read ${reading.read_s ? dateTime(reading.read_s) : "not yet"}`), h("span", { "aria-live": "polite", class: "copied" }, state.copied ? "Copied." : "")));
+    h("footer", { key: "footer" }, reading && h("span", null, `${reading.storage} · read ${reading.read_s ? dateTime(reading.read_s) : "not yet"} · event times in UTC, clocks in ${Intl.DateTimeFormat().resolvedOptions().timeZone}`), h("span", { "aria-live": "polite", class: "copied" }, state.copied ? "Copied." : "")));
   if (moved) root.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 }
 
