@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace import messages, ops, policies, sinks, sources, sql, testing, zsets
 from headrace.checkpoints.opening import open_state
+from headrace.checkpoints.planned_views import planned_views
 from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, StepBatches
 from headrace.computation.columnar import (
     BatchContext,
@@ -125,6 +126,7 @@ __all__ = [
     "messages",
     "open_state",
     "ops",
+    "planned_views",
     "policies",
     "run",
     "sinks",

@@ -35,6 +35,7 @@ from headrace.cli import (
     nexmark,
     policy,
     run,
+    sql,
     state,
     status,
     view,
@@ -98,6 +99,7 @@ class _Printable(logging.Formatter):
 
 _GROUPS = [
     run,
+    sql,
     status,
     load,
     watermarks,

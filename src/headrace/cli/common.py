@@ -62,14 +62,15 @@ class Duration(click.ParamType[int]):
         return self.fail(f"{value!r} is negative", param, ctx) if micros < 0 else micros
 
 
-storage_option = click.option(
-    "--storage",
-    required=True,
-    envvar="HEADRACE_STORAGE",
-    show_envvar=True,
-    shell_complete=completion.folders,
-    help="Where the pipeline's state is: a directory, or s3://BUCKET/PREFIX.",
-)
+_storage: dict[str, Any] = {
+    "envvar": "HEADRACE_STORAGE",
+    "show_envvar": True,
+    "shell_complete": completion.folders,
+    "help": "Where the pipeline's state is: a directory, or s3://BUCKET/PREFIX.",
+}
+storage_option = click.option("--storage", required=True, **_storage)
+#: For commands that need it only sometimes.
+storage_if_needed = click.option("--storage", **_storage)
 #: For commands that watch several pipelines, and serve what they see.
 storages_option = click.option(
     "--storage",

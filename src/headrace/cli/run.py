@@ -7,7 +7,7 @@ import functools
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -45,12 +45,12 @@ from headrace.ledger.heartbeats import HANDED_OVER, HeartbeatSettings
 from headrace.logs import RunFacts
 from headrace.migration.sharding import Sharding
 from headrace.observe.progress import ProgressLine
+from headrace.pipeline import Pipeline
 from headrace.pipeline.source import Limit
 from headrace.runners.inline import InlineRunner
 
-_OPTIONS = [
-    click.argument("target", shell_complete=completion.files),
-    storage_option,
+#: The options of all commands that run a pipeline, beside the storage.
+RUN_OPTIONS = [
     click.option(
         "--workers",
         type=click.IntRange(1),
@@ -135,26 +135,53 @@ _OPTIONS = [
 ]
 
 
+_target = click.argument("target", shell_complete=completion.files)
+
+#: How a run begins if another process runs the pipeline.
+START_OPTIONS = [
+    click.option(
+        "--standby", is_flag=True, help="Get ready, and start when no other driver leads."
+    ),
+    click.option(
+        "--take-over",
+        is_flag=True,
+        help="Start at once, and replace a process that runs the pipeline.",
+    ),
+]
+
+
 @click.command()
-@with_options(_OPTIONS)
-@click.option("--standby", is_flag=True, help="Get ready, and start when no other driver leads.")
-@click.option(
-    "--take-over", is_flag=True, help="Start at once, and replace a process that runs the pipeline."
-)
-def run(standby: bool, take_over: bool, **options: Any) -> None:
+@_target
+@storage_option
+@with_options(RUN_OPTIONS)
+@with_options(START_OPTIONS)
+def run(target: str, standby: bool, take_over: bool, **options: Any) -> None:
     """Run or resume the pipeline of TARGET until its input has ended (see also --available-now).
 
     TARGET is FILE.py or FILE.py:NAME, where NAME is a Pipeline or a function that returns one (by
     default "pipeline"). Ctrl-C and SIGTERM stop after the running step. If another process runs the
     pipeline, this one is refused, unless it stands by or is to take over.
     """
+    check_start(standby, take_over)
+    run_loaded(
+        lambda: load_pipeline(target),
+        **options,
+        standby=standby,
+        take_over=take_over,
+        reload=functools.partial(load_again, target),
+    )
+
+
+def check_start(standby: bool, take_over: bool) -> None:
+    """Refuse options of a start that contradict each other."""
     if standby and take_over:
         raise click.UsageError("--standby waits, and --take-over does not: give one of them")
-    _run(**options, standby=standby, take_over=take_over)
 
 
 @click.command()
-@with_options(_OPTIONS)
+@_target
+@storage_option
+@with_options(RUN_OPTIONS)
 @click.option("--standby", is_flag=True, help="Stand by again when another driver takes over.")
 @click.option(
     "--wait",
@@ -164,22 +191,24 @@ def run(standby: bool, take_over: bool, **options: Any) -> None:
     show_default=True,
     help="Seconds to wait for the leader to hand over.",
 )
-def handover(standby: bool, seconds: float, **options: Any) -> None:
+def handover(target: str, standby: bool, seconds: float, **options: Any) -> None:
     """Take over a running pipeline: get TARGET ready, let the leader end after its step, and go on.
 
     If the code of TARGET does not fit what is stored, the handover is refused before anything
     stops. Takes the options of "run", and goes on as "run" would.
     """
-    _run(
+    run_loaded(
+        lambda: load_pipeline(target),
         **options,
+        reload=functools.partial(load_again, target),
         standby=standby,
         handover=True,
         handover_timeout=timedelta(seconds=min(seconds, 1e9)),
     )
 
 
-def _run(
-    target: str,
+def run_loaded(
+    load: Callable[[], Pipeline],
     storage: str,
     workers: int | None,
     bins: int | None,
@@ -204,10 +233,22 @@ def _run(
     metrics_token_file: Path | None,
     **how: Any,
 ) -> None:
+    """Run a pipeline with the options of the command line, and show how far it is.
+
+    Args:
+        load: returns the pipeline, once the session of Spark has its options.
+        storage, workers, bins, runner, exchange, checkpoint_every, rows, keep_running, available_now:
+            options of the run.
+        name, options, policy_dry_run: the policy.
+        patience, recompute_shown: further options of the run.
+        master, conf, packages, log_level: the session of Spark.
+        port, metrics_at, metrics_token_file: what is served beside the run.
+        how: passed to :func:`headrace.run`.
+    """
     if keep_running and available_now:
         raise click.UsageError("--keep-running goes on, and --available-now ends: give one of them")
     with typed_errors(), _interruptible(), session_options(master, conf, packages, log_level):
-        pipeline = load_pipeline(target)
+        pipeline = load()
         settings = with_checkpoints(
             Settings(
                 limit=Limit(rows, 16 << 20), exchange=exchange, recompute_shown=recompute_shown
@@ -242,7 +283,6 @@ def _run(
                 policy=checked(name, options),
                 policy_dry_run=policy_dry_run,
                 heartbeat=heartbeat,
-                reload=functools.partial(load_again, target),
                 **how,
             )
             progress.ended = lambda: job.ended

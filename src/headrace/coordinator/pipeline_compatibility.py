@@ -13,8 +13,14 @@ from headrace.coordinator.state_compatibility import (
     undeclared_shapes,
 )
 from headrace.errors import SchemaChanged
+from headrace.errors.printable import one_line
 from headrace.ledger.head import Head
-from headrace.ledger.stored_schema import StoredComputation, StoredSchema, groups_of
+from headrace.ledger.stored_schema import (
+    StoredComputation,
+    StoredSchema,
+    StoredView,
+    groups_of,
+)
 from headrace.pipeline.declared_schema import DeclaredComputation, DeclaredSchema
 
 
@@ -62,6 +68,8 @@ def merged_schema(
     }
     if "groups" in wanted:
         merged["groups"] = wanted["groups"]
+    if views := wanted.get("views"):
+        merged["views"] = {name: StoredView(**view) for name, view in views.items()}
     if gone:
         merged["removed"] = gone
     if void:
@@ -171,6 +179,9 @@ def check_schema(
     for problem, remedy in source_problems(stored, wanted):
         problems.append(problem)
         remedies.append(remedy)
+    for problem, remedy in _changed_views(stored, wanted):
+        problems.append(problem)
+        remedies.append(remedy)
     for name, before in stored.get("computations", {}).items():
         now = wanted["computations"].get(name)
         if name in forgotten or (now is None and name in removed):
@@ -213,6 +224,21 @@ def dropped(stored: StoredSchema, wanted: DeclaredSchema) -> Iterator[str]:
                     "stored is kept, and not read; it is found again if init() declares it again. "
                     f"handle.deleteIfExists({cell!r}) in init() says that it is meant"
                 )
+
+
+def _changed_views(stored: StoredSchema, wanted: DeclaredSchema) -> Iterator[tuple[str, str]]:
+    """Yield each view that computes something else than before, with the remedy.
+
+    What reads it has kept the rows of the old one.
+    """
+    now = wanted.get("views", {})
+    for name, view in stored.get("views", {}).items():
+        if name in now and now[name]["digest"] != view["digest"]:
+            yield (
+                f"view {name!r} has another query: {one_line(view['sql'])} became "
+                f"{one_line(now[name]['sql'])}",
+                f"give the new query another name than {name!r}, and remove the old view",
+            )
 
 
 def _groups_problems(stored: StoredSchema, wanted: DeclaredSchema) -> list[str]:

@@ -36,6 +36,20 @@ class StoredComputation(TypedDict, total=False):
     removed: list[str]
 
 
+class StoredView(TypedDict, total=False):
+    """A view of SQL.
+
+    Attributes:
+        sql: its text.
+        digest: identifies what it computes.
+        plan: what was planned of it, so that a start need not plan again.
+    """
+
+    sql: Required[str]
+    digest: Required[str]
+    plan: Required[str]
+
+
 class StoredSchema(TypedDict, total=False):
     """The stored schema of a pipeline.
 
@@ -49,6 +63,7 @@ class StoredSchema(TypedDict, total=False):
             removal.
         void: for each computation whose state was given up, the step up to which files may hold
             its rows.
+        views: the views of SQL, by name.
         sinks: the stream that each sink receives, for people. Older versions did not store it.
         layers: the layer in which each computation runs, likewise.
     """
@@ -60,6 +75,7 @@ class StoredSchema(TypedDict, total=False):
     retained: dict[str, StepNumber]
     removed: dict[str, StepNumber]
     void: dict[str, StepNumber]
+    views: dict[str, StoredView]
     sinks: dict[str, str]
     layers: dict[str, LayerNumber]
 

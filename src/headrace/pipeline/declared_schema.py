@@ -45,6 +45,20 @@ class DeclaredComputation(TypedDict):
     remedies: NotRequired[dict[str, str]]
 
 
+class DeclaredView(TypedDict):
+    """A view of SQL, as code declares it.
+
+    Attributes:
+        sql: its text.
+        digest: identifies what it computes.
+        plan: what was planned of it, in the form of :mod:`headrace.sql.stored`.
+    """
+
+    sql: str
+    digest: str
+    plan: str
+
+
 class DeclaredSchema(TypedDict):
     """The schema of a pipeline, as code declares it.
 
@@ -54,6 +68,7 @@ class DeclaredSchema(TypedDict):
         streams: the columns of each stream.
         retained: the names of the retained streams.
         groups: their names, in order, if there are any.
+        views: the views of SQL, by name, if there are any.
     """
 
     computations: dict[str, DeclaredComputation]
@@ -61,6 +76,7 @@ class DeclaredSchema(TypedDict):
     streams: dict[str, dict[str, Any]]
     retained: list[str]
     groups: NotRequired[list[str]]
+    views: NotRequired[dict[str, DeclaredView]]
 
 
 def schema_of(

@@ -41,6 +41,7 @@ def copy_into(made: PipelineGraph, pipeline: PipelineGraph) -> None:
         made.sinks[name] = msgspec.structs.replace(sink, stream=own(sink.stream))
     made.retained = set(pipeline.retained)
     made.kept = dict(pipeline.kept)
+    made.views = dict(pipeline.views)
 
 
 def streams_gone(graph: PipelineGraph, names: Collection[str]) -> set[str]:

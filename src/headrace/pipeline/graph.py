@@ -7,7 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from headrace.errors import PipelineError
 from headrace.keyspace.groups import Groups
-from headrace.pipeline.declared_schema import DeclaredSchema, schema_of, with_groups
+from headrace.pipeline.declared_schema import (
+    DeclaredSchema,
+    DeclaredView,
+    schema_of,
+    with_groups,
+)
 from headrace.pipeline.nodes import Injector, Node, SinkNode
 from headrace.pipeline.retention import Keep
 from headrace.pipeline.streams import Stream
@@ -22,6 +27,7 @@ class PipelineGraph:
         retained: the streams whose productions are kept, by name.
         kept: how much of a retained stream is kept, for those of which not everything is kept.
         groups: which computations' state moves together.
+        views: the views of SQL that its computations maintain, by name.
     """
 
     def __init__(self, name: str, groups: Groups) -> None:
@@ -32,6 +38,7 @@ class PipelineGraph:
         self.sinks: dict[str, SinkNode] = {}
         self.retained: set[str] = set()
         self.kept: dict[str, Keep] = {}
+        self.views: dict[str, DeclaredView] = {}
 
     @property
     def layers(self) -> int:
@@ -143,6 +150,8 @@ class PipelineGraph:
         The storage keeps them, and they are compared at each start.
         """
         found = schema_of(self.injectors, self.nodes, self.streams(), self.retained)
+        if self.views:
+            found["views"] = self.views
         return with_groups(found, self.groups, self.nodes)
 
     def check_complete(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.errors import PipelineError
@@ -14,6 +14,7 @@ from headrace.sql.ir.types import of_arrow
 from headrace.sql.lowering import Lowering, chosen
 from headrace.sql.planner import Parser, query_of
 from headrace.sql.row_functions import name_of
+from headrace.sql.stored import PlannedView, what_it_reads
 from headrace.zsets import ZStream
 
 
@@ -24,7 +25,12 @@ class Views:
         spark: the session of Spark that plans queries. By default the active one, or one that is
             started as :func:`headrace.spark_session` does it. It runs no job.
         planner: what plans queries, in the place of Spark's Catalyst.
-        queries: views as they were planned before, by name. They are not planned again.
+        planned: views as they were planned before, by name, such as those of
+            :func:`headrace.planned_views`. A view whose text, tables and views are the same is not
+            planned again. If none has to be planned, no session is needed.
+
+    Attributes:
+        planned: the views as they are planned, by name. The pipeline's storage keeps them.
 
     Example::
 
@@ -39,16 +45,17 @@ class Views:
         spark: Any = None,
         *,
         planner: Any = None,
-        queries: Mapping[str, Query] | None = None,
+        planned: Mapping[str, PlannedView] | None = None,
     ) -> None:
-        catalyst = planner if planner is not None else _catalyst(spark)
-        self._catalyst: Parser = catalyst
-        self._declare = catalyst.declare
-        self._declare_view = catalyst.declare_view
+        self._planner = planner
+        self._spark = spark
+        self._undeclared: list[Callable[[Any], None]] = []  # what the planner does not know yet
+        self._texts: dict[str, str] = {}
         self._columns: dict[str, list[Column]] = {}
         self._streams: dict[str, ZStream] = {}
         self._lowering = Lowering(self._streams)
-        self.queries: dict[str, Query] = dict(queries or {})
+        self._known = dict(planned or {})
+        self.planned: dict[str, PlannedView] = {}
 
     def table(self, name: str, rows: ZStream) -> None:
         """Declare a table.
@@ -67,7 +74,7 @@ class Views:
             raise PipelineError(str(error), place=f"table {name!r}") from error
         self._columns[name] = columns
         self._streams[name] = rows
-        self._declare(name, columns)
+        self._undeclared.append(lambda planner: planner.declare(name, columns))
 
     def view(self, name: str, sql: str) -> ZStream:
         """Declare a view, and return its rows: a stream of changes.
@@ -85,11 +92,10 @@ class Views:
                 the reason.
         """
         self._check_free(name)
-        query = self.queries.get(name)
-        if query is None or query.sql != sql:
-            query = query_of(name, sql, self._columns, self._catalyst)
-            self.queries[name] = query
-        self._declare_view(name, sql)
+        planned = self._planned(name, sql)
+        query = planned.query
+        self._texts[name] = sql
+        self._undeclared.append(lambda planner: planner.declare_view(name, sql))
         self._lowering.view = name
         rows = self._lowering.stream(query.relation)
         names = [_python_name(one.name) for one in query.relation.columns]
@@ -99,16 +105,44 @@ class Views:
                 place=sql,
                 remedy="name them with AS",
             )
+        self.planned[name] = planned
+        rows.pipeline.views[name] = planned.declared()
         return chosen(rows, {of: name_of(at) for at, of in enumerate(names)})
+
+    @property
+    def queries(self) -> dict[str, Query]:
+        """The relations of each view."""
+        return {name: planned.query for name, planned in self.planned.items()}
+
+    def _planned(self, name: str, sql: str) -> PlannedView:
+        """Return a view as it was planned before, or plan it."""
+        tables, views = what_it_reads(sql, self._columns, self._texts)
+        known = self._known.get(name)
+        if known is not None and (known.query.sql, known.tables, known.views) == (
+            sql,
+            tables,
+            views,
+        ):
+            return known
+        return PlannedView(query_of(name, sql, self._columns, self._parser()), tables, views)
+
+    def _parser(self) -> Parser:
+        """Return the planner, which knows all tables and views by then."""
+        if self._planner is None:
+            self._planner = _catalyst(self._spark)
+        while self._undeclared:
+            self._undeclared.pop(0)(self._planner)
+        parser: Parser = self._planner
+        return parser
 
     def explain(self, name: str) -> str:
         """Return what a view is made of, and the state with which each part is maintained."""
-        if name not in self.queries:
+        if name not in self.planned:
             raise PipelineError(f"there is no view {name!r}")
-        return explained(self.queries[name])
+        return explained(self.planned[name].query)
 
     def _check_free(self, name: str) -> None:
-        if name in self._columns or name in self._lowering.built:
+        if name in self._columns or name in self._texts:
             raise PipelineError(f"there is a table or view {name!r} already")
 
 

@@ -1,0 +1,315 @@
+"""A pipeline that is built from a file of SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import zsets
+from headrace.errors import HeadraceError, PipelineError
+from headrace.eventtime.watermark import bounded_delay
+from headrace.pipeline import Pipeline
+from headrace.sql import Views
+from headrace.sql.stored import PlannedView
+from headrace.sqlfile.connectors import Given, Made, Target, sink_of, source_of
+from headrace.sqlfile.statements import Declared, Insert, SinkOfView, Table, Text, declared
+from headrace.sqlfile.tokens import Script
+from headrace.zsets import ZStream
+
+#: Where Spark says that something is wrong in a query.
+_PLACE = re.compile(r"line (\d+),? pos (\d+)")
+_NAME = "pipeline.name"
+
+
+class SqlFile:
+    """What a file of SQL declares, and the pipeline that it makes.
+
+    Args:
+        text: the statements.
+        name: the name of the file, for errors; by default also that of the pipeline.
+
+    Raises:
+        PipelineError: for what is no statement, with line, column and remedy.
+
+    Example::
+
+        shop = SqlFile(Path("shop.sql").read_text(), "shop.sql")
+        print(shop.explained(spark))
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self._script = Script(text, name)
+        self._declared: Declared = declared(self._script)
+        for setting, value in self._declared.settings.items():
+            if setting != _NAME:
+                raise self._script.error(
+                    f"there is no setting {setting!r}",
+                    value.at,
+                    f"there is '{_NAME}'; settings of a run are options of headrace sql",
+                )
+        chosen = self._declared.settings.get(_NAME)
+        self.name = Path(name).stem if chosen is None else chosen.text
+
+    def pipeline(
+        self, spark: Any = None, *, planned: Mapping[str, PlannedView] | None = None
+    ) -> Pipeline:
+        """Return the pipeline.
+
+        Args:
+            spark: the session of Spark that plans queries, if any has to be planned; see
+                :class:`headrace.sql.Views`.
+            planned: views as they were planned before; see :func:`headrace.planned_views`.
+
+        Raises:
+            PipelineError: for what cannot be maintained or connected, with its place.
+        """
+        building = _Building(self._script, self._declared, self.name)
+        building.build(Views(spark, planned=planned))
+        return building.pipeline
+
+    def explained(self, spark: Any = None) -> str:
+        """Return how views and queries are maintained, and what state they keep.
+
+        It is about those that EXPLAIN names, or else about all. Nothing is connected.
+        """
+        building = _Building(self._script, self._declared, self.name)
+        return building.explained(Views(spark))
+
+
+def read_sql_file(path: str | Path) -> SqlFile:
+    """Return what a file of SQL declares.
+
+    Args:
+        path: the file.
+
+    Raises:
+        PipelineError: if it cannot be read, or for what is no statement.
+
+    Example::
+
+        shop = read_sql_file("shop.sql")
+        print(shop.name)
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineError(
+            f"{path} cannot be read: {error}", remedy="give a file of SQL, in UTF-8"
+        ) from error
+    return SqlFile(text, str(path))
+
+
+class _Building:
+    """Builds one pipeline."""
+
+    def __init__(self, script: Script, declared: Declared, name: str) -> None:
+        self._script, self._declared = script, declared
+        self.pipeline = Pipeline(name)
+        self._targets = {one.target for one in declared.inserts}
+
+    def build(self, views: Views) -> None:
+        what = self._declared
+        if not (what.inserts or what.sinks or any(one.materialized for one in what.views)):
+            raise self._script.error(
+                "nothing is computed: no view is materialized, and no rows go anywhere",
+                0,
+                "write CREATE MATERIALIZED VIEW … AS, INSERT INTO … or CREATE SINK …",
+            )
+        for table in self._read_tables():
+            with self._placed(table.at):
+                views.table(table.name, self._rows(table))
+        for view in what.views:
+            rows = self._planned(views, view.name, view.query)
+            if view.materialized:
+                with self._placed(view.at):
+                    rows.view(view.name, key=view.key or None)
+        for insert in what.inserts:
+            self._insert(views, insert)
+        for sink in what.sinks:
+            self._sink(views, sink)
+
+    def explained(self, views: Views) -> str:
+        what = self._declared
+        for table in self._read_tables():
+            columns = table.columns
+            views.table(table.name, _never_read(self.pipeline, table.name, columns))
+        for view in what.views:
+            self._planned(views, view.name, view.query)
+        queries = {_of_target(one.target): one.query for one in what.inserts}
+        queries |= {_of_target(one.name): one.query for one in what.sinks}
+        shown = [one.what.text for one in what.explained if not one.is_query]
+        for name in shown:
+            if name not in {one.name for one in what.views}:
+                at = next(one.what.at for one in what.explained if one.what.text == name)
+                raise self._script.error(
+                    f"there is no view {name!r}", at, "name one that CREATE VIEW declares"
+                )
+        for number, one in enumerate(one for one in what.explained if one.is_query):
+            queries[f"query{number + 1}"] = one.what
+            shown.append(f"query{number + 1}")
+        for name, query in queries.items():
+            self._planned(views, name, query)
+        everything = [*(one.name for one in what.views), *queries]
+        return "\n\n".join(views.explain(name) for name in shown or everything)
+
+    # -- tables -------------------------------------------------------------------------------
+
+    def _read_tables(self) -> list[Table]:
+        """Return the tables that a query names: others are sinks, or not needed."""
+        what = self._declared
+        texts = [view.query.text for view in what.views]
+        texts += [insert.query.text for insert in what.inserts]
+        texts += [sink.query.text for sink in what.sinks]
+        texts += [one.what.text for one in what.explained]
+        read = " ".join(texts).lower()
+        found = []
+        for table in what.tables.values():
+            if re.search(rf"(?<!\w){re.escape(table.name.lower())}(?!\w)", read):
+                if table.name in self._targets:
+                    raise self._script.error(
+                        f"table {table.name!r} is read, and rows are inserted into it",
+                        table.at,
+                        "declare one table for reading and one for writing, or read a view",
+                    )
+                found.append(table)
+        return found
+
+    def _rows(self, table: Table) -> ZStream:
+        """Return the rows of a table that is read."""
+        given = Given(self._script, table.name, table.options)
+        watermark = table.watermark
+        made = source_of(given, table.columns, None if watermark is None else watermark.column)
+        assert made.source is not None
+        delay = timedelta(microseconds=0 if watermark is None else watermark.delay_us)
+        stream = self.pipeline.inject(
+            f"{table.name}_input", made.source, watermark=bounded_delay(delay)
+        )
+        return zsets.table(table.name, stream, key=table.key or None, op=made.op)
+
+    # -- where rows go ------------------------------------------------------------------------
+
+    def _insert(self, views: Views, insert: Insert) -> None:
+        table = self._declared.tables.get(insert.target)
+        if table is None:
+            raise self._script.error(
+                f"there is no table {insert.target!r}",
+                insert.at,
+                f"declare it: CREATE TABLE {insert.target} (…) WITH ('connector' = …)",
+            )
+        if [one.target for one in self._declared.inserts].count(insert.target) > 1:
+            raise self._script.error(
+                f"rows are inserted into {insert.target!r} by several statements",
+                insert.at,
+                "insert the UNION ALL of the queries",
+            )
+        rows = self._planned(views, _of_target(insert.target), insert.query)
+        target = Target(table.name, table.columns, table.key)
+        rows = self._fitting(rows, target, insert.query)
+        given = Given(self._script, table.name, table.options)
+        self._send(rows, target, sink_of(given, target), insert.at)
+
+    def _sink(self, views: Views, sink: SinkOfView) -> None:
+        rows = self._planned(views, _of_target(sink.name), sink.query)
+        for column in sink.key:
+            if column not in rows.schema.names:
+                raise self._script.error(
+                    f"sink {sink.name!r} has no column {column!r}",
+                    sink.at,
+                    f"it has {', '.join(rows.schema.names)}",
+                )
+        target = Target(sink.name, rows.schema, sink.key)
+        given = Given(self._script, sink.name, sink.options)
+        self._send(rows, target, sink_of(given, target), sink.at)
+
+    def _fitting(self, rows: ZStream, target: Target, query: Text) -> ZStream:
+        """Return rows with the columns of a table, which they have by position.
+
+        Raises:
+            PipelineError: if they have others.
+        """
+        given, wanted = list(rows.schema), list(target.columns)
+        if len(given) != len(wanted):
+            raise self._script.error(
+                f"the query has {len(given)} columns, and table {target.name!r} has {len(wanted)}",
+                query.at,
+                f"select {', '.join(target.columns.names)}",
+            )
+        for has, needs in zip(given, wanted, strict=True):
+            if has.type != needs.type:
+                raise self._script.error(
+                    f"column {has.name!r} of the query is of type {has.type}, and {needs.name!r} of "
+                    f"table {target.name!r} of type {needs.type}",
+                    query.at,
+                    "CAST it in the query, or declare the table so",
+                )
+            if has.nullable and not needs.nullable:
+                raise self._script.error(
+                    f"column {has.name!r} of the query may be NULL, and {needs.name!r} of table "
+                    f"{target.name!r} may not",
+                    query.at,
+                    f"use coalesce({has.name}, …), or declare the tables that it comes from NOT NULL",
+                )
+        names: dict[str, Any] = {
+            needs.name: has.name for has, needs in zip(given, wanted, strict=True)
+        }
+        return rows.select(**names)
+
+    def _send(self, rows: ZStream, target: Target, made: Made, at: int) -> None:
+        """Send rows to a sink. What a sink by key holds is kept, and can be read as a view."""
+        assert made.sink is not None
+        with self._placed(at):
+            if made.upserts:
+                rows.view(target.name, key=target.key).upserts_to(f"{target.name}_out", made.sink)
+            else:
+                changes = rows.compute(target.name)
+                self.pipeline.sink(f"{target.name}_out", changes.stream, made.sink)
+
+    # -- errors -------------------------------------------------------------------------------
+
+    def _planned(self, views: Views, name: str, query: Text) -> ZStream:
+        try:
+            return views.view(name, query.text)
+        except HeadraceError as error:
+            what = error.what.split("\n", maxsplit=1)[0].rstrip(";")
+            found = _PLACE.search(what)
+            at = query.at if found is None else _offset(query, int(found[1]), int(found[2]))
+            what = what if found is None else what[: found.start()].rstrip(" ;(")
+            raise self._script.error(what, at, error.remedy or "correct the query") from error
+
+    @contextmanager
+    def _placed(self, at: int) -> Iterator[None]:
+        """Give errors that have no place in the file the place of a statement."""
+        try:
+            yield
+        except PipelineError as error:
+            if error.place.startswith(f"{self._script.name}:"):
+                raise
+            raise self._script.error(error.what, at, error.remedy) from error
+
+
+def _of_target(name: str) -> str:
+    """Return the name of the view whose rows go to a table."""
+    return f"{name}_rows"
+
+
+def _offset(query: Text, line: int, column: int) -> int:
+    """Return the place in the file of a place in a query, whose lines count from 1."""
+    lines = query.text.split("\n")
+    return query.at + sum(len(one) + 1 for one in lines[: line - 1]) + column
+
+
+def _never_read(pipeline: Pipeline, name: str, columns: pa.Schema) -> ZStream:
+    """Return a table of these columns that nothing is read from."""
+    from headrace.sources import Iterable
+
+    time = pa.field("", pa.timestamp("us", "UTC"))
+    free = next(f"at{n}" for n in range(len(columns) + 1) if f"at{n}" not in columns.names)
+    schema = columns.append(time.with_name(free))
+    stream = pipeline.inject(f"{name}_input", Iterable([], schema, event_time=free))
+    return zsets.table(name, stream).select(*columns.names)
