@@ -22,8 +22,9 @@ from headrace.runners.spark.runner import SparkRunner
 from headrace.runners.spark.worker_sets import WorkerSet
 from headrace.storage import LocalStore
 from tests.spark.conftest import session
-from tests.support.changing import Count, CountBetter, ask, begin, flat, items, run, values
+from tests.support.changing import Count, CountBetter, add, ask, begin, flat, items, run, values
 from tests.support.pipelines import Collected
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -252,3 +253,24 @@ def test_a_running_job_is_changed_through_the_api_and_the_command_line(
         counts = [int(v.split()[1]) for key, _, v in flat(collected, "visits") if key == page]
         assert counts == list(range(1, len(counts) + 1))
     assert len(flat(collected, "other")) < len(flat(collected, "visits"))
+
+
+def test_an_added_computation_begins_at_the_beginning_of_a_dataframe(
+    local_spark: Any, tmp_path: Path
+) -> None:
+    """Its rows are collected again. If they are others by now, that is an error."""
+    rows = [(f"p{n % 5}", n, n * 10) for n in range(60)]
+    frame = local_spark.createDataFrame(rows, "page string, n long, at long")
+    collected, pipeline = Collected(), hr.Pipeline("framed")
+    stream = pipeline.inject("items", hr.sources.SparkTable(frame, event_time="at"))
+    pipeline.sink(
+        "old", pipeline.compute("old", Count(), keys={stream: "page"}), collected.sink("old")
+    )
+    with hr.run(pipeline, storage=LocalStore(tmp_path), runner="inline") as job:
+        until(lambda: job.head is not None and "old" in job.head.counts)
+        changed = add(job.pipeline.copy(), "new", Count(), collected)
+        job.change(changed, begin={"new": "beginning"}).wait("60s")
+        until(lambda: job.head is not None and "new" in job.head.counts)
+        job.drain("60s")
+    assert flat(collected, "new") == flat(collected, "old") and len(flat(collected, "new")) == 60
+    assert not LocalStore(tmp_path).list("batches/"), "nothing is left behind"

@@ -26,6 +26,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.runners.spark.runner import SparkRunner
 from headrace.sources.inbox import Producer
 from headrace.storage import LocalStore, MemoryStore, Store, open_store
+from tests.support import changing
 from tests.support.changing import Item, Remembers, items
 from tests.support.durations import us
 from tests.support.hdfs import Hdfs
@@ -161,6 +162,46 @@ def aggregates_of_hot_keys(runner: Callable[[], Runner], folder: Path) -> Outcom
     return collected.rows(), counts(driver)
 
 
+def windows_of_hot_keys(runner: Callable[[], Runner], folder: Path) -> Outcome:
+    """In two phases, with aggregates of every kind, also sketches."""
+    hot = [Item("hot" if i % 8 else f"p{i}", i % 13, i * 10) for i in range(200)]
+    pipeline, collected = hr.Pipeline("hot"), Collected()
+    node = hr.ops.two_phase(
+        pipeline,
+        "pages",
+        pipeline.inject("items", source(hot)),
+        key="page",
+        parts=4,
+        spread="n",
+        size=us(500),
+        every=us(250),
+        late="drop",
+        seen=hr.ops.Count(),
+        last=hr.ops.Last("n"),
+        each=hr.ops.Collect("n"),
+        different=hr.ops.CountDistinct("n"),
+        about=hr.ops.ApproxCountDistinct("n"),
+        middle=hr.ops.Quantiles("n", 0.5),
+    )
+    pipeline.sink("out", node, collected.sink("out"))
+    driver = run_inline(pipeline, store=LocalStore(folder), workers=3, rows=20, runner=runner())
+    assert max(row[4] for step in collected.rows()["out"] for row in step) > 40
+    return collected.rows(), counts(driver)
+
+
+def keys_that_are_computed(runner: Callable[[], Runner], folder: Path) -> Outcome:
+    parity = hr.Computed(
+        lambda n: [("even", "odd")[value % 2] for value in n.to_pylist()], columns=("n",)
+    )
+    pipeline, collected = hr.Pipeline("computed"), Collected()
+    stream = pipeline.inject("items", source(items(80)))
+    node = pipeline.compute("echo", Echo(), keys={stream: parity})
+    pipeline.sink("out", node, collected.sink("out"))
+    driver = run_inline(pipeline, store=LocalStore(folder), workers=2, rows=9, runner=runner())
+    assert {row[0] for row in by_key(collected)["out"]} == {"even", "odd"}
+    return collected.rows(), counts(driver)
+
+
 def two_inputs_and_posts(runner: Callable[[], Runner], folder: Path) -> Outcome:
     people = [Person(key, f"n{key}", key * 40) for key in range(8)]
     bids = [Bid(i % 9, i, i * 7) for i in range(60)]
@@ -246,6 +287,66 @@ def a_move_that_is_taken_back(runner: Callable[[], Runner], folder: Path) -> Out
     assert [move.state for move in head.migrations] == ["aborted"]
     layouts = [layout_at(driver.ledger, step) for step in range(1, head.step)]
     assert layouts[0] == layouts[-1] and len(set(layouts)) > 2
+    return by_key(collected)
+
+
+def a_layout_of_another_kind_and_a_drained_worker(
+    runner: Callable[[], Runner], folder: Path
+) -> Outcome:
+    """Bins become as many as the imbalance allows; the drained worker stays empty."""
+    goals = {
+        2: Goal("rescale", 3, layout=hr.dynamic(0.1)),
+        8: Goal("drain_workers", drained=[1]),
+        14: Goal("rescale", 4, layout=hr.contiguous()),
+    }
+
+    def ask(driver: Driver, head: Head) -> None:
+        if head.step in goals:
+            put(driver, Command("migrate", goal=goals[head.step]))
+
+    driver, collected, _ = remembering(runner, folder, 200, rows=8, each_step=ask)
+    head = driver.coordinator.head
+    assert head is not None and {move.state for move in head.migrations} == {"done"}
+    workers, bins, owners = layout_at(driver.ledger, head.step)
+    assert (workers, bins, set(owners)) == (4, 32, {0, 2, 3})
+    assert head.layout_rules.drained == [1]
+    return owners, by_key(collected)
+
+
+def a_goal_with_an_objective(runner: Callable[[], Runner], folder: Path) -> Outcome:
+    """Rounds are as large as keeps steps within it; here each may be as large as it likes."""
+
+    def ask(driver: Driver, head: Head) -> None:
+        if head.step == 3:
+            put(driver, Command("migrate", goal=Goal("rescale", 4, objective_us=60_000_000)))
+
+    driver, collected, _ = remembering(runner, folder, 120, rows=8, each_step=ask)
+    head = driver.coordinator.head
+    assert head is not None and [move.state for move in head.migrations] == ["done"]
+    assert head.layout.workers == 4
+    return by_key(collected)
+
+
+class FailsAtOnce(hr.Computation):
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        raise ValueError("not at all")
+
+
+def a_change_that_is_taken_back(runner: Callable[[], Runner], folder: Path) -> Outcome:
+    """What it adds raises at its first record; the pipeline goes on from the step that failed."""
+    asked: list[Any] = []
+
+    def draw(pipeline: hr.Pipeline) -> None:
+        pipeline.compute("fails", FailsAtOnce(), keys={pipeline.streams()["items"]: "page"})
+
+    def ask(driver: Driver, head: Head) -> None:
+        if head.step == 3:
+            asked.append(changing.ask(driver, draw))
+
+    driver, collected, why = remembering(runner, folder, 100, rows=8, each_step=ask)
+    (change,) = asked
+    assert change.wait("0s") is not None and "not at all" in str(change.taken_back)
+    assert why == "drained" and list(driver.pipeline.nodes) == ["remembers"]
     return by_key(collected)
 
 
@@ -369,11 +470,16 @@ SCENES: list[Scene] = [
     records_that_come_twice,
     a_percentile_watermark,
     aggregates_of_hot_keys,
+    windows_of_hot_keys,
+    keys_that_are_computed,
     two_inputs_and_posts,
     per_worker_state_of_fewer_workers,
     an_update_at_exactly_its_step,
     bins_that_are_split_and_merged,
     a_move_that_is_taken_back,
+    a_layout_of_another_kind_and_a_drained_worker,
+    a_goal_with_an_objective,
+    a_change_that_is_taken_back,
     a_policy_that_rescales,
     a_stop_after_an_agreed_step,
     receipts_of_a_producer_and_of_a_delivery,
