@@ -26,7 +26,7 @@ HELD_S = 60.0
 #: A sink that is further behind is slow.
 SLOW_SINK_S = 10.0
 #: A sink that receives for a larger share of the time can hardly take more.
-BUSY_SINK = 0.8
+BUSY_SINK = 0.6
 #: A bin or worker with more than this many times the mean load is hot.
 HOT_BIN, HOT_WORKER = 4.0, 2.0
 #: A key with more than this share of the records of a computation makes its bin hot.

@@ -385,7 +385,7 @@ function sinksView(page) {
       ["Busy", "sinkBusy", ([, of]) => h("span", { class: "nowrap" }, bar(of.busy), " ", figure(percent(of.busy), "sinkBusy")), right],
       ["Time behind", "behind", ([, of]) => figure(seconds(of.behind_s), "behind"), right],
       ["Delivered up to step", "delivered", ([name, of]) => figure(of.delivered < 0 ? "none" : whole(of.delivered), "delivered", `sinks.${name}.delivered`), right],
-    ], sinks, { key: ([name]) => name, rowClass: ([, of]) => (of.waits ? "has-critical" : of.behind_s > 10 || of.busy > 0.8 ? "has-warning" : null), empty: "This pipeline has no sinks." }),
+    ], sinks, { key: ([name]) => name, rowClass: ([, of]) => (of.waits ? "has-critical" : of.behind_s > 10 || of.busy > 0.6 ? "has-warning" : null), empty: "This pipeline has no sinks." }),
       h("p", { class: "lead" }, label("Outbox", "outbox"), ": ", figure(plural(picture.outbox.steps, "step"), "outbox"), `, ${bytes(picture.outbox.nbytes)}.`)),
     section("Recent history", h("div", { class: "charts" }, page.moments.length > 1 && [lines("Outbox", page.moments, [["steps", "--c4", page.moments.map((one) => one.outbox_steps)]], short), anyKnown(page.moments.map((one) => one.backlog)) && lines("Backlog", page.moments, [["records", "--c2", page.moments.map((one) => one.backlog)]], short)])),
   ];
