@@ -326,8 +326,9 @@ class RunReader:
             )
 
     def _bytes(self, offset: int, length: int) -> bytes:
-        if self._whole is not None:
-            return self._whole[offset : offset + length]
+        whole = self._whole
+        if whole is not None:
+            return whole[offset : offset + length]
         return self.ref.read(self._read, offset, length)
 
     def _load_footer(self) -> dict[tuple[str, str], Section]:
@@ -365,6 +366,15 @@ class RunReader:
     def is_in_memory(self) -> bool:
         """Whether the whole file has been read."""
         return self._whole is not None
+
+    @property
+    def memory_bytes(self) -> int:
+        """How many bytes of the file are in memory, if it was read whole."""
+        return 0 if self._whole is None else len(self._whole)
+
+    def release(self) -> None:
+        """Drop the bytes of a file that was read whole, but not its footer."""
+        self._whole = None
 
     @property
     def opening_bytes(self) -> int:

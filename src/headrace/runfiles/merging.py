@@ -114,6 +114,22 @@ class StateSources:
         refs = {reader.ref.name: reader.ref.length for reader in self.readers_in(ranges)}
         return sum(refs.values())
 
+    @property
+    def opened_bytes(self) -> int:
+        """How many bytes of files are in memory because the files were read whole."""
+        readers = {id(reader): reader for reader in self._readers()}
+        return sum(reader.memory_bytes for reader in readers.values())
+
+    def release(self) -> None:
+        """Drop the bytes of files that were read whole. They are read again when they are needed."""
+        for reader in self._readers():
+            reader.release()
+
+    def _readers(self) -> Iterator[RunReader]:
+        for part in self.slices:
+            yield from part.readers
+        yield from self.runs
+
     def readers_in(self, ranges: Ranges) -> Iterator[RunReader]:
         """Yield the files that may have rows of some hashes. A file may occur more than once."""
         yield from self.slices_in(ranges)

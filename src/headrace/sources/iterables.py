@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,7 @@ from collections.abc import Iterable as AnyIterable
 from datetime import date, datetime
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from headrace.errors import BadInput, Damaged, PipelineError, SourceChanged
@@ -27,10 +29,31 @@ from headrace.pipeline.source import InTasks, Limit, Offer, Part, Position, Sour
 from headrace.schema import NotExact, ValueType, value_type_of
 from headrace.schema.declared import type_name
 from headrace.schema.forms import shortened
+from headrace.schema.memory import memory_of
 from headrace.schema.numbers import plain_number
 from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
 from headrace.storage.base import Store
 from headrace.storage.bounds import MOST_COUNTED
+
+_encode = msgspec.msgpack.Encoder().encode
+#: Items are taken from an iterator in groups of about this many bytes, and so many items at most.
+_TOGETHER = 64 << 10
+_MOST_AT_ONCE = 1_024
+
+
+def _fixed_bytes(columns: pa.Schema) -> int:
+    """Return how many bytes a record has, if all of its columns have a fixed size, or else 0."""
+    if not all(pa.types.is_primitive(field.type) for field in columns):
+        return 0
+    return 8 + sum(-(-int(field.type.bit_width) // 8) for field in columns)
+
+
+def size_of(items: list[Any]) -> int:
+    """Return about how many bytes some records have as they travel."""
+    try:
+        return len(_encode(items))
+    except (TypeError, ValueError, OverflowError, RecursionError):  # of types of the user's own
+        return sum(map(memory_of, items))
 
 
 class Iterable(Source):
@@ -98,8 +121,12 @@ class Iterable(Source):
                 remedy=f"their fields are: {', '.join(self._values.schema.names)}",
             )
         self._iterator: Iterator[Any] | None = None
+        self._is_over = False  # whether the iterator has no more items
+        self._at_once = 1  # how many items are taken from it together
+        self._fixed = _fixed_bytes(self._values.schema)
         self._read = 0  # number of items taken from the iterator
         self._window: list[Any] = []  # items from _window_start on; they may be requested again
+        self._ends = [0]  # the bytes of the window's items, added up
         self._window_start = 0
 
     def read_by(self) -> Any:
@@ -113,7 +140,8 @@ class Iterable(Source):
 
     def open(self, store: Store) -> None:
         self._iterator, self._window = None, []  # there may be more items than in the previous run
-        self._read = self._window_start = 0
+        self._read, self._window_start, self._ends = 0, 0, [0]
+        self._is_over = False
 
     def now(self, position: Position) -> Any:
         items = self._make()
@@ -124,12 +152,23 @@ class Iterable(Source):
         most = position + limit.rows
         if limit.until is not None:
             most = max(position, min(most, limit.until))
-        self._read_to(most)
-        end = min(self._read, most)
-        final = end == self._read and self._read < position + limit.rows
+        self._read_to(most, most_bytes=self._bytes_before(position) + limit.bytes)
+        end = max(position, min(self._read, most, self._last_within(position, limit.bytes)))
+        is_all = self._is_over or (limit.until is not None and end >= limit.until)
+        final = is_all and end == self._read and end < position + limit.rows
         rows = end - position
         parts = self._parts(end, goes_on=limit.open_ended)
-        return Offer(end, rows, rows * 64, final=final, empty=rows == 0, parts=parts)
+        size = self._bytes_before(end) - self._bytes_before(position)
+        return Offer(end, rows, size, final=final, empty=rows == 0, parts=parts)
+
+    def _bytes_before(self, position: int) -> int:
+        """Return the bytes of the window's items up to a position."""
+        return self._ends[min(position - self._window_start, len(self._ends) - 1)]
+
+    def _last_within(self, position: int, most: int) -> int:
+        """Return up to where items have no more than some bytes together; at least one item."""
+        room = self._bytes_before(position) + most
+        return max(position + 1, self._window_start + bisect.bisect_right(self._ends, room) - 1)
 
     def _parts(self, end: int, *, goes_on: bool) -> dict[str, Part]:
         """Return what is known of the partitions after ``end`` items."""
@@ -140,18 +179,42 @@ class Iterable(Source):
         self._named = len(self._list)
         return {name: Part(final=last <= end and not goes_on) for name, last in self._lasts.items()}
 
-    def _read_to(self, end: int) -> None:
-        """Take items from the iterator up to position ``end``, or to its last item."""
-        if end > self._read:
+    def _read_to(self, end: int, *, most_bytes: int | None = None) -> None:
+        """Take items from the iterator up to a position, to its last item, or to a size.
+
+        Args:
+            end: the position.
+            most_bytes: stop when all of the window's items have this many bytes.
+        """
+        while self._read < end and (most_bytes is None or self._ends[-1] < most_bytes):
             assert self._iterator is not None
-            fresh = list(itertools.islice(self._iterator, end - self._read))
+            wanted = min(end - self._read, self._at_once)
+            fresh = list(itertools.islice(self._iterator, wanted))
             self._window += fresh
             self._read += len(fresh)
+            self._measure(fresh)
+            if len(fresh) < wanted:
+                self._is_over = True
+                return
+
+    def _measure(self, items: list[Any]) -> None:
+        """Note the sizes of items. Large ones are looked at one by one, small ones together."""
+        if not items:
+            return
+        total = self._fixed * len(items) if self._fixed else size_of(items)
+        each = total / len(items)
+        sizes = [each] * len(items)
+        if total > 2 * _TOGETHER and len(items) > 1:
+            sizes = [size_of([item]) for item in items]
+        ends = itertools.accumulate(sizes, initial=float(self._ends[-1]))
+        self._ends += [int(end) for end in itertools.islice(ends, 1, None)]
+        self._at_once = int(min(_MOST_AT_ONCE, 2 * self._at_once, max(1, _TOGETHER / max(each, 1))))
 
     def again(self) -> Source:
         other = copy.copy(self)
         other._iterator, other._window, other._lasts = None, [], {}
         other._read = other._window_start = other._named = 0
+        other._ends, other._is_over = [0], False
         return other
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
@@ -160,9 +223,9 @@ class Iterable(Source):
             return offer
         if until <= position:
             return None
-        rows = until - position
+        size = self._bytes_before(until) - self._bytes_before(position)
         parts = self._parts(until, goes_on=limit.open_ended)
-        return Offer(until, rows, rows * 64, parts=parts)
+        return Offer(until, until - position, size, parts=parts)
 
     def _seek(self, position: int) -> None:
         if type(position) is not int or not 0 <= position <= MOST_COUNTED:
@@ -179,7 +242,7 @@ class Iterable(Source):
                     remedy="give the function that was given when the pipeline was started",
                 )
             self._read = self._window_start = position
-            self._window = []
+            self._window, self._ends, self._is_over = [], [0], False
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         items = self._items(start, end)
@@ -226,6 +289,8 @@ class Iterable(Source):
         done = position - self._window_start
         if done > 0:
             del self._window[:done]
+            gone = self._ends[done]
+            self._ends = [end - gone for end in self._ends[done:]]
             self._window_start = position
 
     def for_tasks(self) -> Source:

@@ -68,6 +68,7 @@ class BinnedState(ABC):
         self._last_use = np.zeros(len(layout), dtype=np.int64)  # the last step that needed each bin
         self._sources: StateSources | None = None
         self._reopen: Callable[[], StateSources] | None = None
+        self._opened_bytes = 0  # of files that were read whole
         self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
         self._loaded = np.ones(len(layout), dtype=bool)
         self._at_once: npt.NDArray[np.bool_] | None = None  # bins that are loaded together
@@ -172,9 +173,9 @@ class BinnedState(ABC):
         if self._sources is not None and self._loaded[owned].all():
             self._sources = self._reopen = None  # they hold on to files that may be gone
             self._unloaded = {}
-        if self._bytes_at_hand() > most:
+        if self.bytes_at_hand() > most:
             self.compact()
-        cached = self._bytes_at_hand()
+        cached = self.bytes_at_hand()
         if cached <= most:
             return
         self._bound_all()
@@ -195,8 +196,11 @@ class BinnedState(ABC):
             np.minimum(event, buffer.drop(victims, self.layout), out=event)
         self._loaded[victims] = False
 
-    def _bytes_at_hand(self) -> int:
-        return self.cached_bytes() + sum(buffer.nbytes for buffer in self._buffers.values())
+    def bytes_at_hand(self) -> int:
+        """Return about how much memory all of it takes, with waiting records and open files."""
+        opened = 0 if self._sources is None else self._opened_bytes
+        buffers = sum(buffer.nbytes for buffer in self._buffers.values())
+        return self.cached_bytes() + buffers + opened
 
     def catch_up(self, reader: RunReader) -> None:
         """Apply a committed step that another process computed."""
@@ -271,6 +275,15 @@ class BinnedState(ABC):
         tables = self._read(self.layout.ranges_of_bins(bins))
         self._take(bins, tables)
         self.opening.note(len(bins), tables, begun)
+        self._note_opened()
+
+    def _note_opened(self) -> None:
+        """Note how much of files is in memory. Drop it if that is much."""
+        assert self._sources is not None
+        self._opened_bytes = self._sources.opened_bytes
+        if self._opened_bytes > _SMALL:
+            self._sources.release()
+            self._opened_bytes = 0
 
     def _take(self, bins: Bins, tables: Iterable[tuple[str, pa.Table]]) -> None:
         """Apply the content of bins. They are loaded from then on."""
@@ -393,6 +406,7 @@ class BinnedState(ABC):
         event, wall = self._from_sources(lambda of: of.lowest_timers(self.layout, ranges))
         for domain, lowest in ((EVENT_TIME, event), (WALL_TIME, wall)):
             self._unloaded[domain][bins] = lowest[bins]
+        self._note_opened()
         if self._sources.nbytes_in(ranges) <= _SMALL:
             self._at_once = bins if self._at_once is None else self._at_once | bins
 

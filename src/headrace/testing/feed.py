@@ -228,16 +228,17 @@ class Feed(Source):
         if not self._parts and not self._ended:
             return None
         most = limit.rows if self.most is None else min(self.most, limit.rows)
-        end, rows = dict(position), 0
+        end, rows, size = dict(position), 0, 0
         for pushed in self._log:
             at = end.get(pushed.partition, 0)
             taken = min(pushed.after - at, most - rows)
             if taken > 0 and pushed.partition not in limit.paused:
                 end[pushed.partition] = at + taken
                 rows += taken
+                size += pushed.records.slice(at - pushed.first, taken).nbytes
         parts = {name: part.as_of(end.get(name, 0)) for name, part in self._parts.items()}
         final = self._ended and all(end.get(n, 0) == p.pushed for n, p in self._parts.items())
-        return Offer(end, rows, rows * 64, final=final, empty=rows == 0, parts=parts)
+        return Offer(end, rows, size, final=final, empty=rows == 0, parts=parts)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         return [self._split(part, start.get(part, 0), end[part]) for part in sorted(end)]

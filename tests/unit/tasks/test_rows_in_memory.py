@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from headrace.keyspace.ranges import MAX_HASH, Ranges
 from headrace.runfiles import format
 from headrace.runfiles.format import RunPart, inside
+from headrace.runfiles.in_memory import RowsInMemory
 from headrace.schema.reserved import HASH
-from headrace.tasks.prefetch.in_memory import RowsInMemory
 
 HASHES = st.sampled_from([0, 1, 2, 5, 6, 7, 40, 41, 1 << 63, MAX_HASH - 1, MAX_HASH])
 EDGES = st.lists(HASHES, max_size=8, unique=True).map(sorted)

@@ -8,10 +8,13 @@ import msgspec
 
 from headrace.protocol.plan import StepPlan
 from headrace.runners.spark import task_entry
+from headrace.runners.spark.left_bytes import MOST_PROPERTY_BYTES, LeftBytes, pack
 from headrace.runners.spark.residents.residents import Residents
 from headrace.runners.spark.worker_sets import WorkerSet
 from headrace.tasks.task import TaskResult
 
+#: Bytes that are more are not compressed to see whether they become few enough.
+_MOST_TO_PACK = 16 * MOST_PROPERTY_BYTES
 _RESULT = msgspec.msgpack.Decoder(TaskResult)
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -44,15 +47,23 @@ class Properties:
 
     Args:
         context: the SparkContext.
+
+    Attributes:
+        left: where bytes are left that are too many for a property.
     """
 
     def __init__(self, context: Any) -> None:
         self._sc = context
         self._names: set[str] = set()
+        self.left: LeftBytes | None = None
 
     def put(self, name: str, data: bytes) -> None:
-        """Set a property."""
-        self._sc.setLocalProperty(name, task_entry.pack(data))
+        """Set a property, or leave its bytes where tasks find them, if they are many."""
+        text = pack(data) if len(data) <= _MOST_TO_PACK else ""
+        if not text or len(text) > MOST_PROPERTY_BYTES:
+            assert self.left is not None
+            text = self.left.leave(data)
+        self._sc.setLocalProperty(name, text)
         self._names.add(name)
 
     def keep(self, *names: str) -> None:

@@ -35,6 +35,7 @@ from headrace.errors import (
     HeadraceError,
     PipelineError,
     SessionUnsuitable,
+    StorageError,
     StorageNotShared,
 )
 from headrace.pipeline import Pipeline
@@ -44,6 +45,7 @@ from headrace.runners.ending import cancel, ended
 from headrace.runners.spark import task_entry
 from headrace.runners.spark.code_shipping import pickled
 from headrace.runners.spark.job_names import JobNames
+from headrace.runners.spark.left_bytes import LeftBytes
 from headrace.runners.spark.preferred_hosts import PreferredHosts
 from headrace.runners.spark.residents.keeper import ResidentKeeper
 from headrace.runners.spark.residents.residents import Residents
@@ -131,6 +133,7 @@ class SparkRunner(Runner):
             )
         self._worker = Worker(pipeline, pipeline.name, store, SoftState())
         self._make_spool()
+        self._properties.left = LeftBytes(store, self._spool_directory)
         code = self._send_code(pipeline)
         self._worker_sets = WorkerSets(self._sc, self._preferred_hosts, code, pipeline.layers)
         self._probe(store, workers)
@@ -312,6 +315,15 @@ class SparkRunner(Runner):
             self._running = None
             if self._spool is not None:
                 self._spool.clear()
+            self._forget_left()
+
+    def _forget_left(self) -> None:
+        left = self._properties.left
+        if left is not None:
+            try:
+                left.clear()
+            except StorageError as error:
+                log.warning("what was left for tasks is deleted by the next sweep: %s", error)
 
     def _name_jobs(self) -> None:
         """Put the jobs of this thread into the group that :meth:`end_attempt` cancels."""

@@ -5,7 +5,6 @@ Workers import this module by name, so closures stay tiny.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import gc
@@ -17,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.errors import Cancelled, NotFound, TaskTimeout
@@ -25,6 +23,7 @@ from headrace.errors.user_code import has_no_terminal
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.ending import TaskWatch, marked, write_note
 from headrace.runners.memory import process_memory
+from headrace.runners.spark.left_bytes import unpack
 from headrace.runners.spark.spool import HostSpool
 from headrace.storage import open_store
 from headrace.storage.reading import Threads
@@ -59,19 +58,6 @@ class Code(msgspec.Struct, frozen=True):
     digest: str
     broadcast: Any
     spool: str | None = None
-
-
-def pack(data: bytes) -> str:
-    """Return bytes as text for a local property."""
-    compressed = pa.compress(data, codec="lz4", asbytes=True)
-    return f"{len(data)}:{base64.b64encode(compressed).decode()}"
-
-
-def unpack(text: str) -> bytes:
-    """Return the bytes of a packed text."""
-    size, _, data = text.partition(":")
-    plain = pa.decompress(base64.b64decode(data), int(size), codec="lz4", asbytes=True)
-    return bytes(plain)
 
 
 def _begin() -> None:

@@ -481,7 +481,7 @@ class Divider:
             if is_text
             else file.opened
         )
-        if until != _NO_LIMIT:
+        if until != _NO_LIMIT and is_text:  # (else a file is read by rows)
             limit = Limit(limit.rows, max(1, min(limit.bytes, until - offset)))
         may_grow = goes_on and is_text
         cut = self._format.cut(opened, offset, limit, self._wanted(name), may_grow=may_grow)

@@ -27,6 +27,11 @@ from headrace.sources.formats.base import (
 _PART_ROWS = 65_536
 #: Maximum size of decoded row groups that are cached from one step to the next.
 _REMEMBERED_BYTES = 256 << 20
+#: Physical types whose values have any length.
+_VARIABLE = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+#: So many rows of a row group are looked at where its facts do not tell how large they are.
+_LOOKED_AT = 64
+_MOST_ROW_SIZES = 1_024
 
 
 class Parquet(FileFormat):
@@ -39,6 +44,7 @@ class Parquet(FileFormat):
     def __init__(self) -> None:
         self._remembered: tuple[Any, pa.Table] | None = None
         self._optional: set[str] = set()  # columns that may be missing
+        self._row_sizes: dict[Any, float] = {}  # of row groups that were looked into
 
     def without_memory(self) -> Parquet:
         other = Parquet()
@@ -56,9 +62,53 @@ class Parquet(FileFormat):
     ) -> Cut:
         facts = _open(opened).metadata
         check_not_cut(opened.name, offset, facts.num_rows, self.unit)
-        end = min(facts.num_rows, offset + limit.rows)
+        end, size = self._within(opened, offset, limit, wanted)
         cuts = _cut_row_groups(facts, offset, end)
-        return Cut(cuts, end >= facts.num_rows, end - offset, (end - offset) * 64)
+        return Cut(cuts, end >= facts.num_rows, end - offset, size)
+
+    def _within(
+        self, opened: OpenedFile, offset: int, limit: Limit, wanted: Wanted
+    ) -> tuple[int, int]:
+        """Return up to which row a step may read, and about how many bytes these rows have.
+
+        It is at least one row, if there is one. The rows of a row group count as alike.
+        """
+        file = _open(opened)
+        at, end, size = 0, offset, 0.0
+        for group in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            first, at = max(at, offset), at + rows
+            most = offset + limit.rows - end
+            if at <= first or most <= 0 or (size and size >= limit.bytes):
+                continue
+            each = max(1.0, self._row_bytes(file, opened, group, limit, wanted))
+            room = int((limit.bytes - size) / each)
+            taken = min(at - first, most, max(room, 0 if end > offset else 1))
+            end, size = end + taken, size + taken * each
+            if end < at:
+                break
+        return end, int(size)
+
+    def _row_bytes(
+        self, file: Any, opened: OpenedFile, group: int, limit: Limit, wanted: Wanted
+    ) -> float:
+        """Return about how many bytes a row of a row group has once it is read."""
+        facts = file.metadata.row_group(group)
+        columns = [facts.column(number) for number in range(facts.num_columns)]
+        mine = [of for of in columns if not wanted or _is_among(of.path_in_schema, wanted)]
+        stored = sum(of.total_uncompressed_size for of in mine)
+        # Texts that are alike are stored once, and read as often as they occur.
+        shared = [of for of in mine if of.has_dictionary_page and of.physical_type in _VARIABLE]
+        most = facts.num_rows * sum(of.total_uncompressed_size for of in shared)
+        if most <= limit.bytes:
+            return float(stored / max(1, facts.num_rows))
+        at = (opened.name, opened.identity, group)
+        if at not in self._row_sizes:
+            if len(self._row_sizes) >= _MOST_ROW_SIZES:
+                self._row_sizes.clear()
+            names = sorted({of.path_in_schema.partition(".")[0] for of in shared})
+            self._row_sizes[at] = _seen_row_bytes(file, group, names)
+        return max(float(stored / max(1, facts.num_rows)), self._row_sizes[at])
 
     def place_of_part(self, first: int) -> str:
         return f"row {first + 1}"
@@ -130,6 +180,18 @@ def _check_columns(names: list[str], opened: OpenedFile, wanted: Wanted) -> None
                 place=opened.name,
                 remedy=f"its columns are: {', '.join(names)}",
             )
+
+
+def _is_among(path: str, wanted: Wanted) -> bool:
+    """Return whether a column of a file belongs to one that is wanted, which may be nested."""
+    return path in wanted or any(path.startswith(f"{name}.") for name in wanted)
+
+
+def _seen_row_bytes(file: Any, group: int, names: list[str]) -> float:
+    """Return how many bytes some columns have in a row, going by the first rows of a group."""
+    batches = file.iter_batches(_LOOKED_AT, row_groups=[group], columns=names)
+    rows = next(batches, None)
+    return 0.0 if rows is None or not rows.num_rows else float(rows.nbytes / rows.num_rows)
 
 
 def _cut_row_groups(facts: Any, first: int, last: int) -> list[tuple[int, int]]:

@@ -34,6 +34,7 @@ from headrace.state.keyed.handles import (
 from headrace.state.upgrading import ValueUpgrades
 
 _ORDERED = (int, float, str, bytes, bool)
+_FIXED = (int, float, bool)
 #: Kinds of cells whose entries are a tag and a time.
 DATED = ("timer", "hold")
 
@@ -85,6 +86,10 @@ class CellType:
         if self.ttl_us is not None:
             self.ttl_domain = declared.ttl_domain
             self.expiring = self._expiring()
+        #: Whether a value of it may take much memory.
+        self.can_be_large = self.kind not in DATED and (
+            declared.codec is not None or declared.type not in _FIXED or self.kind == "map"
+        )
         #: Whether it has times in addition to values: a timer, a hold, or a time to live.
         self.is_special = self.kind in DATED or self.expiring is not None
 
@@ -107,6 +112,10 @@ class CellType:
         if self.kind == "value":
             return content is not MISSING
         return content is not None and len(content) > 0
+
+    def entries_of(self, content: Any) -> int:
+        """Return how many entries a slot has; 0 for a value."""
+        return 0 if self.kind == "value" or content is None else len(content)
 
     @property
     def empty(self) -> Any:

@@ -48,11 +48,9 @@ from headrace.state.keyed.handles import (
     Cursor,
 )
 from headrace.state.keyed.queues import ExpiryQueue, TimerQueue
+from headrace.state.keyed.weights import FEW, KEY_BYTES, Weights
 from headrace.state.relayout import changed_bins
 from headrace.state.upgrading import CellRows
-
-#: About how many bytes a key with its cells takes in memory, measured with small values.
-KEY_BYTES = 512
 
 
 def _keys_of(node: Node, table: pa.Table) -> list[Any]:
@@ -107,6 +105,7 @@ class KeyedState(BinnedState):
         self._stored = CellRows(upgrades, lambda row: f", key {_keys_of(node, row)[0]!r}")
         self._bins: dict[int, dict[Any, KeyCells]] = {}  # by the bin's first hash
         self._cached = 0  # the number of keys in _bins
+        self._weights = Weights(len(self.cells))
         self._changes = [cell.no_changes() for cell in self.cells]
         self._is_unordered = False
 
@@ -130,7 +129,7 @@ class KeyedState(BinnedState):
 
     def cached_bytes(self) -> int:
         """Return about how much memory the keys take, in bytes."""
-        return self._cached * KEY_BYTES
+        return self._cached * KEY_BYTES + self._weights.nbytes
 
     def bytes_of_bins(self) -> npt.NDArray[np.int64]:
         """Return about how much memory the keys of each bin take, in bytes."""
@@ -138,6 +137,9 @@ class KeyedState(BinnedState):
         lengths = np.array([len(keys) for keys in self._bins.values()], dtype=np.int64)
         starts = np.array(list(self._bins), dtype=np.uint64)
         sizes[self.layout.bins_of(starts)] = lengths * KEY_BYTES
+        if self._weights:
+            hashes, more = self._weights.by_key()
+            np.add.at(sizes, self.layout.bins_of(hashes), more)
         return sizes
 
     def drop(self, bins: npt.NDArray[np.bool_]) -> dict[TimeDomain, npt.NDArray[np.int64]]:
@@ -169,6 +171,7 @@ class KeyedState(BinnedState):
                         of[at] = min(int(of[at]), LAST_TIMER, *times.values())
                 for queue in self._all_queues:
                     queue.forget(cells)
+                self._weights.forget(cells)
                 cells.slots = []  # entries of queues may refer to the cells for some time
         for queue in self._all_queues:
             queue.tidy()
@@ -230,6 +233,8 @@ class KeyedState(BinnedState):
         changed: set[tuple[KeyCells, int]] = set()
         if self.expiry:
             self._apply_expiring(table, bins, keys, columns)
+        container: tuple[KeyCells, int] | None = None
+        containers: list[tuple[KeyCells, int]] = []
         for hash_, bin_, key, name, sub, value in zip(hash_list, bins, keys, *columns, strict=True):
             cell = by_name.get(name)
             if cell is None or cell.expiring is not None:
@@ -243,8 +248,16 @@ class KeyedState(BinnedState):
                 cell.load(cells.slots, sub, value)
             if cell.kind in DATED and value is not None:
                 changed.add((cells, cell.slot))
+            if cell.kind != "value" and container != (cells, cell.slot):
+                container = cells, cell.slot
+                containers.append(container)
         for cells, slot in changed:
             self._queues_of[slot].push_lowest(cells)
+        for cells, slot in containers:
+            count = len(cells.slots[slot] or ())
+            if count > FEW or self._weights:
+                self._weights.note(cells, slot, count, ())
+        self._weigh_loaded(bins, keys, columns)
 
     def _apply_expiring(
         self, table: pa.Table, bins: list[int], keys: list[Any], columns: list[list[Any]]
@@ -272,6 +285,24 @@ class KeyedState(BinnedState):
         for cells in changed:
             for queue in self.expiry.values():
                 queue.push_lowest(cells)
+
+    def _weigh_loaded(self, bins: list[int], keys: list[Any], columns: list[list[Any]]) -> None:
+        """Note the large rows among those that were applied."""
+        names, subs, values = columns
+        by_name = {c.name: c for c in self.cells if c.kind not in DATED and c.can_be_large}
+        for name, cell in by_name.items():
+            own = [row for row, of in enumerate(names) if of == name] if len(by_name) > 1 else None
+            stored = values if own is None else [values[row] for row in own]
+            self._weights.measure(cell.slot, stored, cell.codec.decode)
+        for row, (name, value) in enumerate(zip(names, values, strict=True)):
+            cell_ = by_name.get(name)
+            if cell_ is None or (not self._weights and value is None):
+                continue
+            if self._weights or len(value) > self._weights.small[cell_.slot]:
+                cells = self._bins.get(bins[row], {}).get(keys[row])
+                if cells is not None:
+                    entries = cell_.entries_of(cells.slots[cell_.slot])
+                    self._weights.note(cells, cell_.slot, entries, [(subs[row], value)])
 
     # -- a step -------------------------------------------------------------------------------
 
@@ -348,7 +379,7 @@ class KeyedState(BinnedState):
                 continue
             content = slots[slot]
             try:
-                if cell.kind == "value":
+                if cell.kind == "value":  # (its weight is noted with all rows of the step)
                     encoded = None
                     if content is not MISSING:
                         encoded, slots[slot] = cell.keep(content)
@@ -359,8 +390,13 @@ class KeyedState(BinnedState):
                 rows = cell.changed_rows(content, touched)
             except TypeError as error:
                 raise self._cannot_keep(cell, cells.key, error) from error
+            small, has_large = self._weights.small[slot], False
             for sub, value in rows:
                 changes.add(cells, sub, value)
+                if value is not None and len(sub) + len(value) > small:
+                    has_large = True
+            if has_large or self._weights or (content is not None and len(content) > FEW):
+                self._weights.note(cells, slot, len(content or ()), rows)
         if self.cursor.puts:
             self.cursor.puts.clear()  # values in memory were decoded again, so nothing shares them
 
@@ -381,6 +417,7 @@ class KeyedState(BinnedState):
         for row in rows:
             self._changes[cell.slot].add_expiring(cells, *row)
             lowest = min(lowest, row[2])
+        self._weights.note(cells, cell.slot, cell.entries_of(cells.slots[cell.slot]), rows)
         if lowest != NEVER:
             self.expiry[cell.ttl_domain].push(lowest, cells)
 
@@ -392,9 +429,13 @@ class KeyedState(BinnedState):
         for cells in queue.due_keys(until):
             for cell in self._expiring[domain]:
                 assert cell.expiring is not None
-                for sub in cell.expiring.take_expired(cells.slots, cell.slot, until):
+                gone = cell.expiring.take_expired(cells.slots, cell.slot, until)
+                for sub in gone:
                     self._changes[cell.slot].add_expiring(cells, sub, None, NEVER)
                     self._is_unordered = True
+                if gone and self._weights:
+                    left = cell.entries_of(cells.slots[cell.slot])
+                    self._weights.note(cells, cell.slot, left, [(sub, None) for sub in gone])
             queue.push_lowest(cells)
             if not any(self.cells[n].has(content) for n, content in enumerate(cells.slots)):
                 self._drop_key(cells)
@@ -408,6 +449,7 @@ class KeyedState(BinnedState):
         (bin_,) = self.layout.starts_of(np.array([cells.hash], dtype=np.uint64)).tolist()
         if self._bins.get(bin_, {}).pop(cells.key, None) is not None:
             self._cached -= 1
+        self._weights.forget(cells)
         for queue in self._all_queues:
             queue.forget(cells)
 
@@ -422,6 +464,8 @@ class KeyedState(BinnedState):
             changes.values.append(time)
             if time is not None:
                 queue.push(time, cells)
+        if len(content) > FEW or self._weights:
+            self._weights.note(cells, slot, len(content), ())
 
     def loaded_rows(self, ranges: Ranges) -> dict[str, pa.Table]:
         """Return the content of the keys in memory in some ranges of hashes."""
@@ -478,6 +522,7 @@ class KeyedState(BinnedState):
             for changes in self._changes:
                 changes.keep_newest()
             self._is_unordered = False
+        self._weigh_changes()
         batch = self._batch(self._changes)
         for changes in self._changes:
             changes.clear()
@@ -485,6 +530,32 @@ class KeyedState(BinnedState):
             return []
         due = due_rows(batch, self.node.declarations.dated_cells)
         return [RunPart(self.node.name, CELLS, batch, due)]
+
+    def _weigh_changes(self) -> None:
+        """Note what the values that were set in this step take in memory. Measure a few of them."""
+        measures = self._weights.measures_now()
+        for cell, changes in zip(self.cells, self._changes, strict=True):
+            if not changes or cell.kind in DATED:
+                continue
+            if measures and cell.can_be_large:
+                self._weights.measure(cell.slot, changes.values, cell.codec.decode)
+            if cell.kind == "value" and cell.expiring is None and cell.can_be_large:
+                self._weigh_values(cell, changes)
+
+    def _weigh_values(self, cell: CellType, changes: CellChanges) -> None:
+        small = self._weights.small[cell.slot]
+        if self._weights:
+            rows = [*range(len(changes.keys))]
+        else:
+            lengths = [0 if value is None else len(value) for value in changes.values]
+            if max(lengths) <= small:
+                return
+            rows = [row for row, length in enumerate(lengths) if length > small]
+        hashes = np.array([changes.hashes[row] for row in rows], dtype=np.uint64)
+        for row, bin_ in zip(rows, self.layout.starts_of(hashes).tolist(), strict=True):
+            cells = self._bins.get(bin_, {}).get(changes.keys[row])
+            if cells is not None:
+                self._weights.note(cells, cell.slot, 0, [(b"", changes.values[row])])
 
     def _batch(self, changes: Sequence[CellChanges]) -> pa.RecordBatch | None:
         """Return the rows of all cells, by hash. Each cell's are by hash already."""

@@ -41,6 +41,9 @@ BinsOf = Callable[[U64], npt.NDArray[np.int64]]
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 _NEVER_DUE: Times = np.full(1, MAX_TIME, dtype=np.int64)
 _OBJECT_BYTES = 64
+#: About how many bytes a character takes in a text that is not all ASCII, with the encoded form that
+#: Python keeps of it.
+_WIDE_CHARACTER = 4
 _FEWEST_SLOTS = 1_024
 
 
@@ -521,9 +524,13 @@ class Table:
 
     def bytes_by_bin(self, bins_of: BinsOf, bins: int) -> npt.NDArray[np.int64]:
         """Return about how much memory the rows of each bin take, in bytes."""
-        live = self._live[: self._slots.reach]
-        rows = np.bincount(bins_of(self._hashes[: self._slots.reach][live]), minlength=bins)
-        return rows * (self.nbytes // max(self._slots.reach, 1))
+        slots = np.flatnonzero(self._live[: self._slots.reach])
+        at = bins_of(self._hashes[slots])
+        sizes = np.bincount(at, minlength=bins) * self.row_bytes
+        for column in (*self._identity, *self._content):
+            if column.dtype == object:
+                np.add.at(sizes, at, _text_sizes(column[slots]))
+        return sizes
 
     @property
     def sparse(self) -> bool:
@@ -613,7 +620,22 @@ class Table:
 
 
 def _text_bytes(values: Column) -> int:
-    return sum(map(len, filter(None, values.tolist())))  # (a column of rows may hold None)
+    there = [*filter(None, values.tolist())]  # (a column of rows may hold None)
+    total = sum(map(len, there))
+    if there and type(there[0]) is str and not all(map(str.isascii, there)):
+        total += (_WIDE_CHARACTER - 1) * sum(len(text) for text in there if not text.isascii())
+    return total
+
+
+def _text_sizes(values: Column) -> npt.NDArray[np.int64]:
+    """Return about how many bytes each text takes."""
+    texts = values.tolist()
+    sizes = (_WIDE_CHARACTER * len(t) if _is_wide(t) else len(t or ()) for t in texts)
+    return np.fromiter(sizes, np.int64, len(texts))
+
+
+def _is_wide(text: Any) -> bool:
+    return isinstance(text, str) and not text.isascii()
 
 
 def _never_due(count: int) -> Times:

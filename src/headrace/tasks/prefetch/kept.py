@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from headrace.keyspace.ranges import Ranges
 from headrace.runfiles.format import RunPart, RunReader
+from headrace.runfiles.in_memory import RowsInMemory
 from headrace.runfiles.merging import Each, StateSources
-from headrace.tasks.prefetch.in_memory import RowsInMemory
 
 #: Computation → the sections that its state is in.
 Sections = Mapping[str, Sequence[str]]

@@ -18,8 +18,8 @@ import numpy as np
 
 from headrace.keyspace.ranges import Ranges
 from headrace.runfiles.format import RunPart, RunReader
+from headrace.runfiles.in_memory import RowsInMemory
 from headrace.runfiles.merging import Each, StateSources, rows_of
-from headrace.tasks.prefetch.in_memory import RowsInMemory
 from headrace.tasks.prefetch.kept import KeptRuns, Sections, one_batch, parts_of
 
 #: Computation → the files that hold its state.
