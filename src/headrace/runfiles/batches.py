@@ -1,12 +1,25 @@
-"""Concatenation of Arrow batches."""
+"""Concatenation of Arrow batches, and the bound that Arrow sets to their columns.
+
+A column of texts or bytes has offsets of 32 bits, so an array of it has at most 2 GiB. A table may
+have several arrays for a column. So rows that may be more are tables here, and are brought into an
+order, cut and written as such.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import BadInput
+
+#: What an array of texts or bytes may have, in bytes. Tests lower it.
+MOST_BYTES = (1 << 31) - 1
+#: Rows of state, as one batch or as a table of several.
+Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
 
 def as_one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -18,11 +31,78 @@ def as_one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """
     if len(batches) == 1:
         return batches[0]
+    if sum(batch.nbytes for batch in batches) > MOST_BYTES and _is_too_long(batches):
+        raise _too_long(f"more than {MOST_BYTES} bytes")
     try:
         return pa.concat_batches(batches)
     except pa.ArrowInvalid as error:
-        raise BadInput(
-            f"a worker has more than 2 GiB of one column to work on at once: {error}",
-            remedy="let steps be smaller (limit=), or more workers share them; nothing of this step "
-            "was committed",
-        ) from error
+        raise _too_long(error) from error
+
+
+def _is_too_long(batches: Sequence[pa.RecordBatch]) -> bool:
+    columns = range(batches[0].num_columns)
+    sizes = (sum(batch.column(at).nbytes for batch in batches) for at in columns)
+    return any(size > MOST_BYTES for size in sizes)
+
+
+def _too_long(why: object) -> BadInput:
+    return BadInput(
+        f"a worker has more than 2 GiB of one column to work on at once: {why}",
+        remedy="let steps be smaller (limit=), or more workers share them; nothing of this step "
+        "was committed",
+    )
+
+
+def fits_one_batch(table: pa.Table) -> bool:
+    """Return whether each column of a table can be one array."""
+    return table.nbytes <= MOST_BYTES or all(
+        column.nbytes <= MOST_BYTES for column in table.columns
+    )
+
+
+def combined(table: pa.Table) -> pa.Table:
+    """Return a table with as few chunks as its columns allow."""
+    if fits_one_batch(table):
+        return table.combine_chunks()
+    parts: list[list[pa.RecordBatch]] = [[]]
+    for batch in pieces(table):
+        if sum(part.nbytes for part in parts[-1]) + batch.nbytes > MOST_BYTES and parts[-1]:
+            parts.append([])
+        parts[-1].append(batch)
+    return pa.Table.from_batches([as_one_batch(part) for part in parts], table.schema)
+
+
+def pieces(rows: Rows) -> Iterator[pa.RecordBatch]:
+    """Yield rows in their order, in batches that each fit the bound, unless one row does not."""
+    if isinstance(rows, pa.RecordBatch):
+        yield rows
+        return
+    for batch in rows.to_batches():
+        yield from _halves(batch)
+
+
+def _halves(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.nbytes <= MOST_BYTES or batch.num_rows < 2:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from _halves(batch.slice(0, middle))
+    yield from _halves(batch.slice(middle))
+
+
+def taken(table: pa.Table, rows: npt.NDArray[np.int64] | pa.Array) -> pa.Table:
+    """Return rows of a table by their positions, however large its columns are."""
+    at = pa.array(rows)
+    if fits_one_batch(table):
+        return table.take(at)
+    wide = pa.schema([field.with_type(_wide(field.type)) for field in table.schema])
+    found = table.cast(wide).take(at)
+    parts = [pa.Table.from_batches([part], wide).cast(table.schema) for part in pieces(found)]
+    return pa.concat_tables(parts)
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    """Return a type with offsets of 64 bits in the place of one with 32."""
+    if pa.types.is_string(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary(kind) else kind

@@ -33,6 +33,8 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.keyspace.ranges import MAX_HASH, Ranges
 from headrace.keyspace.spans import positions
+from headrace.runfiles import batches
+from headrace.runfiles.batches import Rows, as_one_batch, pieces
 from headrace.schema.reserved import HASH
 from headrace.storage.arrow_messages import Unreadable, read_batch, read_schema
 from headrace.storage.bounds import (
@@ -47,6 +49,8 @@ from headrace.storage.soft import is_soft
 
 #: Rows of a block: few enough to read a bin without the rest, and enough to be worth a read.
 BLOCK_ROWS = 16_384
+#: Bytes of a block of wide rows. A computation's state is read in portions of several blocks.
+BLOCK_BYTES = 4 << 20
 MAGIC = b"HRRUN001"
 FORMAT = 1
 #: Latest time that is noted for a timer. ``MAX_TIME`` stands for "no timer".
@@ -186,7 +190,7 @@ class RunPart(msgspec.Struct):
     Attributes:
         owner: the computation or stream.
         kind: the kind of section.
-        batch: the rows.
+        batch: the rows; a table, if they may be more than a batch can hold.
         timer_rows: the rows that set a timer, with its time.
     """
 
@@ -216,13 +220,17 @@ def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[
     batch: pa.RecordBatch = part.batch
     hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
     edges, touched = layout.first_rows_of_bins(hashes)
+    rows: Rows = part.batch
+    hashes = rows.column(HASH).to_numpy(zero_copy_only=False)
+    index = layout.bins_of(hashes)
+    edges = np.flatnonzero(np.diff(index, prepend=-1)).astype(np.uint32)
     bins = None
     if part.timer_rows is not None and len(part.timer_rows[0]):
         bins = _bin_table(edges, touched, part.timer_rows, layout)
     blocks: list[Block] = []
     buffers: list[pa.Buffer] = []
-    for first, last in _block_edges(edges, len(hashes)):
-        buffer = batch.slice(first, last - first).serialize()
+    for first, last in _block_edges(edges, rows):
+        buffer = as_one_batch(list(pieces(rows.slice(first, last - first)))).serialize()
         blocks.append(
             Block(
                 offset,
@@ -235,19 +243,38 @@ def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[
         )
         offset += len(buffer)
         buffers.append(buffer)
-    schema = batch.schema.serialize().to_pybytes()
+    schema = rows.schema.serialize().to_pybytes()
     return Section(part.owner, part.kind, schema, blocks, bins), buffers
 
 
 def _block_edges(bin_rows: npt.NDArray[np.int64], rows: int) -> list[tuple[int, int]]:
     """Cut rows into blocks at the first bin boundary after each ``BLOCK_ROWS`` rows."""
+def _block_edges(bin_rows: npt.NDArray[np.uint32], rows: Rows) -> list[tuple[int, int]]:
+    """Cut rows into blocks.
+
+    A block ends at the first bin boundary after ``BLOCK_ROWS`` rows. One of wide rows ends after
+    ``BLOCK_BYTES``, wherever that is, so that a bin of any size can be read in portions.
+    """
+    count = rows.num_rows
     edges = [0]
-    while rows - edges[-1] > BLOCK_ROWS:
+    while count - edges[-1] > BLOCK_ROWS:
         at = int(np.searchsorted(bin_rows, edges[-1] + BLOCK_ROWS))
-        edges.append(int(bin_rows[at]) if at < len(bin_rows) else rows)
-    if edges[-1] < rows:
-        edges.append(rows)
-    return list(zip(edges[:-1], edges[1:], strict=True))
+        edges.append(int(bin_rows[at]) if at < len(bin_rows) else count)
+    if edges[-1] < count:
+        edges.append(count)
+    spans = list(zip(edges[:-1], edges[1:], strict=True))
+    most = min(BLOCK_BYTES, batches.MOST_BYTES // 4)
+    if rows.nbytes <= most:
+        return spans
+    return [piece for first, last in spans for piece in _of_bytes(rows, first, last, most)]
+
+
+def _of_bytes(rows: Rows, first: int, last: int, most: int) -> list[tuple[int, int]]:
+    """Cut a stretch of rows into halves, until each has few enough bytes or is one row."""
+    if last - first < 2 or rows.slice(first, last - first).nbytes <= most:
+        return [(first, last)]
+    middle = (first + last) // 2
+    return _of_bytes(rows, first, middle, most) + _of_bytes(rows, middle, last, most)
 
 
 def _bin_table(

@@ -21,6 +21,7 @@ from headrace.keyspace.hashing import hash_is_key, words_of
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
+from headrace.runfiles.batches import combined, taken
 from headrace.runfiles.format import Block, LowestTimers, RunReader
 from headrace.runfiles.sections import as_one, deleted, identity_of, is_whole, whole_section
 from headrace.schema.reserved import HASH
@@ -375,10 +376,10 @@ def _by_hash(table: pa.Table, key: str) -> tuple[pa.Table, npt.NDArray[np.bool_]
     hashes = table.column(HASH).to_numpy()
     if (hashes[1:] < hashes[:-1]).any():
         order = order_by_hash(hashes)
-        table, hashes = table.take(pa.array(order)), hashes[order]
+        table, hashes = taken(table, order), hashes[order]
     same = hashes[1:] == hashes[:-1]
     if same.any():
-        words = words_of(table.column(key).combine_chunks())
+        words = words_of(table.column(key).combine_chunks())  # (of a fixed size)
         if (same & (words[1:] != words[:-1])).any():
             return None
     return table, np.append(same, False)
@@ -391,7 +392,7 @@ def _by_identity(
     steps = np.repeat([step for step, _ in parts], [rows.num_rows for _, rows in parts])
     table = table.append_column(_SEQUENCE, pa.array(steps))
     order = [(name, "ascending") for name in [*identity, _SEQUENCE]]
-    table = table.take(pc.sort_indices(table, sort_keys=order)).combine_chunks()
+    table = combined(taken(table, pc.sort_indices(table, sort_keys=order)))
     superseded = np.ones(max(table.num_rows - 1, 0), dtype=bool)
     for name in identity:
         superseded &= same_as_next(table.column(name))

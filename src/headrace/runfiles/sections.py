@@ -10,7 +10,7 @@ need no user code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.eventtime.domains import TimeDomain
+from headrace.runfiles.batches import Rows, combined
 
 #: The section of a per-record computation, with a row for each value, element, entry and timer.
 CELLS = "state"
@@ -56,7 +57,7 @@ def as_one(tables: Sequence[pa.Table]) -> pa.Table:
     """
     alike = all(table.schema.equals(tables[0].schema) for table in tables[1:])
     options = {} if alike else {"promote_options": "default"}  # takes three times as long
-    return pa.concat_tables(tables, **options).combine_chunks()
+    return combined(pa.concat_tables(tables, **options))
 
 
 def table_section(name: str) -> str:
@@ -107,14 +108,37 @@ def deleted(table: pa.Table) -> npt.NDArray[np.bool_]:
     return absent
 
 
-def due_rows(batch: pa.RecordBatch, dated: dict[str, TimeDomain], *, expiring: bool = True) -> Any:
+def due_rows(rows: Rows, dated: dict[str, TimeDomain], *, expiring: bool = True) -> Any:
     """Return (row indices, times, is_wall) of the rows of a section that become due, or None.
 
     Args:
-        batch: rows of a section.
+        rows: rows of a section.
         dated: the cells of a per-record computation that hold times.
         expiring: whether values that expire are included.
     """
+    if isinstance(rows, pa.RecordBatch):
+        return _due_rows(rows, dated, expiring=expiring)
+    batches = rows.to_batches()
+    before = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    return together(
+        (int(first), _due_rows(batch, dated, expiring=expiring))
+        for first, batch in zip(before, batches, strict=False)
+    )
+
+
+def together(due: Iterable[tuple[int, Any]]) -> Any:
+    """Return the due rows of several parts as those of one.
+
+    Args:
+        due: for each part the number of rows before it, and its due rows or None.
+    """
+    found = [(rows + first, times, walls) for first, of in due if of for rows, times, walls in [of]]
+    if not found:
+        return None
+    return tuple(np.concatenate(column) for column in zip(*found, strict=True))
+
+
+def _due_rows(batch: pa.RecordBatch, dated: dict[str, TimeDomain], *, expiring: bool) -> Any:
     if DUE in batch.schema.names:
         field = batch.schema.field(DUE)
         alive = ~batch.column(DELETED).to_numpy(zero_copy_only=False)

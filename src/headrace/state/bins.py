@@ -8,7 +8,9 @@ bin contains: cells of keys, or rows of tables. Waiting records are handled here
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -21,14 +23,19 @@ from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
-from headrace.keyspace.ranges import Ranges
+from headrace.keyspace.ranges import MAX_HASH, Ranges
 from headrace.pipeline import Node
+from headrace.runfiles import batches
+from headrace.runfiles.batches import as_one_batch
 from headrace.runfiles.format import LAST_TIMER, RunPart, RunReader
+from headrace.runfiles.in_memory import RowsInMemory
 from headrace.runfiles.merging import StateSources, lower_by_facts, rows_of
-from headrace.runfiles.sections import as_one, due_rows, post_section, waiting_section
+from headrace.runfiles.portions import bytes_between, columns_of, portions, portions_of_sizes
+from headrace.runfiles.sections import as_one, due_rows, post_section, together, waiting_section
 from headrace.schema import ValueType, defaults_of
 from headrace.schema.reserved import HASH
 from headrace.state.buffer import RecordBuffer
+from headrace.state.memory import give_back_memory
 from headrace.state.opening_cost import OpeningCost
 from headrace.state.relayout import Carry
 
@@ -36,6 +43,14 @@ T = TypeVar("T")
 Bins = npt.NDArray[np.int64]
 #: Files that are together no larger than this, in bytes, are small.
 _SMALL = 16 << 20
+#: Bins are read in portions of this part of what may be remembered.
+_PORTIONS = 8
+_LEAST_PORTION = 64 << 10
+#: Loading stops to make room at this part of what may be remembered. What a step adds needs some.
+_FULL = 3 / 4
+_UNBOUNDED = 1 << 62
+#: The step of changes that were set aside. All files are older.
+SET_ASIDE = 1 << 62
 
 
 class BinnedState(ABC):
@@ -69,6 +84,10 @@ class BinnedState(ABC):
         self._sources: StateSources | None = None
         self._reopen: Callable[[], StateSources] | None = None
         self._opened_bytes = 0  # of files that were read whole
+        self._most = _UNBOUNDED  # how many bytes may be remembered
+        self._aside: list[RunPart] = []  # changes of bins that were evicted in this step
+        self._is_stale = False  # whether the sources lack what steps have changed since
+        self._are_current = False  # whether they are as of the step before
         self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
         self._loaded = np.ones(len(layout), dtype=bool)
         self._at_once: npt.NDArray[np.bool_] | None = None  # bins that are loaded together
@@ -168,8 +187,16 @@ class BinnedState(ABC):
             reopen: returns the files that hold the state as of the previous step.
         """
         self._step += 1
+        self._most = most
         if self._sources is not None:
             self._reopen = reopen  # (what earlier steps knew of soft files is not all there is now)
+        if self._is_stale:
+            self._sources, self._is_stale = reopen(), False
+        self._are_current = False
+        if most < _SMALL:
+            self._at_once = None
+        if self._sources is not None and self._opened_bytes > most // 4:
+            self._note_opened()
         if self._sources is not None and self._loaded[owned].all():
             self._sources = self._reopen = None  # they hold on to files that may be gone
             self._unloaded = {}
@@ -179,22 +206,37 @@ class BinnedState(ABC):
         if cached <= most:
             return
         self._bound_all()
-        self._reopen, self._at_once = reopen, None
-        self._sources = reopen()
+        self._reopen = reopen
+        self._let_go(cached - most // 2, np.argsort(self._last_use, kind="stable"))
+
+    def _let_go(self, freed: int, order: Bins) -> None:
+        """Evict loaded bins in an order, until some bytes are free. They have not changed."""
+        self._bound_all()
+        self._make_current()
         sizes = self.bytes_of_bins()
         for buffer in self._buffers.values():
             sizes += buffer.bytes_of_bins(self.layout)
-        oldest = np.argsort(self._last_use, kind="stable")
-        freed = np.cumsum(sizes[oldest])
-        enough = int(np.searchsorted(freed, cached - most // 2)) + 1
+        enough = int(np.searchsorted(np.cumsum(sizes[order]), freed)) + 1
         victims = np.zeros(len(self.layout), dtype=bool)
-        victims[oldest[:enough]] = True
-        victims &= self.node.group.bins_in(self.layout)
-        self._lower(self.drop(victims))
+        victims[order[:enough]] = True
+        self._drop(victims & self.node.group.bins_in(self.layout))
+
+    def _make_current(self) -> None:
+        """Open the files as of the step before. Until then, they lack what loaded bins changed."""
+        assert self._reopen is not None
+        if not self._are_current:
+            self._sources, self._are_current = self._reopen(), True
+
+    def _drop(self, bins: npt.NDArray[np.bool_]) -> None:
+        """Evict bins. What they hold can be read from the sources."""
+        self._at_once = None
+        before = self.cached_bytes()
+        self._lower(self.drop(bins))
         for buffer in self._buffers.values():
             event = self._unloaded[EVENT_TIME]
-            np.minimum(event, buffer.drop(victims, self.layout), out=event)
-        self._loaded[victims] = False
+            np.minimum(event, buffer.drop(bins, self.layout), out=event)
+        self._loaded[bins] = False
+        give_back_memory(before - self.cached_bytes())
 
     def bytes_at_hand(self) -> int:
         """Return about how much memory all of it takes, with waiting records and open files."""
@@ -271,28 +313,157 @@ class BinnedState(ABC):
     def _load(self, bins: Bins) -> None:
         if self._at_once is not None and self._at_once[bins].any():
             bins = np.union1d(bins, np.flatnonzero(self._at_once & ~self._loaded))
-        begun = self.opening.timer()
-        tables = self._read(self.layout.ranges_of_bins(bins))
-        self._take(bins, tables)
-        self.opening.note(len(bins), tables, begun)
+        self._last_use[bins] = self._step
+        self._fetch(bins)
         self._note_opened()
 
     def _note_opened(self) -> None:
         """Note how much of files is in memory. Drop it if that is much."""
         assert self._sources is not None
         self._opened_bytes = self._sources.opened_bytes
-        if self._opened_bytes > _SMALL:
+        if self._opened_bytes > min(_SMALL, self._most // 4):
             self._sources.release()
             self._opened_bytes = 0
 
+    def _fetch(self, bins: Bins) -> None:
+        """Read bins in portions, so that what is read does not take as much memory again."""
+        self._begin_taking(bins)
+        for part in self._portions(bins):
+            begun = self.opening.timer()
+            tables = self._read(part)
+            self._apply_all(tables)
+            self.opening.note(0, tables, begun)
+        self.opening.bins += len(bins)
+
+    @property
+    def _portion(self) -> int:
+        """How many bytes of files are read together."""
+        most = max(self._most // _PORTIONS, _LEAST_PORTION)
+        return max(1, min(most, batches.MOST_BYTES // 4))
+
+    def _portions(self, bins: Bins) -> Iterator[Ranges]:
+        """Yield the hashes of bins in portions."""
+        assert self._sources is not None
+        ranges, most = self.layout.ranges_of_bins(bins), self._portion
+        if self._sources.nbytes_in(ranges) <= most:
+            yield ranges
+            return
+        sizes = self._stored_bytes(bins)
+        for first, last in portions_of_sizes(sizes, most):
+            part = self.layout.ranges_of_bins(bins[first:last])
+            if last - first == 1 and sizes[first] > 2 * most:
+                yield from self._from_sources(partial(self._portions_of_bin, part))
+            else:
+                yield part
+
+    def _portions_within(self, ranges: Ranges) -> Iterable[Ranges]:
+        assert self._sources is not None
+        if self._sources.nbytes_in(ranges) <= self._portion:
+            return [ranges]
+        return self._from_sources(partial(self._portions_of_bin, ranges))
+
+    def _portions_of_bin(self, ranges: Ranges, sources: StateSources) -> list[Ranges]:
+        return [*portions(sources, self.stored_sections, ranges, self._portion)]
+
+    def _stored_bytes(self, bins: Bins) -> npt.NDArray[np.float64]:
+        """Return about how many bytes each of some bins has in files."""
+        ranges = self.layout.ranges_of_bins(bins)
+        blocks = self._from_sources(
+            lambda of: columns_of(of.blocks_in(ranges, self.stored_sections))
+        )
+        return bytes_between(blocks, self.layout.starts[bins], self.layout.ends[bins])
+
     def _take(self, bins: Bins, tables: Iterable[tuple[str, pa.Table]]) -> None:
         """Apply the content of bins. They are loaded from then on."""
+        self._begin_taking(bins)
+        self._apply_all(tables)
+
+    def _begin_taking(self, bins: Bins) -> None:
         self._loaded[bins] = True
         for lowest in self._unloaded.values():
             lowest[bins] = MAX_TIME
         self.make_room(self.node.group.own(self.layout.ranges_of_bins(bins)))
+
+    def _apply_all(self, tables: Iterable[tuple[str, pa.Table]]) -> None:
         for section, table in tables:
             self._apply_changes(section, table)
+
+    # -- a step on more state than fits into memory -------------------------------------------
+
+    def fill(self, first: int, needed: npt.NDArray[np.bool_]) -> int:
+        """Load the bins that a step needs, from one on, as far as memory allows; at least one.
+
+        Bins behind them are evicted if that makes room. They must not have changed in this step.
+
+        Args:
+            first: the first bin that may be loaded.
+            needed: for each bin, whether the step needs it.
+
+        Returns:
+            The first bin that is needed and does not fit, or the number of bins. In the former case
+            no bin from there on is loaded.
+        """
+        if self._sources is None:
+            return len(self.layout)
+        full = int(self._most * _FULL)
+        sizes: npt.NDArray[np.float64] | None = None
+        while True:
+            missing = np.flatnonzero(needed & ~self._loaded & (np.arange(len(needed)) >= first))
+            if not len(missing):
+                return len(self.layout)
+            if self.bytes_at_hand() >= full and not self._makes_room(full, int(missing[0]), needed):
+                end = int(missing[0])
+                if needed[first:end].any():
+                    return end
+            at_once = self._at_once is not None and bool(self._at_once[missing].any())
+            if sizes is None and not at_once:
+                sizes = np.zeros(len(needed))
+                sizes[missing] = self._stored_bytes(missing)
+            self._load(missing if sizes is None or at_once else self._next(missing, sizes[missing]))
+
+    def _next(self, missing: Bins, sizes: npt.NDArray[np.float64]) -> Bins:
+        """Return the first of some bins, as many as a portion has."""
+        return missing[: max(1, int(np.searchsorted(np.cumsum(sizes), self._most // _PORTIONS)))]
+
+    def _makes_room(self, full: int, end: int, needed: npt.NDArray[np.bool_]) -> bool:
+        """Evict what the step does not need, and then what it needs last. Return if that helps."""
+        places = np.arange(len(needed))
+        spare = self._loaded & self.node.group.bins_in(self.layout) & (~needed | (places > end))
+        if not spare.any():
+            return False
+        order = np.flatnonzero(spare)
+        by_use = np.where(needed[order], self._step + len(needed) - order, self._last_use[order])
+        before = self.bytes_at_hand()
+        self._let_go(max(1, before - full // 2), order[np.argsort(by_use, kind="stable")])
+        return self.bytes_at_hand() < before
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether all bins are in memory."""
+        return self._sources is None
+
+    def due_bins(self, until: Mapping[TimeDomain, int]) -> npt.NDArray[np.bool_]:
+        """Return which bins that are not loaded may have something due, by the clocks of a step."""
+        due = np.zeros(len(self.layout), dtype=bool)
+        for domain, lowest in self._unloaded.items():
+            due |= ~self._loaded & (lowest <= min(until[domain], LAST_TIMER))
+        return due
+
+    def set_aside(self) -> None:
+        """Evict all bins, with what the step has changed in them, and keep the changes.
+
+        They are written with the step. Until then, they count as a file.
+        """
+        self._bound_all()
+        self._make_current()
+        assert self._sources is not None
+        parts = self._step_parts()
+        if parts:
+            name = f"set aside {len(self._aside)}"
+            self._sources = self._sources.with_run(RowsInMemory(parts, SET_ASIDE, name))
+            self._aside += parts
+        self._is_stale = True
+        self._drop(self._loaded & self.node.group.bins_in(self.layout))
 
     def _read(self, ranges: Ranges) -> list[tuple[str, pa.Table]]:
         """Return the stored content of some ranges of hashes."""
@@ -304,7 +475,10 @@ class BinnedState(ABC):
         try:
             return read(self._sources)
         except NotFound:
+            aside = [run for run in self._sources.runs if run.ref.step == SET_ASIDE]
             self._sources = self._reopen()
+            for run in aside:
+                self._sources = self._sources.with_run(run)
             return read(self._sources)
 
     def whole(self, ranges: Ranges) -> dict[str, pa.Table]:
@@ -313,22 +487,50 @@ class BinnedState(ABC):
         Rows of loaded bins come from memory, and others from storage: bins that are not loaded have
         not changed. Costs what is returned, and what is read for it.
         """
+        if not len(ranges):
+            return {}
+        parts = [self._whole(part) for part in self._parts_at_hand(ranges)]
+        if len(parts) == 1:
+            return parts[0]
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: pa.concat_tables([of[name] for of in parts if name in of]) for name in names}
+
+    def _parts_at_hand(self, ranges: Ranges) -> list[Ranges]:
+        """Cut ranges at borders of bins, so that what is in memory of each part fits a batch."""
+        most = batches.MOST_BYTES // 4
+        if self.bytes_at_hand() <= most:
+            return [ranges]
+        sizes = self.bytes_of_bins()
+        for buffer in self._buffers.values():
+            sizes += buffer.bytes_of_bins(self.layout)
+        part_of = np.cumsum(sizes) // most
+        edges = np.flatnonzero(np.diff(part_of, prepend=-1))
+        lasts = [*(self.layout.starts[edges[1:]] - np.uint64(1)).tolist(), MAX_HASH]
+        spans = zip(self.layout.starts[edges].tolist(), lasts, strict=True)
+        parts = (ranges.within(Ranges.of([span])) for span in spans)
+        return [part for part in parts if len(part)]
+
+    def _whole(self, ranges: Ranges) -> dict[str, pa.Table]:
         found = self.loaded_rows(ranges)
         for section, buffer in self._buffers.items():
             rows = buffer.rows_in(ranges)
             if rows is not None:
                 found[section] = pa.Table.from_batches([rows])
-        if self._sources is None or not len(ranges):
+        if self._sources is None:
             return found
         firsts, lasts = self.layout.bins_of(ranges.firsts), self.layout.bins_of(ranges.lasts)
         bins = distinct(
             np.concatenate([np.arange(a, b + 1) for a, b in zip(firsts, lasts, strict=True)])
         )
         missing = self.layout.ranges_of_bins(bins[~self._loaded[bins]]).within(ranges)
-        for section, rows in self._read(missing) if len(missing) else ():
-            stored = self.stored_as_declared(section, rows)
+        stored: dict[str, list[pa.Table]] = {}
+        for part in self._portions_within(missing) if len(missing) else ():
+            for section, rows in self._read(part):
+                stored.setdefault(section, []).append(self.stored_as_declared(section, rows))
+        for section, tables in stored.items():
+            whole = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
             at_hand = found.get(section)
-            found[section] = stored if at_hand is None else self.united(stored, at_hand)
+            found[section] = whole if at_hand is None else self.united(whole, at_hand)
         return found
 
     def stored_as_declared(self, section: str, table: pa.Table) -> pa.Table:
@@ -340,7 +542,7 @@ class BinnedState(ABC):
     def united(self, stored: pa.Table, at_hand: pa.Table) -> pa.Table:
         """Return the stored rows of unloaded bins together with rows in memory, sorted by hash."""
         table = as_one([at_hand, stored])
-        return table.take(pa.array(order_by_hash(table.column(HASH).to_numpy())))
+        return batches.taken(table, order_by_hash(table.column(HASH).to_numpy()))
 
     def lowest_timer(self, domain: TimeDomain, owned: npt.NDArray[np.bool_]) -> int:
         """Return the lowest pending time of a domain on this worker.
@@ -464,6 +666,10 @@ class BinnedState(ABC):
 
         Then forget that it changed.
         """
+        aside, self._aside = self._aside, []
+        return _joined([*aside, *self._step_parts()]) if aside else self._step_parts()
+
+    def _step_parts(self) -> list[RunPart]:
         parts = self.changed_parts()
         for section, buffer in self._buffers.items():
             batch = buffer.take_changes()
@@ -474,3 +680,25 @@ class BinnedState(ABC):
 
 def _buffer(section: str, keys: Sequence[pa.Field], values: ValueType) -> RecordBuffer:
     return RecordBuffer(section, keys, values.schema, defaults_of(values))
+
+
+def _joined(parts: Sequence[RunPart]) -> list[RunPart]:
+    """Return parts with those of one section joined. Their hashes ascend from one to the next."""
+    by_kind: dict[str, list[RunPart]] = {}
+    for part in parts:
+        by_kind.setdefault(part.kind, []).append(part)
+    return [
+        RunPart(
+            found[0].owner,
+            kind,
+            as_one_batch([part.batch for part in found]),
+            together(
+                zip(
+                    accumulate((part.batch.num_rows for part in found), initial=0),
+                    (part.timer_rows for part in found),
+                    strict=False,
+                )
+            ),
+        )
+        for kind, found in by_kind.items()
+    ]

@@ -28,6 +28,7 @@ from headrace.keyspace.arrays import U64
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
+from headrace.runfiles import batches
 from headrace.runfiles.batches import as_one_batch
 from headrace.runfiles.format import LAST_TIMER
 from headrace.runfiles.sections import COLUMN_PREFIX, DELETED, DUE, SUB_PREFIX
@@ -223,7 +224,12 @@ class RecordBuffer:
     def _push(self, rows: pa.RecordBatch) -> None:
         parts = [rows]
         length = rows.num_rows
-        while self._runs and len(self._runs[-1]) - self._passed[-1] < 2 * length:
+        while (
+            self._runs
+            and len(self._runs[-1]) - self._passed[-1] < 2 * length
+            and self._runs[-1].nbytes + sum(part.nbytes for part in parts)
+            <= batches.MOST_BYTES // 2
+        ):
             run, passed = self._runs.pop(), self._passed.pop()
             last = run.left(passed, len(run))
             parts.insert(0, last)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 
 from headrace.errors import ensure
@@ -20,6 +22,7 @@ from headrace.runfiles.format import RunPart
 from headrace.state.opening_cost import OpeningCost
 from headrace.storage.soft import soft_folder
 from headrace.tasks.inputs import input_batches
+from headrace.tasks.key_groups import run_in_groups
 from headrace.tasks.per_worker import begin_per_worker, end_per_worker
 from headrace.tasks.routing import key_names
 from headrace.tasks.state_cache import WorkerState
@@ -177,25 +180,27 @@ class ApplyTask(Task):
         with self.phase("user code"):
             if held.handles:
                 begin_per_worker(held, node.name, plan, self.worker, entry.head, report)
-            done = visitor.step(
-                inputs,
-                entry.owned,
+            watermark = max(before_in, low)
+            step = partial(
+                visitor.step,
                 step=plan.step,
                 late_before=late_before,
-                watermark=max(before_in, low),
+                watermark=watermark,
                 output_before=before_out,
                 clock_us=plan.clock_us,
                 seed=plan.seed,
                 latest=self.latest,
                 portions=plan.portions.get(node.name, 0),
             )
+            clocks = {EVENT_TIME: watermark, WALL_TIME: plan.clock_us}
+            done, take_outputs = run_in_groups(visitor, inputs, entry.owned, clocks, step)
             if held.handles:
                 end_per_worker(held, node.name, report)
             before = plan.percentiles.get(node.name, MIN_TIME)
             early = MIN_TIME if node.waits or done.backlog else percentile
             done.percentile = max(before, done.output_watermark, early)
             report.nodes[node.name] = done
-            outputs = visitor.take_outputs()
+            outputs = take_outputs()
         took = report.phases["user code"] - visitor.state.opening.seconds - spent
         done.took_us = max(0, round(took * 1e6))
         if plan.measured:

@@ -17,6 +17,7 @@ from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.records import Chain
 from headrace.protocol.plan import Carried, ChainPlan, StepPlan
+from headrace.runfiles.batches import combined
 from headrace.runfiles.format import RunPart
 from headrace.runfiles.merging import Each, StateSources
 from headrace.runfiles.sections import due_rows, whole_section
@@ -179,7 +180,7 @@ class CommittedFiles:
                 table = sources.rows(section, ranges)
                 if table is None:
                     continue
-                (batch,) = table.combine_chunks().to_batches()
-                due = due_rows(batch, dated)
-                parts.append(RunPart(item.name, whole_section(section), batch, due))
+                rows = combined(table)
+                due = due_rows(rows, dated)
+                parts.append(RunPart(item.name, whole_section(section), rows, due))
         return parts

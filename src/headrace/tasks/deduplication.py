@@ -31,6 +31,8 @@ Mask = npt.NDArray[np.bool_]
 class IdCheck:
     """Runs the check of an injector's ids on one worker."""
 
+    divisible = False  # see headrace.tasks.key_groups
+
     def __init__(self, node: Node, ids: RecordIds, state: IdState) -> None:
         self.node = node
         self.state = state

@@ -116,6 +116,12 @@ class BatchVisitor:
             if state.timers[name].domain is domain
         ]
 
+    @property
+    def divisible(self) -> bool:
+        """Whether a step may work on its keys in groups."""
+        is_late = any(stream.is_late for stream in self.node.outputs.values())
+        return self._handle_step is None and not self.per_worker.handles and not is_late
+
     def step(
         self,
         inputs: list[pa.RecordBatch | None],

@@ -100,6 +100,8 @@ class GroupVisitor:
         state: its keys.
     """
 
+    divisible = False  # see headrace.tasks.key_groups
+
     def __init__(self, node: Node, computation: GroupedComputation, state: KeyedState) -> None:
         self.node = node
         self.computation = computation

@@ -210,6 +210,11 @@ class Visitor:
         self._portion = KeyPortion()
         self._is_at_the_end = self._is_last_portion = False
 
+    @property
+    def divisible(self) -> bool:
+        """Whether a step may work on its keys in groups."""
+        return not any(stream.is_late for stream in self.node.outputs.values())
+
     def _handlers(self) -> tuple[Handler, Handler]:
         """Return the user's handlers, wrapped if a cell has to own values that can be changed."""
         record, timer = self.computation.process_record, self.computation.process_timer

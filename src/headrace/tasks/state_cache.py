@@ -27,13 +27,14 @@ from headrace.computation.columnar import ColumnarComputation
 from headrace.computation.computation import Computation
 from headrace.computation.grouped import GroupedComputation
 from headrace.computation.record_ids import RecordIds
-from headrace.errors import NotFound, ensure
+from headrace.errors import NotFound
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.head import Head
 from headrace.ledger.records import slice_range
 from headrace.pipeline import Node, Pipeline
 from headrace.protocol.plan import ChainPlan, SlicePlan, StepPlan
+from headrace.runfiles.batches import combined
 from headrace.runfiles.format import RunPart, RunReader
 from headrace.runfiles.sections import due_rows, whole_section
 from headrace.schema.reserved import HASH
@@ -290,10 +291,9 @@ class WorkerState:
             for section, table in found.items():
                 if not table.num_rows:
                     continue  # all of it was deleted
-                batches = table.combine_chunks().to_batches()
-                ensure(len(batches) == 1, "a slice is too large for one batch")
-                due = due_rows(batches[0], node.declarations.dated_cells)
-                parts.append(RunPart(node.name, whole_section(section), batches[0], due))
+                rows = combined(table)
+                due = due_rows(rows, node.declarations.dated_cells)
+                parts.append(RunPart(node.name, whole_section(section), rows, due))
         if self.layer == 1 and slice_.carried:
             assert self._committed is not None
             parts += self._committed.carried_parts(slice_.carried, ranges)

@@ -14,6 +14,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Pipeline
 from headrace.protocol.plan import ChainPlan, StepPlan, TaskReport
+from headrace.runfiles.batches import combined
 from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
 from headrace.runfiles.merging import Dated, newest
 from headrace.runfiles.sections import due_rows
@@ -120,9 +121,9 @@ def since_checkpoint(
 
 
 def _part(owner: str, kind: str, dated: list[Dated], pipeline: Pipeline) -> RunPart:
-    (batch,) = newest(dated).combine_chunks().to_batches()
+    rows = combined(newest(dated))
     return RunPart(
-        owner, kind, batch, due_rows(batch, pipeline.nodes[owner].declarations.dated_cells)
+        owner, kind, rows, due_rows(rows, pipeline.nodes[owner].declarations.dated_cells)
     )
 
 

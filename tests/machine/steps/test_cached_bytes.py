@@ -159,7 +159,7 @@ def records_of(sizes: list[int], keys: int) -> list[Sized]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sizes", [[2 * KIB] * 200, [100 * KIB] * 20, [4 * KIB, 64 * KIB] * 30])
+@pytest.mark.parametrize("sizes", [[2 * KIB] * 60, [4 * KIB, 64 * KIB] * 10])
 def test_state_counts_as_much_as_it_takes(kind: Any, sizes: list[int]) -> None:
     records = records_of([*sizes, 0], 40)
     counts, takes = measured(pipeline_of(kind(), records), len(sizes) // 5, rows=5)

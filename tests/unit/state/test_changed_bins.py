@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import MAX_HASH, Ranges
+from headrace.runfiles.portions import affordable
 from headrace.state.relayout import Carry, changed_bins, refined
-from headrace.tasks.prefetch.prepared import affordable
 
 DEPTH = 4
 CELLS = 1 << DEPTH

@@ -291,8 +291,7 @@ class KeyedState(BinnedState):
         names, subs, values = columns
         by_name = {c.name: c for c in self.cells if c.kind not in DATED and c.can_be_large}
         for name, cell in by_name.items():
-            own = [row for row, of in enumerate(names) if of == name] if len(by_name) > 1 else None
-            stored = values if own is None else [values[row] for row in own]
+            stored = [value for of, value in zip(names, values, strict=True) if of == name]
             self._weights.measure(cell.slot, stored, cell.codec.decode)
         for row, (name, value) in enumerate(zip(names, values, strict=True)):
             cell_ = by_name.get(name)

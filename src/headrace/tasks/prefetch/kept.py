@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import pyarrow as pa
-
 from headrace.keyspace.ranges import Ranges
+from headrace.runfiles.batches import combined
 from headrace.runfiles.format import RunPart, RunReader
 from headrace.runfiles.in_memory import RowsInMemory
 from headrace.runfiles.merging import Each, StateSources
@@ -92,11 +91,5 @@ def parts_of(reader: RunReader, sections: Sections, ranges: Ranges) -> list[RunP
         for section in kinds
     )
     return [
-        RunPart(owner, kind, one_batch(rows)) for owner, kind, rows in tables if rows is not None
+        RunPart(owner, kind, combined(rows)) for owner, kind, rows in tables if rows is not None
     ]
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return the rows of a table as one batch."""
-    (batch,) = table.combine_chunks().to_batches()
-    return batch

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from headrace.keyspace.ranges import Ranges
+from headrace.runfiles.batches import combined
 from headrace.runfiles.format import RunPart, RunReader
 from headrace.runfiles.in_memory import RowsInMemory
 from headrace.runfiles.merging import Each, StateSources, rows_of
-from headrace.tasks.prefetch.kept import KeptRuns, Sections, one_batch, parts_of
+from headrace.runfiles.portions import affordable, columns_of, width_of
+from headrace.tasks.prefetch.kept import KeptRuns, Sections, parts_of
 
 #: Computation → the files that hold its state.
 Sources = Mapping[str, StateSources]
@@ -28,8 +28,6 @@ Sources = Mapping[str, StateSources]
 _NEVER = -1
 #: At least one in this many of the wanted hashes is read at a time, once files are open.
 _LEAST_PART = 256
-#: Blocks count as at least this wide in hashes, because widths are computed with floats.
-_FINEST = 4_096.0
 #: Opening a file costs at least as much as reading this many bytes, however small it is.
 _OPENING_BYTES = 256 << 10
 #: Reading a block costs at least as much as reading this many bytes, however short it is. But the
@@ -181,11 +179,16 @@ class Prepared:
         known, unread = {}, {}
         for owner, sources in files.items():
             known[owner], unread[owner] = self._kept.split(sources)
-        least = _width(wanted) / _LEAST_PART
+        least = width_of(wanted) / _LEAST_PART
         block = min(_BLOCK_BYTES, left // _LEAST_BLOCKS)
-        part = affordable(_blocks(unread, missing, sections, block), missing, left, least)
+        blocks = [
+            found
+            for owner, sources in unread.items()
+            for found in sources.blocks_in(missing, sections[owner])
+        ]
+        part = affordable(columns_of(blocks, block), missing, left, least)
         rows = [
-            RunPart(owner, section, one_batch(table))
+            RunPart(owner, section, combined(table))
             for owner, kinds in sections.items()
             for section, table in rows_of(known[owner], kinds, part)
         ]
@@ -263,7 +266,7 @@ class Prepared:
             _shorten(self._tail, -1, sections)
             return 0
         rows = [
-            RunPart(owner, section, one_batch(table))
+            RunPart(owner, section, combined(table))
             for owner, kinds in sections.items()
             for section, table in rows_of(self.sources(owner), kinds, self.ranges)
         ]
@@ -326,7 +329,7 @@ def _merged(pieces: list[PreparedPiece], sections: Sections) -> tuple[list[RunPa
     runs, extents = [piece.reader for piece in pieces], [piece.ranges for piece in pieces]
     ranges = functools.reduce(Ranges.plus, extents)
     parts = [
-        RunPart(owner, section, one_batch(table))
+        RunPart(owner, section, combined(table))
         for owner, kinds in sections.items()
         for section in kinds
         if (table := StateSources(owner, [], runs, extents).changes(section, ranges)) is not None
@@ -338,65 +341,3 @@ def _within(pieces: list[PreparedPiece], ranges: Ranges) -> list[PreparedPiece]:
     """Return pieces without the hashes that are not wanted."""
     kept = [piece._replace(ranges=piece.ranges.within(ranges)) for piece in pieces]
     return [piece for piece in kept if len(piece.ranges)]
-
-
-def _blocks(files: Sources, ranges: Ranges, sections: Sections, least: int) -> Any:
-    """Return (first hash, last hash, bytes) of the blocks that hold some hashes, as columns.
-
-    Args:
-        files: the files.
-        ranges: the hashes.
-        sections: the sections that are wanted.
-        least: each block counts as at least this many bytes.
-    """
-    blocks = [
-        (block.first, block.last, max(block.length, least))
-        for owner, sources in files.items()
-        for block in sources.blocks_in(ranges, sections[owner])
-    ]
-    columns = list(zip(*blocks, strict=True)) if blocks else [(), (), ()]
-    return [np.array(column, dtype=np.float64) for column in columns]
-
-
-def _width(ranges: Ranges) -> float:
-    """Return the number of hashes in some ranges."""
-    return float((ranges.lasts - ranges.firsts).astype(np.float64).sum()) + len(ranges)
-
-
-def affordable(blocks: Any, ranges: Ranges, budget: int, least: float) -> Ranges:
-    """Return the first part of some ranges that holds about a given number of bytes.
-
-    Args:
-        blocks: first hash, last hash and bytes of each block, as columns. Bytes are taken to be
-            spread evenly over a block.
-        ranges: the hashes; not empty.
-        budget: about how many bytes.
-        least: at least this many hashes are returned, if there are as many.
-    """
-    firsts, lasts, nbytes = blocks
-    ends = np.maximum(lasts, firsts + _FINEST)
-    starts = ranges.firsts.astype(np.float64)
-    widths = (ranges.lasts - ranges.firsts).astype(np.float64) + 1
-    before = np.concatenate([[0.0], np.cumsum(widths)])
-
-    def width_below(edges: Any) -> Any:
-        """Return how many hashes of the ranges are below some edges."""
-        at = np.searchsorted(starts, edges, side="right") - 1
-        inside = np.clip(edges - starts[at], 0, widths[at]) + before[at]
-        return np.where(at >= 0, inside, 0.0)
-
-    def bytes_in_first(width: float) -> float:
-        share = np.minimum(width_below(ends), width) - np.minimum(width_below(firsts), width)
-        return float((nbytes * share / (ends - firsts)).sum())
-
-    total = float(before[-1])
-    if least >= total or bytes_in_first(total) <= budget:
-        return ranges
-    low, high = max(least, 1.0), total
-    for _ in range(24):
-        middle = (low + high) / 2
-        low, high = (middle, high) if bytes_in_first(middle) <= budget else (low, middle)
-    at = int(np.searchsorted(before, low, side="right")) - 1
-    most = int(ranges.lasts[at]) - int(ranges.firsts[at])
-    last = int(ranges.firsts[at]) + min(most, int(low - before[at]))
-    return ranges.within(Ranges.of([(0, last)]))
