@@ -15,11 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from headrace.coordinator.messages import Clean
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
+from headrace.storage.reading import Threads
 
 log = logging.getLogger("headrace")
 
 #: So many instructions may wait. Then the driver waits, too, so that a slow storage is not outrun.
 _MOST_WAITING = 32
+#: So many files are deleted at once.
+_AT_ONCE = 8
 
 
 class Cleaning:
@@ -33,6 +36,8 @@ class Cleaning:
     def __init__(self, ledger: Ledger, *, concurrent: bool) -> None:
         self._ledger = ledger
         self._pool = ThreadPoolExecutor(1, "headrace-clean") if concurrent else None
+        if concurrent:
+            ledger.garbage.each = Threads(_AT_ONCE).each
         self._waiting: deque[Future[None]] = deque()
 
     @property

@@ -610,7 +610,7 @@ class Ledger:
             intents: numbers of order of steps below the boundary. All manifests of these steps must
                 be deleted before, or by this call.
         """
-        self.garbage.discard(names)
+        self.garbage.discard_files(names)
         if self._clean_manifests(manifests):
             self.garbage.discard(intent_name(order) for order in intents)
         # (Otherwise the intents stay: a stalled driver may still follow one of these manifests.)
@@ -680,7 +680,7 @@ class Ledger:
             log.warning("what is left over could not be looked for: %s", error.what)
             self.garbage.left += 1
             return []
-        kept = set(self.garbage.discard(left.files))
+        kept = set(self.garbage.discard_files(left.files))
         if all(self._clean_manifests(range(step, step + 1)) for step in left.manifests):
             kept.update(self.garbage.discard(intent_name(order) for order in left.intents))
         kept.update(self.garbage.discard(probes))

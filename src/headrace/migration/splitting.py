@@ -90,6 +90,41 @@ def reshape(layout: Layout, work: F64, rule: SplitRule) -> Reshaping:
     return Reshaping(splits, _merges(layout, share, rule))
 
 
+#: After so many splits that left this share of a bin's weight in one of its parts, it is one key's.
+_VAIN_SPLITS = 3
+_ALL_BUT = 0.75
+
+
+def one_keys(layout: Layout, weights: F64) -> npt.NDArray[np.bool_]:
+    """Return which bins have so many splits behind them in vain that one key must be heavy.
+
+    A part of a key cannot move. Of a bin whose keys are alike, three splits leave an eighth in each
+    part.
+
+    Args:
+        layout: the layout in force.
+        weights: the work or the bytes of each of its bins.
+
+    >>> layout = Layout([1, 2, 3, 4, 4], [0, 0, 0, 0, 0], 1)
+    >>> one_keys(layout, np.array([1.0, 0, 0, 0, 98.0])).tolist()
+    [False, False, False, False, True]
+    """
+    bits = layout.bits.astype(np.int64)
+    above = bits - _VAIN_SPLITS
+    found = above >= int(bits.min())
+    if not found.any():
+        return found
+    width = np.where(above > 0, np.uint64(HASH_BITS) - above.astype(np.uint64), np.uint64(0))
+    firsts = np.where(above > 0, (layout.starts >> width) << width, np.uint64(0))
+    lasts = np.where(above > 0, firsts | ((np.uint64(1) << width) - np.uint64(1)), ~np.uint64(0))
+    sums = np.concatenate([[0.0], np.cumsum(weights)])
+    low = np.searchsorted(layout.starts, firsts)
+    high = np.searchsorted(layout.starts, lasts, side="right")
+    around = sums[high] - sums[low]
+    heavy: npt.NDArray[np.bool_] = found & (around > 0) & (weights >= _ALL_BUT * around)
+    return heavy
+
+
 def _merges(layout: Layout, share: F64, rule: SplitRule) -> list[Prefixes]:
     """Return the parents whose children become one, level by level from the bottom."""
     starts, bits, owners = layout.starts, layout.bits, layout.owners

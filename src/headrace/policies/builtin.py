@@ -13,12 +13,14 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from headrace.errors import PipelineError
+from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.updates import MAX_DEPTH
 from headrace.migration.loads import BY_STATE, PRICES, Prices
 from headrace.migration.measurements import Measurements
-from headrace.migration.splitting import SplitRule, reshape
+from headrace.migration.splitting import SplitRule, one_keys, reshape
 from headrace.migration.targets import WORTH, Worth, balanced
 
 # -- decisions ------------------------------------------------------------------------------------
@@ -208,7 +210,7 @@ class Balance(msgspec.Struct, frozen=True):
             return Rebalance(target.reason, self.prices)
         return self._split(seen) or self._merge(seen) or Nothing(target.reason)
 
-    def _split(self, seen: Measurements) -> SplitBins | None:
+    def _split(self, seen: Measurements) -> SplitBins | Nothing | None:
         """Decide to split the bins that make the heaviest worker too heavy."""
         work = seen.load.work(seen.layout, self.prices)
         sums = np.bincount(seen.layout.owners, work, minlength=seen.workers)
@@ -217,9 +219,18 @@ class Balance(msgspec.Struct, frozen=True):
             return None
         rule = SplitRule(min(self.heavy / seen.sharing, 1.0), deepest=self.deepest)
         bins = reshape(seen.layout, work, rule).splits.pairs()
+        rule = SplitRule(min(self.heavy / seen.workers, 1.0), deepest=self.deepest)
+        splits = reshape(seen.layout, work, rule).splits.pairs()
+        hot = _of_one_key(seen.layout, work)
+        bins = [bin_ for bin_ in splits if bin_ not in hot]
+        share = work.max() / work.sum()
+        if splits and not bins:
+            return Nothing(
+                f"worker {sums.argmax()} has {most / mean:.2f} times the mean, since one key has "
+                f"{share:.0%} of all work: {_in_vain(splits)}"
+            )
         if not bins:
             return None
-        share = work.max() / work.sum()
         return SplitBins(
             bins,
             f"worker {sums.argmax()} has {most / mean:.2f} times the mean, and no moves help, since "
@@ -248,6 +259,20 @@ class Balance(msgspec.Struct, frozen=True):
         )
 
 
+def _of_one_key(layout: Layout, weights: npt.NDArray[np.float64]) -> set[tuple[int, int]]:
+    """Return the bins that no split would help."""
+    at = one_keys(layout, weights)
+    return set(zip(layout.starts[at].tolist(), layout.bits[at].tolist(), strict=True))
+
+
+def _in_vain(bins: Sequence[tuple[int, int]]) -> str:
+    named = ", ".join(str(Bin(*bin_)) for bin_ in bins[:3])
+    return (
+        f"bin {named} was split again and again, and nearly all stayed in one part. No split and no "
+        f"move helps; work on the key in two phases (hr.ops.two_phase)"
+    )
+
+
 # -- memory ---------------------------------------------------------------------------------------
 
 
@@ -257,7 +282,8 @@ class Memory(msgspec.Struct, frozen=True):
     Attributes:
         most_bytes: largest amount of state that a worker may have.
         fill: how full workers should be after a change, as a share of ``most_bytes``.
-        most_workers: largest number of workers.
+        most_workers: largest number of workers. The default is how many can run at once (task
+            slots): more would share their processors, and their memory.
         deepest: bins of this depth are not split.
         cooldown_us: how long to wait after a change.
 
@@ -268,12 +294,12 @@ class Memory(msgspec.Struct, frozen=True):
 
     most_bytes: int
     fill: float = 0.75
-    most_workers: int = 1_024
+    most_workers: int = 0
     deepest: int = 32
     cooldown_us: int = 60_000_000
 
     def __post_init__(self) -> None:
-        _check(self.most_bytes > 0 and 0 < self.fill <= 1 and self.most_workers > 0, self)
+        _check(self.most_bytes > 0 and 0 < self.fill <= 1 and self.most_workers >= 0, self)
         _check(0 <= self.deepest <= MAX_DEPTH, self)
 
     def decide(self, seen: Measurements) -> ScalingDecision:
@@ -286,6 +312,11 @@ class Memory(msgspec.Struct, frozen=True):
         why = f"worker {worker} has {fullest} bytes of state, of {self.most_bytes} that it may have"
         room = self.most_bytes * self.fill
         large = (seen.load.sizes > room) & (seen.layout.bits < self.deepest)
+        alone = large & one_keys(seen.layout, seen.load.sizes)
+        large &= ~alone
+        if alone.any() and not large.any():
+            starts, bits = seen.layout.starts[alone].tolist(), seen.layout.bits[alone].tolist()
+            return Nothing(f"{why}, of one key: {_in_vain(list(zip(starts, bits, strict=True)))}")
         if large.any():
             starts, bits = seen.layout.starts[large].tolist(), seen.layout.bits[large].tolist()
             bins = list(zip(starts, bits, strict=True))
@@ -294,6 +325,7 @@ class Memory(msgspec.Struct, frozen=True):
         if needed <= seen.sharing:
             return Rebalance(f"{why}, while all workers together have room", BY_STATE)
         wanted = min(seen.workers_for(needed), self.most_workers)
+        wanted = min(needed, self.most_workers or seen.places or _MOST_WORKERS)
         if wanted > seen.workers:
             return Rescale(wanted, f"{why}; all state needs {needed} workers", BY_STATE)
         return Nothing(f"{why}, but there are {seen.workers} workers, the most that there may be")

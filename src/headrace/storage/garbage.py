@@ -20,10 +20,14 @@ log = logging.getLogger("headrace")
 PAUSES_S = (0.05, 0.2)
 #: After this many failures in a row, the rest is left for later, too.
 _IN_A_ROW = 3
+#: So many files are deleted before the outcome is looked at.
+_TOGETHER = 64
 #: Errors that do not pass by themselves.
 _LASTING = (StorageDenied, StorageReadOnly, NotFound)
 
 T = TypeVar("T")
+#: Calls a function for each item, as ``map`` does, perhaps for several at once.
+Each = Callable[[Callable[[str], bool], Iterable[str]], Iterable[bool]]
 
 
 def with_retries(work: Callable[[], T], pauses_s: Sequence[float] = PAUSES_S) -> T:
@@ -51,11 +55,13 @@ class Garbage:
     Attributes:
         left: how many names could not be deleted when they should have been, since this object was
             made.
+        each: deletes several names whose order does not matter, perhaps at once.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.left = 0
+        self.each: Each = map
 
     def discard(self, names: Iterable[str]) -> list[str]:
         """Delete names in their order. Return those that are left because the storage fails."""
@@ -67,6 +73,21 @@ class Garbage:
                 left.append(name)
             else:
                 in_a_row = 0
+        self.left += len(left)
+        return left
+
+    def discard_files(self, names: Sequence[str]) -> list[str]:
+        """Delete names in any order, several at once. Return those that are left."""
+        if self.each is map:
+            return self.discard(names)
+        left: list[str] = []
+        for first in range(0, len(names), _TOGETHER):
+            part = names[first : first + _TOGETHER]
+            deleted = list(self.each(self._is_deleted, part))
+            left += [name for name, is_gone in zip(part, deleted, strict=True) if not is_gone]
+            if not any(deleted[-_IN_A_ROW:]):
+                left += names[first + _TOGETHER :]
+                break
         self.left += len(left)
         return left
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.cli.status import status_of
+from headrace.coordinator.messages import Clean
+from headrace.driver.cleaning import Cleaning
 from headrace.driver.driver import Driver
 from headrace.driver.heartbeat import Heartbeat
 from headrace.errors import StorageDenied, StorageError
@@ -148,3 +151,48 @@ def test_the_status_says_how_much_could_not_be_deleted() -> None:
     (shown,) = status_of(picture)["drivers"]
     assert shown["not_deleted"] == driver.ledger.garbage.left > 0
     driver.close()
+
+
+class Meeting(MemoryStore):
+    """Deletes a name only while others are deleted, too."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self._barrier = threading.Barrier(parties, timeout=30)
+
+    def delete(self, name: str) -> None:
+        self._barrier.wait()
+        super().delete(name)
+
+
+def test_files_are_deleted_many_at_once_where_steps_run_elsewhere() -> None:
+    """Between two steps, 8 to 28 files were deleted one after another, with 10 ms for each."""
+    store = Meeting(parties=4)
+    names = [f"runs/{n}" for n in range(16)]
+    for name in names:
+        store.write(name, b"x")
+    cleaning = Cleaning(Ledger(store), concurrent=True)
+    cleaning.clean(Clean(names, 0, 0, 0, 0))
+    cleaning.wait()
+    cleaning.close()
+    assert store.list("runs/") == [] and cleaning.not_deleted == 0
+
+
+def test_files_that_cannot_be_deleted_at_once_are_left_and_counted() -> None:
+    def fails(what: str, name: str) -> StorageError | None:
+        return StorageError("no") if what == "delete" and int(name[5:]) % 2 else None
+
+    store = Flaky(fails)
+    names = [f"runs/{n}" for n in range(200)]
+    for name in names:
+        store.write(name, b"x")
+    cleaning = Cleaning(Ledger(store), concurrent=True)
+    cleaning.clean(Clean(names, 0, 0, 0, 0))
+    cleaning.wait()
+    assert {int(name[5:]) % 2 for name in store.list("runs/")} == {1}
+    assert cleaning.not_deleted == 100
+    store.fails = lambda what, name: StorageError("no") if what == "delete" else None
+    cleaning.clean(Clean([f"runs/{n}" for n in range(1_000)], 0, 0, 0, 0))
+    cleaning.wait()
+    cleaning.close()
+    assert cleaning.not_deleted == 1_100, "a storage that deletes nothing is left in peace"

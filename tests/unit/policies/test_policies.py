@@ -173,6 +173,23 @@ def test_following_the_decisions_for_memory_leads_to_workers_with_room(
                 layout = even
 
 
+@pytest.mark.parametrize(
+    ("policy", "places", "wanted"),
+    [
+        (Memory(most_bytes=30), 8, 8),
+        (Memory(most_bytes=30, most_workers=12), 8, 12),
+        (Memory(most_bytes=30), 0, 46),
+    ],
+)
+def test_memory_wants_no_more_workers_than_can_run(
+    policy: Memory, places: int, wanted: int
+) -> None:
+    """92 workers were wanted where two could run."""
+    seen = measured(contiguous(64, 4), sizes=16)
+    decided = policy.decide(replace(seen, places=places))
+    assert isinstance(decided, Rescale) and decided.workers == wanted
+
+
 def test_state_that_fits_is_spread_and_state_that_does_not_gets_more_workers() -> None:
     sizes = np.where(np.arange(16) < 8, 100, 10)
     layout = contiguous(16, 2)  # 800 and 80 bytes
@@ -220,6 +237,38 @@ def test_a_bin_that_is_too_heavy_for_any_worker_is_split_until_its_parts_can_be_
     assert decisions[-1] is Nothing
     has = np.bincount(layout.owners, regroup(hot, first, layout))
     assert has.max() < 1.3 * has.mean()
+
+
+@pytest.mark.parametrize("background", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("policy", [Balance(), Memory(most_bytes=300_000)])
+@given(hot=st.integers(0, (1 << 64) - 1))
+@settings(max_examples=20)
+def test_a_hot_key_is_split_a_few_times_and_then_said_to_be_one(
+    policy: Balance | Memory, background: float, hot: int
+) -> None:
+    """The bin of a hot key was split on and on, 14 bits deep, though no split can help."""
+    layout, splits = contiguous(16, 4), 0
+    for _ in range(30):
+        widths = (layout.ends - layout.starts).astype(np.float64) / 2**64
+        has = 1_000_000 * background * widths
+        has[int(layout.bins_of(np.array([hot], dtype=np.uint64))[0])] += 1_000_000
+        seen = measured(layout, records=has, sizes=has)
+        match policy.decide(seen):
+            case SplitBins(bins):
+                splits += len(bins)
+                layout = updated(layout, Update(0, splits=bins))
+            case Rebalance():
+                even = balanced(layout, seen.load).layout
+                if even == layout:
+                    break
+                layout = even
+            case Rescale(more):
+                layout = minimum_movement(layout, more, seen.load)
+            case Nothing(reason):
+                assert "again and again" in reason and "two_phase" in reason
+                break
+    assert isinstance(policy.decide(seen), Nothing)
+    assert splits <= 3 + 4 * bool(background), "three of the hot one, and a few others"
 
 
 def test_small_differences_are_left_alone() -> None:
