@@ -446,7 +446,10 @@ class RunReader:
         edges = np.array([(block.first, block.last) for block in section.blocks], dtype=np.uint64)
         edges = edges.reshape(-1, 2)
         touched = np.flatnonzero(ranges.overlapping(edges[:, 0], edges[:, 1])).tolist()
-        batches = [self._block(section.blocks[number], schema) for number in touched]
+        data = self._whole
+        if data is None and len(touched) > 1 and self.ref.length <= _SMALL_FILE:
+            data = self.ref.read(self._read)  # (one call in the place of several)
+        batches = [self._block(section.blocks[number], schema, data) for number in touched]
         found = [part for batch in batches for part in inside(batch, ranges)]
         return pa.Table.from_batches(found, schema) if found else None
 
@@ -474,8 +477,11 @@ class RunReader:
                 self._check(False, f"the columns of {section.owner!r} are none: {error}")
         return self._schemas[at]
 
-    def _block(self, block: Block, schema: pa.Schema) -> pa.RecordBatch:
-        data = self._bytes(block.offset, block.length)
+    def _block(self, block: Block, schema: pa.Schema, whole: bytes | None = None) -> pa.RecordBatch:
+        if whole is not None:
+            data = whole[block.offset : block.offset + block.length]
+        else:
+            data = self._bytes(block.offset, block.length)
         good = len(data) == block.length and xxhash.xxh3_64_intdigest(data) == block.checksum
         self._check(good, f"the block at byte {block.offset} has changed")
         try:

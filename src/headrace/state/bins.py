@@ -195,7 +195,7 @@ class BinnedState(ABC):
         self._are_current = False
         if most < _SMALL:
             self._at_once = None
-        if self._sources is not None and self._opened_bytes > most // 4:
+        if self._sources is not None and self._opened_bytes > most // _PORTIONS:
             self._note_opened()
         if self._sources is not None and self._loaded[owned].all():
             self._sources = self._reopen = None  # they hold on to files that may be gone
@@ -321,7 +321,7 @@ class BinnedState(ABC):
         """Note how much of files is in memory. Drop it if that is much."""
         assert self._sources is not None
         self._opened_bytes = self._sources.opened_bytes
-        if self._opened_bytes > min(_SMALL, self._most // 4):
+        if self._opened_bytes > self._most // _PORTIONS:
             self._sources.release()
             self._opened_bytes = 0
 

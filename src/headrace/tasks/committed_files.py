@@ -23,8 +23,12 @@ from headrace.runfiles.merging import Each, StateSources
 from headrace.runfiles.sections import due_rows, whole_section
 from headrace.storage.base import Store
 from headrace.storage.reading import Reading
+from headrace.tasks.open_files import OpenFiles
 from headrace.tasks.prefetch.prepared import Prepared
 from headrace.tasks.readers import newest_runs
+
+#: Of files that were read whole, this part of what may be remembered is kept.
+_PART_OF_MEMORY = 8
 
 
 class Heads:
@@ -71,7 +75,9 @@ class CommittedFiles:
         plan: StepPlan,
         chain: ChainPlan,
         heads: Heads,
+        opened: OpenFiles | None = None,
     ) -> None:
+        self._opened = OpenFiles() if opened is None else opened
         self._chain = chain
         self.digest = chain.digest
         self.store = store
@@ -151,8 +157,11 @@ class CommittedFiles:
         """
         if self._readers is None:
             _, worker = self._at
+            files = self.files()
+            every = [*files.runs, *(ref for part in files.slices for ref in part.files)]
+            self._opened.keep(every, self._plan.cached_bytes // _PART_OF_MEMORY)
             self._readers = StateReaders(
-                self.store, self._layout, worker, self.files(), each=self.each
+                self.store, self._layout, worker, files, self._opened.by_name, self.each
             )
         return self._readers
 

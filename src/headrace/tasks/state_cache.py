@@ -46,6 +46,7 @@ from headrace.storage.base import Store
 from headrace.storage.reading import InTurn, Reading
 from headrace.tasks.committed_files import CommittedFiles, Heads
 from headrace.tasks.deduplication import IdCheck
+from headrace.tasks.open_files import OpenFiles
 from headrace.tasks.prefetch.arriving import Arrival, gathered
 from headrace.tasks.prefetch.kept import Sections
 from headrace.tasks.prefetch.requests import Ahead, Wanted
@@ -360,6 +361,7 @@ class SoftState:
         self._heads = Heads(self.reading)
         self._entries: dict[tuple[str, str, int, int], WorkerState] = {}
         self._ahead: dict[tuple[str, str, int, int], Ahead] = {}  # survives a failed attempt
+        self._opened: dict[str, OpenFiles] = {}  # by storage
         self._used_s: dict[str, float] = {}  # storage -> time of its last use
 
     def take(
@@ -384,7 +386,8 @@ class SoftState:
         at = (plan.store, code, layer, worker)
         chain = plan.chains[f"{layer}/{worker}"]
         entry = self._entries.pop(at, None)
-        committed = CommittedFiles(store, layout, layer, worker, plan, chain, self._heads)
+        opened = self._opened.setdefault(plan.store, OpenFiles())
+        committed = CommittedFiles(store, layout, layer, worker, plan, chain, self._heads, opened)
         ahead = self._ahead.setdefault(at, Ahead())
         ahead.collect()
         how = ""
@@ -439,6 +442,8 @@ class SoftState:
         if idle:
             self._used_s = {of: at for of, at in self._used_s.items() if of not in idle}
             self._drop(lambda of, _: of in idle)
+            for of in idle:
+                self._opened.pop(of, None)
 
     def _drop(self, whether: Callable[[str, str], bool]) -> None:
         for remembered in (self._entries, self._ahead):
@@ -450,6 +455,7 @@ class SoftState:
         """Drop everything. This costs time in the next step and nothing else."""
         self._entries.clear()
         self._ahead.clear()
+        self._opened.clear()
         self._heads.forget()
 
     def _cold(

@@ -1,0 +1,34 @@
+"""Files of state that a process has opened, kept from one change of the layout to the next.
+
+A migration comes in rounds, and the new owner of a bin needs nearly the same files in each. Opening
+them is what a round costs on a store that is far away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.runfiles.format import FileRef, RunReader
+
+
+class OpenFiles:
+    """The files of one storage that a process has opened.
+
+    Attributes:
+        by_name: their readers. Whoever opens a file adds it.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, RunReader] = {}
+
+    def keep(self, needed: Iterable[FileRef], most: int) -> None:
+        """Forget all other files, and of the needed ones the content beyond a bound in bytes."""
+        names = {ref.name for ref in needed}
+        known = list(self.by_name.items())  # another task of this process may add some
+        self.by_name = {name: reader for name, reader in known if name in names}
+        held = sum(reader.memory_bytes for reader in self.by_name.values())
+        for reader in self.by_name.values():
+            if held <= most:
+                break
+            held -= reader.memory_bytes
+            reader.release()
