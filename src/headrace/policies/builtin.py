@@ -208,7 +208,10 @@ class Balance(msgspec.Struct, frozen=True):
         )
         if target.layout is not seen.layout:
             return Rebalance(target.reason, self.prices)
-        return self._split(seen) or self._merge(seen) or Nothing(target.reason)
+        split = self._split(seen)
+        if isinstance(split, SplitBins):
+            return split
+        return self._merge(seen) or split or Nothing(target.reason)
 
     def _split(self, seen: Measurements) -> SplitBins | Nothing | None:
         """Decide to split the bins that make the heaviest worker too heavy."""
@@ -218,8 +221,6 @@ class Balance(msgspec.Struct, frozen=True):
         if most < self.worth.gain * mean or most - mean < self.worth.floor_us:
             return None
         rule = SplitRule(min(self.heavy / seen.sharing, 1.0), deepest=self.deepest)
-        bins = reshape(seen.layout, work, rule).splits.pairs()
-        rule = SplitRule(min(self.heavy / seen.workers, 1.0), deepest=self.deepest)
         splits = reshape(seen.layout, work, rule).splits.pairs()
         hot = _of_one_key(seen.layout, work)
         bins = [bin_ for bin_ in splits if bin_ not in hot]
@@ -324,8 +325,8 @@ class Memory(msgspec.Struct, frozen=True):
         needed = int(np.ceil(seen.state_bytes.sum() / room))
         if needed <= seen.sharing:
             return Rebalance(f"{why}, while all workers together have room", BY_STATE)
-        wanted = min(seen.workers_for(needed), self.most_workers)
-        wanted = min(needed, self.most_workers or seen.places or _MOST_WORKERS)
+        most = self.most_workers or seen.places or _MOST_WORKERS
+        wanted = min(seen.workers_for(needed), most)
         if wanted > seen.workers:
             return Rescale(wanted, f"{why}; all state needs {needed} workers", BY_STATE)
         return Nothing(f"{why}, but there are {seen.workers} workers, the most that there may be")

@@ -217,13 +217,9 @@ def write_run(parts: list[RunPart], layout: Layout) -> tuple[bytes, str]:
 
 
 def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[pa.Buffer]]:
-    batch: pa.RecordBatch = part.batch
-    hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
-    edges, touched = layout.first_rows_of_bins(hashes)
     rows: Rows = part.batch
     hashes = rows.column(HASH).to_numpy(zero_copy_only=False)
-    index = layout.bins_of(hashes)
-    edges = np.flatnonzero(np.diff(index, prepend=-1)).astype(np.uint32)
+    edges, touched = layout.first_rows_of_bins(hashes)
     bins = None
     if part.timer_rows is not None and len(part.timer_rows[0]):
         bins = _bin_table(edges, touched, part.timer_rows, layout)
@@ -247,9 +243,7 @@ def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[
     return Section(part.owner, part.kind, schema, blocks, bins), buffers
 
 
-def _block_edges(bin_rows: npt.NDArray[np.int64], rows: int) -> list[tuple[int, int]]:
-    """Cut rows into blocks at the first bin boundary after each ``BLOCK_ROWS`` rows."""
-def _block_edges(bin_rows: npt.NDArray[np.uint32], rows: Rows) -> list[tuple[int, int]]:
+def _block_edges(bin_rows: npt.NDArray[np.int64], rows: Rows) -> list[tuple[int, int]]:
     """Cut rows into blocks.
 
     A block ends at the first bin boundary after ``BLOCK_ROWS`` rows. One of wide rows ends after

@@ -207,9 +207,9 @@ class BinnedState(ABC):
             return
         self._bound_all()
         self._reopen = reopen
-        self._let_go(cached - most // 2, np.argsort(self._last_use, kind="stable"))
+        self._evict_first(cached - most // 2, np.argsort(self._last_use, kind="stable"))
 
-    def _let_go(self, freed: int, order: Bins) -> None:
+    def _evict_first(self, freed: int, order: Bins) -> None:
         """Evict loaded bins in an order, until some bytes are free. They have not changed."""
         self._bound_all()
         self._make_current()
@@ -434,7 +434,7 @@ class BinnedState(ABC):
         order = np.flatnonzero(spare)
         by_use = np.where(needed[order], self._step + len(needed) - order, self._last_use[order])
         before = self.bytes_at_hand()
-        self._let_go(max(1, before - full // 2), order[np.argsort(by_use, kind="stable")])
+        self._evict_first(max(1, before - full // 2), order[np.argsort(by_use, kind="stable")])
         return self.bytes_at_hand() < before
 
     @property

@@ -47,7 +47,7 @@ def pack(data: bytes) -> str:
 
 
 def unpack(text: str) -> bytes:
-    """Return the bytes of a text that :func:`pack` or :meth:`LeftBytes.leave` returned.
+    """Return the bytes of a text that :func:`pack` or :meth:`LeftBytes.put` returned.
 
     Raises:
         ParcelLost: they were left somewhere, and are gone.
@@ -83,7 +83,7 @@ class LeftBytes:
         self._spool_directory = spool_directory
         self._names: list[str] = []
 
-    def leave(self, data: bytes) -> str:
+    def put(self, data: bytes) -> str:
         """Leave bytes, and return the text of a property that names them."""
         name = f"property-{uuid.uuid4().hex}"
         spool = ""

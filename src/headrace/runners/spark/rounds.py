@@ -62,7 +62,7 @@ class Properties:
         text = pack(data) if len(data) <= _MOST_TO_PACK else ""
         if not text or len(text) > MOST_PROPERTY_BYTES:
             assert self.left is not None
-            text = self.left.leave(data)
+            text = self.left.put(data)
         self._sc.setLocalProperty(name, text)
         self._names.add(name)
 
