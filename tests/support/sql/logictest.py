@@ -279,7 +279,7 @@ def reason(error: PipelineError) -> str:
     """Return a refusal without the texts that differ from query to query."""
     if found := re.search(r"\[([A-Z_.]+)\]", error.what):
         return found[1]
-    return re.sub(r":.*", "", error.what)[:60]
+    return re.sub(r" 'v\d+'|:.*", "", error.what)[:60]
 
 
 def failure(error: HeadraceError) -> str:
