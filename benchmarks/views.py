@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from tests.support import tpch
 
 import headrace as hr
@@ -191,14 +192,16 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
 def _by_spark(spark: Any, number: int, of: dict[str, Changing], times: int) -> tuple[float, Any]:
     """Return the median time of the whole query in Spark, and its answer."""
     frames = []
-    for name, table in of.items():
-        frame = spark.createDataFrame(table.now()).cache()
-        frame.count()
-        frame.createOrReplaceTempView(name)
-        frames.append(frame)
     sql = tpch.QUERIES[number]
-    _timed(lambda: spark.sql(sql).toArrow())  # once to warm up
-    tries = [_timed(lambda: spark.sql(sql).toArrow()) for _ in range(times)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, table in of.items():
+            pq.write_table(table.now(), f"{folder}/{name}.parquet")
+            frame = spark.read.parquet(f"{folder}/{name}.parquet").cache()
+            frame.count()
+            frame.createOrReplaceTempView(name)
+            frames.append(frame)
+        _timed(lambda: spark.sql(sql).toArrow())  # once to warm up
+        tries = [_timed(lambda: spark.sql(sql).toArrow()) for _ in range(times)]
     for frame in frames:
         frame.unpersist()
     return statistics.median(took for took, _ in tries), tries[-1][1]
@@ -310,7 +313,7 @@ def main() -> None:
     print(f"load of the machine: {os.getloadavg()}; {os.cpu_count()} cores")
     from tests.spark.conftest import session
 
-    spark = session("local[1]")
+    spark = session("local[1]", **{"spark.driver.memory": "4g"})
     queries = [1, 3, 5, 18] if options.quick else options.queries
     scales = options.scales or ([0.01] if options.quick else [0.01, 0.1])
     if options.part != "nexmark":

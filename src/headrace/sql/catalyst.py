@@ -258,7 +258,7 @@ _WITH_MODE = (
 _STRUCTURAL = (
     *("CaseWhen", "CreateNamedStruct", "ReplicateRows"),
     *("WindowExpression", "WindowSpecDefinition", "UnspecifiedFrame"),
-    *("CurrentRow", "UnboundedPreceding", "UnboundedFollowing"),
+    *("CurrentRow", "UnboundedPreceding", "UnboundedFollowing", "ElementAt"),
 )
 
 #: Every class of expression that is read, with what is read of it beside type and arguments.

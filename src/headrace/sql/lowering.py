@@ -16,6 +16,7 @@ import pyarrow as pa
 from headrace.errors import PipelineError
 from headrace.sql.aggregating import arguments_of, maintained
 from headrace.sql.constants import ONE_ROW, OneRow
+from headrace.sql.expressions import compile_expression
 from headrace.sql.ir.canonical import digest
 from headrace.sql.ir.expressions import Call, Expression, Literal, Ref, conjunction, move
 from headrace.sql.ir.relations import (
@@ -386,6 +387,12 @@ def _refs(columns: Sequence[Column]) -> list[Ref]:
 
 
 def _evaluated(expression: Expression, columns: Sequence[Column]) -> Evaluated:
+    """Return an expression as a function of rows.
+
+    Raises:
+        PipelineError: if it has a function that is not there for its types or constants.
+    """
+    compile_expression(expression)  # what is refused is refused before anything runs
     return Evaluated(expression, tuple(one.type for one in columns))
 
 

@@ -6,7 +6,7 @@ this package registers all functions.
 
 from __future__ import annotations
 
-from headrace.sql.expressions import arithmetic, casts, conditions, texts, times
+from headrace.sql.expressions import arithmetic, casts, conditions, patterns, texts, times
 from headrace.sql.expressions.compiling import Compiled, compile_expression, names
 from headrace.sql.expressions.vectors import Frame, Vector, from_arrow, to_arrow
 
@@ -20,6 +20,7 @@ __all__ = [
     "conditions",
     "from_arrow",
     "names",
+    "patterns",
     "texts",
     "times",
     "to_arrow",

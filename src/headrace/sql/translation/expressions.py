@@ -61,6 +61,10 @@ class Scope:
                 return self._equality(node)
             case "IsNotNull" | "IsNull":
                 return self._null_test(node)
+            case "ElementAt" if node.children[0].name == "StringSplitSQL":
+                texts = (*node.children[0].children, node.children[1])
+                args = tuple(self.expression(one) for one in texts)
+                return Call("split_part", args, self.type(node), node.nullable)
             case _:
                 return self._plain(node)
 

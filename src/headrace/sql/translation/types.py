@@ -46,7 +46,7 @@ def type_of(kind: Any, place: str) -> SqlType:
             return SqlType(_NAMES[kind])
         if found := _DECIMAL.fullmatch(kind):
             return SqlType("decimal", int(found[1]), int(found[2]))
-        if kind.startswith("interval"):
+        if kind.startswith("interval "):
             months = re.search(r"year|month", kind) is not None
             return SqlType("year_month" if months else "day_time")
         if kind == "decimal":
