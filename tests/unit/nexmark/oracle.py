@@ -116,12 +116,11 @@ QUERIES = {
 
 
 class Oracle:
-    """Answers queries from all events of a timeline that has an end."""
+    """Answers queries from all events of a timeline that has an end, or from the first that arrive."""
 
-    def __init__(self, timeline: Timeline) -> None:
-        self._connection = _connected(
-            {kind: all_events(timeline, kind) for kind in (Kind.PERSON, Kind.AUCTION, Kind.BID)}
-        )
+    def __init__(self, timeline: Timeline, first: int | None = None) -> None:
+        kinds = (Kind.PERSON, Kind.AUCTION, Kind.BID)
+        self._connection = _connected({kind: all_events(timeline, kind, first) for kind in kinds})
         self._answers: dict[str, pa.Table] = {}
 
     def answer(self, query: str) -> pa.Table:
@@ -131,10 +130,11 @@ class Oracle:
         return self._answers[query]
 
 
-def all_events(timeline: Timeline, kind: Kind) -> pa.Table:
-    """Return all events of a kind, with all columns, in the order of their arrival."""
-    assert timeline.events is not None
-    return pa.concat_tables(read(timeline, kind, 0, timeline.events, columns_of(kind, None)))
+def all_events(timeline: Timeline, kind: Kind, first: int | None = None) -> pa.Table:
+    """Return all events of a kind, or the first, with all columns, in the order of their arrival."""
+    end = timeline.events if first is None else first
+    assert end is not None
+    return pa.concat_tables(read(timeline, kind, 0, end, columns_of(kind, None)))
 
 
 def difference(expected: pa.Table, found: pa.Table) -> tuple[int, int]:

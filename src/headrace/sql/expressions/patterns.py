@@ -220,7 +220,7 @@ class Pattern:
 
     def _in_class(self) -> str:
         letter = self._take()
-        if letter in "[&^":
+        if letter == "[" or (letter == "&" and self._next() == "&"):
             raise _Refused(f"a class has {letter}")
         if letter != "\\":
             return _quoted(letter)
