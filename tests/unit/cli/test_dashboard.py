@@ -158,6 +158,20 @@ def test_a_report_is_one_file_that_loads_nothing_and_holds_no_values(tmp_path: P
         assert f'"{key}"' not in page
 
 
+@pytest.mark.parametrize(("hidden", "shown"), [("", True), ("1", False)])
+def test_a_report_names_hot_keys_only_if_it_is_asked_to_and_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str, shown: bool
+) -> None:
+    driven(LocalStore(tmp_path / "s"), steps=6).close()
+    monkeypatch.setenv("HEADRACE_HIDE_VALUES", hidden)
+    file = tmp_path / "report.html"
+    options = ["--storage", str(tmp_path / "s"), "-o", str(file), "--show-values"]
+    assert CliRunner().invoke(main, ["report", *options]).exit_code == 0
+    page = file.read_text()
+    assert '"hot_keys":[{' in page
+    assert ('"key":["u' in page) == shown
+
+
 def test_there_is_no_report_of_nothing(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     found = CliRunner().invoke(main, ["report", "--storage", str(tmp_path), "-o", str(file)])
