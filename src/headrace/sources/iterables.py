@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import bisect
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Iterable as AnyIterable
 from datetime import date, datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import BadInput, Damaged, PipelineError, SourceChanged
@@ -41,19 +43,43 @@ _TOGETHER = 64 << 10
 _MOST_AT_ONCE = 1_024
 
 
-def _fixed_bytes(columns: pa.Schema) -> int:
-    """Return how many bytes a record has, if all of its columns have a fixed size, or else 0."""
-    if not all(pa.types.is_primitive(field.type) for field in columns):
-        return 0
-    return 8 + sum(-(-int(field.type.bit_width) // 8) for field in columns)
+class ItemSizes:
+    """Says how many bytes records have as they travel.
+
+    Args:
+        columns: their columns.
+    """
+
+    def __init__(self, columns: pa.Schema) -> None:
+        fixed = [field.type for field in columns if pa.types.is_primitive(field.type)]
+        texts = [field.name for field in columns if _is_text(field.type)]
+        self._fixed = 8 + sum(-(-int(kind.bit_width) // 8) for kind in fixed)
+        self._texts = [attrgetter(name) for name in texts]
+        self._is_flat = len(fixed) + len(texts) == len(columns)
+
+    def of(self, items: list[Any]) -> int:
+        """Return about how many bytes some records have."""
+        if self._is_flat:
+            try:
+                return self._fixed * len(items) + sum(
+                    _length_of(list(map(get, items))) for get in self._texts
+                )
+            except (AttributeError, TypeError):  # of scalars, or with values that are missing
+                pass
+        try:
+            return len(_encode(items))
+        except (TypeError, ValueError, OverflowError, RecursionError):  # of the user's own types
+            return sum(map(memory_of, items))
 
 
-def size_of(items: list[Any]) -> int:
-    """Return about how many bytes some records have as they travel."""
-    try:
-        return len(_encode(items))
-    except (TypeError, ValueError, OverflowError, RecursionError):  # of types of the user's own
-        return sum(map(memory_of, items))
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _length_of(values: list[Any]) -> int:
+    if values and type(values[0]) is str and not all(map(str.isascii, values)):
+        return sum(len(text.encode(errors="replace")) for text in values)
+    return sum(map(len, values))
 
 
 class Iterable(Source):
@@ -123,10 +149,10 @@ class Iterable(Source):
         self._iterator: Iterator[Any] | None = None
         self._is_over = False  # whether the iterator has no more items
         self._at_once = 1  # how many items are taken from it together
-        self._fixed = _fixed_bytes(self._values.schema)
+        self._sizes = ItemSizes(self._values.schema)
         self._read = 0  # number of items taken from the iterator
         self._window: list[Any] = []  # items from _window_start on; they may be requested again
-        self._ends = [0]  # the bytes of the window's items, added up
+        self._ends = np.zeros(1)  # the bytes of the window's items, added up
         self._window_start = 0
 
     def read_by(self) -> Any:
@@ -140,7 +166,7 @@ class Iterable(Source):
 
     def open(self, store: Store) -> None:
         self._iterator, self._window = None, []  # there may be more items than in the previous run
-        self._read, self._window_start, self._ends = 0, 0, [0]
+        self._read, self._window_start, self._ends = 0, 0, np.zeros(1)
         self._is_over = False
 
     def now(self, position: Position) -> Any:
@@ -163,12 +189,15 @@ class Iterable(Source):
 
     def _bytes_before(self, position: int) -> int:
         """Return the bytes of the window's items up to a position."""
-        return self._ends[min(position - self._window_start, len(self._ends) - 1)]
+        return int(self._ends[min(position - self._window_start, len(self._ends) - 1)])
 
     def _last_within(self, position: int, most: int) -> int:
         """Return up to where items have no more than some bytes together; at least one item."""
         room = self._bytes_before(position) + most
-        return max(position + 1, self._window_start + bisect.bisect_right(self._ends, room) - 1)
+        return max(
+            position + 1,
+            self._window_start + int(np.searchsorted(self._ends, room, side="right")) - 1,
+        )
 
     def _parts(self, end: int, *, goes_on: bool) -> dict[str, Part]:
         """Return what is known of the partitions after ``end`` items."""
@@ -186,35 +215,36 @@ class Iterable(Source):
             end: the position.
             most_bytes: stop when all of the window's items have this many bytes.
         """
-        while self._read < end and (most_bytes is None or self._ends[-1] < most_bytes):
+        total = float(self._ends[-1])
+        found = [self._ends]
+        while self._read < end and (most_bytes is None or total < most_bytes):
             assert self._iterator is not None
             wanted = min(end - self._read, self._at_once)
             fresh = list(itertools.islice(self._iterator, wanted))
             self._window += fresh
             self._read += len(fresh)
-            self._measure(fresh)
+            if fresh:
+                found.append(total + np.cumsum(self._sizes_of(fresh)))
+                total = float(found[-1][-1])
             if len(fresh) < wanted:
                 self._is_over = True
-                return
+                break
+        self._ends = np.concatenate(found)
 
-    def _measure(self, items: list[Any]) -> None:
-        """Note the sizes of items. Large ones are looked at one by one, small ones together."""
-        if not items:
-            return
-        total = self._fixed * len(items) if self._fixed else size_of(items)
+    def _sizes_of(self, items: list[Any]) -> npt.NDArray[np.float64]:
+        """Return the sizes of items. Large ones are looked at one by one, small ones together."""
+        total = self._sizes.of(items)
         each = total / len(items)
-        sizes = [each] * len(items)
-        if total > 2 * _TOGETHER and len(items) > 1:
-            sizes = [size_of([item]) for item in items]
-        ends = itertools.accumulate(sizes, initial=float(self._ends[-1]))
-        self._ends += [int(end) for end in itertools.islice(ends, 1, None)]
         self._at_once = int(min(_MOST_AT_ONCE, 2 * self._at_once, max(1, _TOGETHER / max(each, 1))))
+        if total > 2 * _TOGETHER and len(items) > 1:
+            return np.array([self._sizes.of([item]) for item in items], dtype=np.float64)
+        return np.full(len(items), each)
 
     def again(self) -> Source:
         other = copy.copy(self)
         other._iterator, other._window, other._lasts = None, [], {}
         other._read = other._window_start = other._named = 0
-        other._ends, other._is_over = [0], False
+        other._ends, other._is_over = np.zeros(1), False
         return other
 
     def offer_until(self, position: Position, until: Position, limit: Limit) -> Offer | None:
@@ -242,7 +272,7 @@ class Iterable(Source):
                     remedy="give the function that was given when the pipeline was started",
                 )
             self._read = self._window_start = position
-            self._window, self._ends, self._is_over = [], [0], False
+            self._window, self._ends, self._is_over = [], np.zeros(1), False
 
     def splits(self, start: Position, end: Position) -> list[Split]:
         items = self._items(start, end)
@@ -289,8 +319,8 @@ class Iterable(Source):
         done = position - self._window_start
         if done > 0:
             del self._window[:done]
-            gone = self._ends[done]
-            self._ends = [end - gone for end in self._ends[done:]]
+            known = min(done, len(self._ends) - 1)  # more, if another driver has read them
+            self._ends = self._ends[known:] - self._ends[known]
             self._window_start = position
 
     def for_tasks(self) -> Source:
