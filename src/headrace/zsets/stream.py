@@ -279,16 +279,20 @@ class ZStream:
             [(self, columns), (other, columns)],
         )
 
-    def checked(self, name: str, what: str | None = None) -> ZStream:
+    def checked(self, name: str, what: str | None = None, *, retain: bool = False) -> ZStream:
         """Return the same rows, and keep them to check that none is deleted that is not there.
 
         Args:
             name: the name of the computation.
             what: what the rows are, for messages.
+            retain: whether their changes are kept, too; see :func:`table`.
         """
         text = what or f"table {name!r}"
         return self._compute(
-            name, lambda sides: Checked(text, sides=sides), [(self, tuple(self.schema.names))]
+            name,
+            lambda sides: Checked(text, sides=sides),
+            [(self, tuple(self.schema.names))],
+            retain=retain,
         )
 
     def view(self, name: str, key: str | Sequence[str] | None = None) -> View:
@@ -335,15 +339,22 @@ class ZStream:
             )
         return branch.stream
 
-    def compute(self, name: str) -> ZStream:
-        """Run the linear operators in a computation of their own, under a name."""
-        return self._compute(name, Apply, [(self, None)])
+    def compute(self, name: str, *, retain: bool = False) -> ZStream:
+        """Run the linear operators in a computation of their own, under a name.
+
+        Args:
+            name: the name of the computation.
+            retain: whether the changes that it produces are kept; see :func:`table`.
+        """
+        return self._compute(name, Apply, [(self, None)], retain=retain)
 
     def _compute(
         self,
         name: str,
         operator: Callable[[list[list[Branch]]], Operator],
         inputs: Sequence[tuple[ZStream, Sequence[str] | None]],
+        *,
+        retain: bool = False,
     ) -> ZStream:
         """Add an operator to the pipeline.
 
@@ -351,6 +362,7 @@ class ZStream:
             name: the name of the computation.
             operator: makes it of its sides.
             inputs: for each side, the rows and the columns of its key; None for any key.
+            retain: whether its changes are kept, so that later computations can begin with them.
         """
         keys: dict[Stream, KeySpec] = {}
         sides = []
@@ -362,7 +374,8 @@ class ZStream:
                 of = f"{name}_input{number}"
                 side.append(_keyed(self.pipeline, branch, columns, keys, of))
             sides.append(side)
-        node = self.pipeline.compute(name, operator(sides), keys=keys)
+        kept = [OUT] if retain else []
+        node = self.pipeline.compute(name, operator(sides), keys=keys, retain=kept)
         return ZStream(self.pipeline, [_Branch(node[OUT])])
 
 
@@ -488,6 +501,7 @@ def table(
     weight: str | None = None,
     checked: bool = True,
     ignore_missing: bool = False,
+    retain: bool = False,
 ) -> ZStream:
     """Return the rows of a table whose changes a stream brings.
 
@@ -510,6 +524,10 @@ def table(
             deleted that is not there.
         ignore_missing: with ``key``, whether the deletion of a row that is not there is counted, and
             no error.
+        retain: whether the storage keeps all changes of the table. Then a view that is added to a
+            running pipeline can begin with them: ``job.change(new, begin={name: "beginning", …})``,
+            for all of its computations. Afterwards it equals one that was there from the start.
+            What is kept grows with every change.
 
     Raises:
         PipelineError: for columns that are not there.
@@ -539,12 +557,15 @@ def table(
                 sides=sides,
             ),
             [(rows, _listed(key))],
+            retain=retain,
         )
     if op is None and weight is None:
-        return rows
+        return rows.compute(name, retain=True) if retain else rows
     function = _Weights(op, place) if op is not None else _Column(weight or "")
     weighed = rows._with(Weigh(function, (op or weight or "",)))
-    return weighed.checked(name) if checked else weighed
+    if checked:
+        return weighed.checked(name, retain=retain)
+    return weighed.compute(name, retain=True) if retain else weighed
 
 
 @dataclass(frozen=True)
