@@ -41,7 +41,7 @@ class TableOptions(TypedDict, total=False):
 
     Example::
 
-        options: hr.sinks.TableOptions = {"keys": ["key"], "columns": ["key", "n"]}
+        options: hr.sinks.TableOptions = {"keys": ["key"], "columns": ["key", "value"]}
         p.sink("totals", visits, hr.sinks.Delta("out/totals", mode="upsert", **options))
     """
 
