@@ -259,7 +259,8 @@ def tpch_part(scales: list[float], queries: list[int], steps: int, spark: Any) -
             wrong = "" if found == _bag(rows) == _bag(others) else "   ANSWERS DIFFER"
             step = statistics.median(took)
             print(
-                f"q{number:<5} {scale:<6} {ours.loaded:6.1f} {1e3 * step:9.1f} {1e3 * min(took):8.1f} {1e3 * min(busy):8.1f}"
+                f"q{number:<5} {scale:<6} {ours.loaded:6.1f} {1e3 * step:9.1f}"
+                f" {1e3 * min(took):8.1f} {1e3 * min(busy):8.1f}"
                 f" {1e3 * by_spark:10.0f} {1e3 * by_duckdb:11.1f} {by_spark / min(took):12.1f}"
                 f" {found.total():6} {changed:9}{wrong}",
                 flush=True,

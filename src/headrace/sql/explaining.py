@@ -26,7 +26,7 @@ def explained(query: Query, append_only: Set[str] = frozenset()) -> str:
 
 def _lines(relation: Relation, depth: int, append_only: Set[str]) -> list[str]:
     state = state_of(relation, append_only)
-    notes = "" if state.kept == "none" else f"  -- keeps {state}"
+    notes = "" if state.kept == "none" else f"  -- keeps {state}; {state.size}"
     if is_append_only(relation, append_only) and state.kept != "none":
         notes += "; its rows are never withdrawn"
     lines = [f"{'  ' * depth}{describe(relation)}{notes}"]

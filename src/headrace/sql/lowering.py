@@ -51,6 +51,7 @@ from headrace.sql.row_functions import (
     Times,
     name_of,
 )
+from headrace.sql.rules.properties import has_one_row
 from headrace.sql.windowing import RANKINGS, columns_of, first_ranks, over
 from headrace.zsets import Aggregate as Maintained
 from headrace.zsets import Count, OfRows, Order, Rows, ZStream, table
@@ -264,7 +265,7 @@ class Lowering:
         return _projected(stream, [*_refs(relation.columns), *extra], relation.columns), names
 
     def _single_row(self, relation: SingleRow) -> ZStream:
-        if _has_one_row(relation.child):
+        if has_one_row(relation.child):
             return self.stream(relation.child)
         width = len(relation.columns)
         real = Call("same", (Literal(True, BOOLEAN),), BOOLEAN, True)
@@ -474,10 +475,3 @@ def _matching(pair: KeyPair, width: int) -> Expression:
     right = move(pair.right, lambda at: at + width)
     same = Call("equal", (pair.left, right), BOOLEAN)
     return Call("or", (same, Call("is_null", (same,), BOOLEAN, False)), BOOLEAN, False)
-
-
-def _has_one_row(relation: Relation) -> bool:
-    """Return whether a relation is an aggregate of all rows, with projections above it."""
-    while isinstance(relation, Project):
-        relation = relation.child
-    return isinstance(relation, Group) and not relation.keys

@@ -157,13 +157,14 @@ SIDE = [Side(number, number) for number in range(10_000)]
 
 def views_of(queries: Sequence[str], market: Market, planner: Any) -> dict[str, ZStream]:
     """Return some queries as views. Only columns are read of which one of them speaks."""
-    words = {word for query in queries for word in re.findall(r"\w+", QUERIES[query])}
+    text = "\n".join(QUERIES[query] for query in queries)
+    words, read = set(re.findall(r"\w+", text)), set(re.findall(r"(?:FROM|JOIN) (\w+)", text))
     views = Views(planner=planner)
     for name, (kind, bring) in _TABLES.items():
-        if name in words:
+        if name in read:
             columns = [one for one in schema_of(kind).names if one in words]
             views.table(name, hr.zsets.table(name, getattr(market, bring)(*columns)))
-    if "side" in words:
+    if "side" in read:
         side = hr.sources.Iterable(SIDE, Side, event_time=_at_first)
         views.table("side", hr.zsets.table("side", market.pipeline.inject("side", side)))
     return {query: views.view(query, QUERIES[query]) for query in queries}

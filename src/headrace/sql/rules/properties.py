@@ -53,6 +53,17 @@ class State:
         key = f" by {self.key}" if self.key else " under one key"
         return f"{self.kept}{key}, for {self.reason}"
 
+    @property
+    def size(self) -> str:
+        """What bounds it, or with what it grows."""
+        match self.kept:
+            case "none":
+                return "no state"
+            case "groups":
+                return "grows with the number of groups" if self.key else "bounded: one row"
+            case _:
+                return "grows with the rows that are there"
+
 
 def state_of(relation: Relation, append_only: Set[str] = frozenset()) -> State:
     """Return the state with which a relation is maintained.
@@ -66,6 +77,8 @@ def state_of(relation: Relation, append_only: Set[str] = frozenset()) -> State:
             return State("none")
         case Join():
             return _of_join(relation)
+        case SingleRow() if has_one_row(relation.child):
+            return State("none")
         case SingleRow():
             return State("rows", "", "a scalar subquery")
         case Group():
@@ -104,6 +117,13 @@ def _is_small(aggregate: Aggregate, append_only: bool) -> bool:
     # Sums of floats depend on the order, and do not come back when a row is deleted.
     is_float = any(one.type.is_float for one in aggregate.args)
     return aggregate.function in _LINEAR and (not is_float or aggregate.function == "count")
+
+
+def has_one_row(relation: Relation) -> bool:
+    """Return whether a relation is an aggregate of all rows, with projections above it."""
+    while isinstance(relation, Project):
+        relation = relation.child
+    return isinstance(relation, Group) and not relation.keys
 
 
 def is_append_only(relation: Relation, tables: Set[str]) -> bool:
