@@ -110,7 +110,7 @@ def _floats(table: pa.Table) -> pa.Table:
 @pytest.mark.parametrize(
     ("seed", "count"),
     [
-        (1, 40),
+        (1, 30),
         pytest.param(2, 2000, marks=pytest.mark.soak),
         pytest.param(3, 2000, marks=pytest.mark.soak),
     ],
