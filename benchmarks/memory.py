@@ -33,7 +33,7 @@ from headrace.storage import LocalStore
 MIB = 1 << 20
 GOAL = 1.3
 #: What a step works with, the interpreter's own, and a slice that is being written.
-CONSTANT_MIB = 150
+CONSTANT_MIB = 64
 #: A step changes about this many bytes.
 _STEP_BYTES = 4 * MIB
 
