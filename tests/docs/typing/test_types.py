@@ -16,7 +16,11 @@ from tests.support.typed_pages import Stored, complaints, stored
 
 HERE = Path(__file__).parent
 ACCEPTED, REFUSED, COMMENTS = HERE / "accepted.py", HERE / "refused.py", HERE / "comments.md"
-EXAMPLES = [sorted(folder.glob("*.py")) for folder in sorted((ROOT / "examples").glob("*/"))]
+EXAMPLES = [
+    files
+    for folder in sorted((ROOT / "examples").glob("*/"))
+    if (files := sorted(folder.glob("*.py")))
+]
 #: A page of code for PySpark, whose types are partial. Tests on Spark run all of its blocks.
 RUN_ON_SPARK = "bring-your-statefulprocessor.md"
 CHECKERS = {"mypy": of_mypy, "pyright": of_pyright}
