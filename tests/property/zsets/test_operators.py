@@ -561,3 +561,13 @@ def test_rows_whose_hashes_are_equal_are_told_apart(name: str, steps: Any, worke
         ):
             patch.setattr(f"{module}.hash_rows", few)
         check(build, answer, steps, workers)
+
+
+def test_of_rows_that_the_order_leaves_equal_all_columns_say_which_come_first() -> None:
+    rows: list[Row] = [("a", 1, None, Decimal(cents) / 100, None) for cents in range(40, 0, -1)]
+
+    def answer(a: Bag, b: Bag) -> Bag:
+        return model.top(a, [K], [(N, False)], 0, 3)
+
+    steps = [([(False, row) for row in rows], [], None), ([(True, rows[7])], [], "crash")]
+    check(lambda a, b: a.top("it", "k", "n", 3), answer, steps, 2)
