@@ -20,6 +20,7 @@ from headrace.runners.inline import InlineRunner
 from headrace.storage import LocalStore, MemoryStore, Store
 from headrace.tasks.state_cache import SoftState
 from headrace.tasks.worker import Worker
+from tests.support.packing import PACKING, packing
 from tests.support.pipelines import Collected, run_inline, run_until_read
 from tests.support.records import Item
 
@@ -190,29 +191,49 @@ class TaskKilled(FromOutside):
 class KillsATask(MemoryStore):
     """A storage at which some tasks are killed, when they have computed their part of a step."""
 
-    left = 0
+    left = struck = 0
+
+    def strike(self) -> None:
+        if self.left:
+            self.left -= 1
+            self.struck += 1
+            raise TaskKilled
 
     def write(self, name: str, data: bytes) -> None:
-        if name.startswith("runs/") and self.left:
-            self.left -= 1
-            raise TaskKilled
+        if name.startswith("runs/"):
+            self.strike()
         super().write(name, data)
 
 
 class SurvivesTasks(InlineRunner):
-    """A process whose tasks may be killed; then the try has failed."""
+    """A process whose tasks may be killed, also when they have all done their part."""
+
+    def __init__(self, store: KillsATask) -> None:
+        super().__init__()
+        self._kills = store
 
     def run(self, plan: StepPlan) -> list[TaskReport]:
         try:
-            return super().run(plan)
+            reports = super().run(plan)
+            self._kills.strike()
         except TaskKilled:
             raise EngineFailed("a task was killed") from None
+        return reports
 
 
+@pytest.mark.parametrize("how", PACKING)
 @pytest.mark.parametrize("tries", [1, 2])
-def test_what_a_task_has_changed_before_it_was_killed_is_not_remembered(tries: int) -> None:
+def test_what_a_task_has_changed_before_it_was_killed_is_not_remembered(
+    tries: int, how: str
+) -> None:
     """The same process runs the next try, and finds the state as of the step before."""
-    store, runner = KillsATask(), SurvivesTasks()
+    with packing(how):
+        tasks_are_killed(tries)
+
+
+def tasks_are_killed(tries: int) -> None:
+    store = KillsATask()
+    runner = SurvivesTasks(store)
     pipeline, collected = drawn(Count(), [Item("k", n, n) for n in range(12)])
     driver = Driver(
         pipeline,
@@ -228,8 +249,43 @@ def test_what_a_task_has_changed_before_it_was_killed_is_not_remembered(tries: i
 
     driver.listeners.append(strike)
     assert driver.run() == "drained"
+    assert store.struck == 2 * tries
     counts = [count for step in collected.rows()["out"] for _, _, count in step]
     assert counts == list(range(1, 13))
+
+
+class Remembers(InlineRunner):
+    """Keeps each plan, and what came of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[tuple[StepPlan, list[TaskReport]]] = []
+
+    def run(self, plan: StepPlan) -> list[TaskReport]:
+        reports = super().run(plan)
+        self.ran.append((plan, reports))
+        return reports
+
+
+def results(reports: list[TaskReport]) -> Any:
+    """Return the digests of what tasks have changed and produced."""
+    return [
+        ({name: node.state_digest for name, node in of.nodes.items()}, of.streams) for of in reports
+    ]
+
+
+@pytest.mark.parametrize("how", PACKING)
+def test_a_step_that_is_computed_late_is_computed_from_the_state_before_it(how: str) -> None:
+    """Whatever was committed since: another process, which has nothing in memory, gets the same."""
+    store, runner = MemoryStore(), Remembers()
+    pipeline, _ = drawn(Count(), [Item("ab"[n % 2], n, n) for n in range(20)])
+    with packing(how):
+        run_inline(pipeline, store=store, rows=2, workers=2, runner=runner, retain_steps=1_000)
+    assert len(runner.ran) > 9
+    for plan, reports in runner.ran:
+        late = InlineRunner()
+        late.start(pipeline, store, 2)
+        assert results(late.run(plan)) == results(reports)
 
 
 def test_memory_whose_missed_runs_are_cleaned_away_is_dropped() -> None:
