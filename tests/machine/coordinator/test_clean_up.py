@@ -23,6 +23,7 @@ from headrace.storage import MemoryStore
 from tests.support.changing import Count, Item
 from tests.support.changing import items as words
 from tests.support.checkpointed import SECOND, driven, items
+from tests.support.packing import PACKING, packing
 
 WORDS = words(200)
 LAYOUT = contiguous(4, 2).to_wire()
@@ -85,9 +86,10 @@ def run_on(t: Any, steps: int, first: int = 500) -> None:
         t.clock("+10s")
 
 
-def test_steps_stay_for_as_long_as_their_age_wants_them_and_then_go() -> None:
+@pytest.mark.parametrize("how", PACKING)
+def test_steps_stay_for_as_long_as_their_age_wants_them_and_then_go(how: str) -> None:
     store = MemoryStore()
-    with driven(store, steps=1, retain_steps=2, retain_us=200 * SECOND) as t:
+    with packing(how), driven(store, steps=1, retain_steps=2, retain_us=200 * SECOND) as t:
         run_on(t, 30)
         kept = Checkpoints(store).versions()
         assert 20 <= len(kept) <= 20 + 5, "a step is made each 10 s, a base each 4 steps"
@@ -98,9 +100,10 @@ def test_steps_stay_for_as_long_as_their_age_wants_them_and_then_go() -> None:
         assert len(Checkpoints(store).versions()) <= 8 + 4
 
 
-def test_a_pinned_step_can_be_read_until_the_pin_is_gone() -> None:
+@pytest.mark.parametrize("how", PACKING)
+def test_a_pinned_step_can_be_read_until_the_pin_is_gone(how: str) -> None:
     store = MemoryStore()
-    with driven(store, steps=8, retain_steps=2) as t:
+    with packing(how), driven(store, steps=8, retain_steps=2) as t:
         step = Checkpoints(store).versions()[1]
         checkpoint = Checkpoints(store).open(step)
         expected = Checkpoints(store).open(step).read("cells")
