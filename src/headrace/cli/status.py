@@ -63,9 +63,8 @@ def status(storage: str, output: str) -> None:
 @click.option(
     "--steps",
     type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    help="Number of newest steps to look at.",
+    default=None,
+    help="Number of newest steps to look at.  [default: those of the last 15 seconds]",
 )
 @click.option("--once", is_flag=True, help="Print one view, and exit.")
 @click.option(
@@ -76,14 +75,19 @@ def status(storage: str, output: str) -> None:
     help="Seconds between two looks.",
 )
 @output_option
-def top(storage: str, steps: int, once: bool, every: float, output: str) -> None:
+def top(storage: str, steps: int | None, once: bool, every: float, output: str) -> None:
     """Show where the time of a pipeline's steps goes, live, from any process that sees its storage.
 
     Prints one view and ends if standard output is not a terminal, and for JSON. Ctrl-C ends it.
     Changes nothing.
     """
     with typed_errors():
-        observer = PipelineObserver(store_of(storage), steps)
+        store = store_of(storage)
+        observer = (
+            PipelineObserver(store)
+            if steps is None
+            else PipelineObserver(store, steps, covers_all=True)
+        )
 
         def look() -> View:
             picture = observer.look(time.time_ns() // 1_000)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 import time
 import uuid
 from collections.abc import Callable
@@ -89,7 +91,7 @@ class Control(PlacesWorkers):
 
     def put(self, command: Command) -> int:
         """Send a command without waiting for the answer. Return its number."""
-        named = msgspec.structs.replace(command, nonce=uuid.uuid4().hex)
+        named = msgspec.structs.replace(command, nonce=uuid.uuid4().hex, by=command.by or _asker())
         return self._log.put(named, self.head().commands)
 
     def ask(
@@ -192,3 +194,12 @@ class Control(PlacesWorkers):
                 why = f"{name!r} is removed already; its state is kept (--forget gives it up)"
         records = {name: head.counts[name].records if name in head.counts else 0 for name in names}
         return RemovalPreview(records, sinks, forget, why)
+
+
+def _asker() -> str:
+    """Return who asks, for people: the user and the host of this process."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user without a name
+        user = str(os.getuid()) if hasattr(os, "getuid") else "somebody"
+    return f"{user}@{socket.gethostname()}"

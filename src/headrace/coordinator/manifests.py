@@ -118,6 +118,7 @@ def claim_manifest(
             ),
             pipeline_facts.sinks,
             pipeline_facts.layer_of,
+            pipeline_facts.targets,
         ),
         boundary=0 if head is None else head.boundary,
         answers=event.answers,

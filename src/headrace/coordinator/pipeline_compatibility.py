@@ -76,20 +76,25 @@ def merged_schema(
         merged["void"] = void
     if "sinks" in stored:
         merged["sinks"] = stored["sinks"]
+    if "targets" in stored:
+        merged["targets"] = stored["targets"]
     if "layers" in stored:
         merged["layers"] = stored["layers"]
     return merged
 
 
-def with_graph(schema: StoredSchema, sinks: dict[str, str], layers: dict[str, int]) -> StoredSchema:
+def with_graph(
+    schema: StoredSchema, sinks: dict[str, str], layers: dict[str, int], targets: dict[str, str]
+) -> StoredSchema:
     """Return a schema to store with what people want to see of the graph. Nothing depends on it.
 
     Args:
         schema: what durable data depends on.
         sinks: the stream of each sink.
         layers: the layer of each computation.
+        targets: what each sink is, and where it writes to.
     """
-    return {**schema, "sinks": sinks, "layers": layers}
+    return {**schema, "sinks": sinks, "layers": layers, "targets": targets}
 
 
 def _merged(

@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 
 from headrace.coordinator.changes.changes import ControlState, produced_inputs
+from headrace.errors.printable import without_secrets
 from headrace.eventtime.watermark import Rules
 from headrace.keyspace.layout import LayoutWire
 from headrace.ledger.head import Head
 from headrace.migration.sharding import Sharding
 from headrace.pipeline import Pipeline
 from headrace.pipeline.declared_schema import DeclaredSchema
+from headrace.pipeline.sink import Sink
 from headrace.pipeline.source import Position
 from headrace.protocol.plan import Exchange
 
@@ -37,6 +39,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
         wide_exchange: how records travel in steps that are too large for the driver.
         sinks: the stream of each sink.
         layer_of: the layer of each computation.
+        targets: what each sink is, and where it writes to, for people.
         weak: the sinks that see a step's results before its commit.
         removed: computations that were removed on purpose; their state is kept.
         forgotten: computations whose state is given up as this run starts.
@@ -63,6 +66,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
     wide_exchange: Exchange = "shuffle"
     sinks: dict[str, str] = {}
     layer_of: dict[str, int] = {}
+    targets: dict[str, str] = {}
     weak: list[str] = []
     removed: list[str] = []
     forgotten: list[str] = []
@@ -143,6 +147,7 @@ def pipeline_facts_of(
         # delivered yet.
         sinks={name: node.stream.name for name, node in full_pipeline.sinks.items()},
         layer_of={name: node.layer for name, node in full_pipeline.nodes.items()},
+        targets={name: _target(node.sink) for name, node in full_pipeline.sinks.items()},
         weak=[name for name, node in pipeline.sinks.items() if node.weak],
         removed=sorted(control_state.removed),
         forgotten=sorted(control_state.forgotten),
@@ -152,3 +157,8 @@ def pipeline_facts_of(
         code=code,
         reopened=sorted(reopened),
     )
+
+
+def _target(sink: Sink) -> str:
+    kind, place = type(sink).__name__, sink.target()
+    return without_secrets(f"{kind}: {place}" if place else kind)

@@ -25,7 +25,7 @@ from headrace.keyspace.updates import Update
 from headrace.ledger.envelope import Sealed, read_document
 from headrace.ledger.migrations import Goal
 from headrace.storage.base import Store
-from headrace.storage.bounds import StepNumber, Whole, WorkerNumber
+from headrace.storage.bounds import Micros, StepNumber, Whole, WorkerNumber
 
 Kind = Literal[
     "change",
@@ -154,6 +154,9 @@ class Answer(msgspec.Struct, frozen=True):
         step: the first step with its effect; or the step before which it was refused.
         why: why it was refused, or a remark.
         migration: id of the migration that it concerns; 0 for none.
+        by: who asked; empty if that is not known.
+        clock_us: the clock reading of the manifest that answers it; 0 in that manifest itself, and
+            if an older version added it up.
     """
 
     number: Whole
@@ -162,6 +165,8 @@ class Answer(msgspec.Struct, frozen=True):
     step: StepNumber
     why: str = ""
     migration: Whole = 0
+    by: str = ""
+    clock_us: Micros = 0
 
 
 COMMANDS = Sealed(_SEALED, Command)

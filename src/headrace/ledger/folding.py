@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 
 from headrace.computation.per_worker import Held
 from headrace.eventtime.watermark import Frontiers, changed
+from headrace.ledger.commands import Answer
 from headrace.ledger.head import RECENT_ANSWERS, Head
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.manifest import Manifest, is_manifest, steps_of
-from headrace.ledger.migrations import migrations_after
+from headrace.ledger.migrations import Moment, migrations_after
 from headrace.ledger.records import Chain, Counts, Division, Origin, ScheduledStop, Slice, sums
 from headrace.ledger.retained import (
     Mark,
@@ -26,6 +29,9 @@ from headrace.ledger.stored_schema import StoredSchema
 from headrace.runfiles.format import FileRef
 
 T = TypeVar("T")
+#: A sink is behind if it lacks the results of more than this many steps. It lacks those of the
+#: newest one always, and often those of the one before, since the next manifest notes deliveries.
+USUALLY_BEHIND = 2
 
 
 def fold(head: Head | None, manifest: Manifest, digest: str) -> Head:
@@ -146,11 +152,17 @@ def _control_after(head: Head, manifest: Manifest) -> dict[str, Any]:
         "places": _or(manifest.places, head.places),
         "drained_hosts": _or(manifest.drained_hosts, head.drained_hosts),
         "commands": head.commands + len(manifest.answers),
-        "answers": [*head.answers, *manifest.answers][-RECENT_ANSWERS:],
+        "answers": [*head.answers, *_dated(manifest, head)][-RECENT_ANSWERS:],
         "paused": _paused_after(head, manifest),
         "scheduled_stop": _scheduled_stop_after(head, manifest),
         "layout_rules": _or(manifest.layout_rules, head.layout_rules),
     }
+
+
+def _dated(manifest: Manifest, head: Head) -> list[Answer]:
+    """Return the answers of a manifest, with its clock reading."""
+    at_us = manifest.clock_us or head.clock_us
+    return [msgspec.structs.replace(answer, clock_us=at_us) for answer in manifest.answers]
 
 
 def _computations_after(head: Head, manifest: Manifest) -> dict[str, Any]:
@@ -171,6 +183,7 @@ def _deliveries_after(head: Head, manifest: Manifest) -> dict[str, Any]:
         "delivered": {**head.delivered, **manifest.delivered},
         "newest_deliveries": {**head.newest_deliveries, **manifest.newest_deliveries},
         "waits_for": manifest.waits_for,
+        "waits_since": _since_when(head.waits_since, manifest.waits_for, manifest, head),
         "done": head.done + (manifest.delivery >= 0),
         "done_before": head.done_before
         if manifest.base is None
@@ -203,6 +216,9 @@ def _files_after(head: Head, after: Head, manifest: Manifest) -> Head:
         slices=slices,
         unreleased=unreleased,
         origins=origins,
+        behind_since=_since_when(
+            head.behind_since, _behind(unreleased, after.delivered), manifest, head
+        ),
         chains=_chains_after(after, manifest.runs),
         runs=runs,
     )
@@ -250,6 +266,22 @@ def _unreleased_after(
         gone += unreleased.pop(step)
         origins.pop(step, None)
     return unreleased, origins, gone
+
+
+def _behind(unreleased: dict[int, list[FileRef]], delivered: dict[str, int]) -> list[str]:
+    """Return the sinks that have not received the results of more steps than is usual."""
+    newest = list(islice(reversed(unreleased), USUALLY_BEHIND + 1))
+    if len(newest) <= USUALLY_BEHIND:
+        return []
+    return [sink for sink, step in delivered.items() if step < newest[-1]]
+
+
+def _since_when(
+    before: dict[str, Moment], names: Iterable[str], manifest: Manifest, head: Head
+) -> dict[str, Moment]:
+    """Return since when something has been so of each name, without interruption."""
+    now = Moment(manifest.step, manifest.clock_us or head.clock_us)
+    return {name: before.get(name, now) for name in names}
 
 
 def _slices_after(head: Head, manifest: Manifest) -> tuple[dict[int, Slice], list[FileRef]]:

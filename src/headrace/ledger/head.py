@@ -14,7 +14,7 @@ from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated, Update
 from headrace.ledger.commands import Answer
 from headrace.ledger.layouts import LayoutNow
-from headrace.ledger.migrations import RecordedMigration, under_way
+from headrace.ledger.migrations import Moment, RecordedMigration, under_way
 from headrace.ledger.places import Places
 from headrace.ledger.records import Backfill, Chain, Counts, Origin, ScheduledStop, Slice
 from headrace.ledger.retained import (
@@ -84,6 +84,9 @@ class Head(msgspec.Struct, frozen=True):
             source knows that.
         read: how many records of each injector have been read so far, without those that a backfill
             read again. Injectors that an older version began to read are left out.
+        behind_since: since when each sink lacks the results of more steps than is usual, without
+            interruption; sinks that do not are left out.
+        waits_since: the same for ``waits_for``.
         bases: the steps of the retained bases, ascending.
         done: how many steps have computed something.
         done_before: how many had done so before each base whose manifest is there.
@@ -177,6 +180,8 @@ class Head(msgspec.Struct, frozen=True):
     skipped: dict[str, Whole] = {}
     waiting: dict[str, Whole] = {}
     read: dict[str, Whole] = {}
+    behind_since: dict[str, Moment] = {}
+    waits_since: dict[str, Moment] = {}
 
     @property
     def stops_here(self) -> bool:

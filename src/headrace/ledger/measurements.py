@@ -24,6 +24,8 @@ from headrace.storage.base import Store
 from headrace.storage.bounds import HashText, Micros, StepNumber, WholeOrNot, WorkerNumber
 
 FOLDER = "measurements/"
+#: A bin with more than this many times the mean load is hot.
+HOT_BIN = 4.0
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,6 +88,8 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
         memory_bytes, pids: of the process in which each worker ran last: its resident memory, and
             its id; -1 while unknown. Several workers may share a process.
         drained: as in ``Measurements``.
+        hot_since_us: since when the busiest bin has had ``HOT_BIN`` times the mean load, by the clock
+            of the driver that measures; None if it has not.
     """
 
     step: StepNumber
@@ -114,6 +118,7 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_bytes: list[WholeOrNot] = []
     pids: list[WholeOrNot] = []
     drained: list[WorkerNumber] = []
+    hot_since_us: Micros | None = None
 
     @property
     def load(self) -> Load:

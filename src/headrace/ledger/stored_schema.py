@@ -66,6 +66,7 @@ class StoredSchema(TypedDict, total=False):
         views: the views of SQL, by name.
         sinks: the stream that each sink receives, for people. Older versions did not store it.
         layers: the layer in which each computation runs, likewise.
+        targets: what each sink is, and where it writes to, without secrets, likewise.
     """
 
     computations: dict[str, StoredComputation]
@@ -78,6 +79,7 @@ class StoredSchema(TypedDict, total=False):
     views: dict[str, StoredView]
     sinks: dict[str, str]
     layers: dict[str, LayerNumber]
+    targets: dict[str, str]
 
 
 class WithGroups(TypedDict, total=False):

@@ -11,24 +11,27 @@ from typing import Literal
 
 import msgspec
 
+from headrace.ledger.measurements import HOT_BIN
 from headrace.observe.bins import HottestBin
 from headrace.observe.durations import show_duration
 from headrace.observe.graph import sink_id
-from headrace.observe.picture import HotKeyPicture, Picture, SinkPicture
+from headrace.observe.picture import Picture, SinkPicture
 from headrace.observe.why import Waits
 
 #: ``critical``: nothing goes on, or soon nothing will. ``warning``: results are late or missing.
-#: ``note``: somebody wants it so.
+#: ``note``: somebody wants it so, or it does no harm yet.
 Level = Literal["critical", "warning", "note"]
 
 #: A watermark that has not moved for longer is held, if its pipeline has taken steps since.
-HELD_S = 60.0
+HELD_S = 30.0
 #: A sink that is further behind is slow.
 SLOW_SINK_S = 10.0
 #: A sink that receives for a larger share of the time can hardly take more.
 BUSY_SINK = 0.6
-#: A bin or worker with more than this many times the mean load is hot.
-HOT_BIN, HOT_WORKER = 4.0, 2.0
+#: A worker with more than this many times the mean load is hot.
+HOT_WORKER = 2.0
+#: An input that falls back by more seconds a second than this gets later and later.
+FALLS_BACK = 0.05
 #: A key with more than this share of the records of a computation makes its bin hot.
 HOT_KEY = 0.1
 #: A worker that is busy for less than this share of the time has time left.
@@ -46,6 +49,8 @@ class Alert(msgspec.Struct, frozen=True):
         text: what is wrong.
         why: the reason, as far as it is known.
         since_s: for how many seconds; None if that is not known.
+        since_at_s: since when, in seconds since 1970; None if that is not known. It is a fact that the
+            pipeline has recorded, so it stays while the alert does.
         at_least: whether it may have been so for longer.
         remedy: what to do.
         command: the arguments of the ``headrace`` command that says more, without ``--storage``.
@@ -61,6 +66,7 @@ class Alert(msgspec.Struct, frozen=True):
     command: str = "status"
     view: str = "overview"
     at_least: bool = False
+    since_at_s: float | None = None
 
 
 def alerts_of(
@@ -75,6 +81,7 @@ def alerts_of(
     """
     found = [
         *_leader(picture),
+        *_starting(picture),
         *_outbox(picture),
         *_stops(picture),
         *_watermarks(picture, ways),
@@ -83,7 +90,38 @@ def alerts_of(
         *_migration(picture),
     ]
     order = ("critical", "warning", "note")
+    found = [_dated(alert, picture) for alert in found]
     return sorted(found, key=lambda alert: order.index(alert.level))
+
+
+def _dated(alert: Alert, of: Picture) -> Alert:
+    """Return an alert with the time since when it has been so."""
+    if alert.since_s is None or of.clock_s is None or of.age_s is None:
+        return alert
+    since = round(of.clock_s + of.age_s - alert.since_s, 3)
+    return msgspec.structs.replace(alert, since_at_s=since)
+
+
+def _starting(of: Picture) -> Iterator[Alert]:
+    if of.leader.state != "leads" or of.paused:
+        return
+    if not of.steps_done:
+        yield Alert(
+            "note",
+            "",
+            "Starting: no step yet",
+            why="a driver leads, and has committed nothing yet. On Spark, sessions and workers start first",
+            since_s=of.age_s,
+            view="workers",
+        )
+    elif not any(one.read or one.ended or one.read is None for one in of.injectors.values()):
+        yield Alert(
+            "note",
+            "",
+            "No record has been read yet",
+            why="steps run, and sources have brought nothing so far",
+            view="sinks",
+        )
 
 
 def _leader(of: Picture) -> Iterator[Alert]:
@@ -120,18 +158,16 @@ def _leader(of: Picture) -> Iterator[Alert]:
 
 def _outbox(of: Picture) -> Iterator[Alert]:
     for name, sink in of.sinks.items():
+        facts = [_how_fast(sink, of), _slow_since(sink), _target(sink)]
         if sink.waits:
+            full = f"the outbox is full: {of.outbox.steps:,} steps, {of.outbox.nbytes:,} bytes"
             yield Alert(
                 "critical",
                 sink_id(name),
                 f"All input waits for sink {name}",
-                why=f"the outbox is full: {of.outbox.steps:,} steps, {of.outbox.nbytes:,} bytes"
-                + _how_fast(sink, of, "; "),
-                since_s=sink.waits_s,
-                at_least=True,
-                remedy="It takes results, only slowly: see the system that it writes to."
-                if sink.takes_ms and sink.busy
-                else "See why the sink takes no results: its log, its target, its credentials.",
+                why=_sentences(full, *facts, _consequence(sink, of)),
+                since_s=sink.waits_s or None,
+                remedy=_remedy_of(sink),
                 view="sinks",
             )
         elif sink.behind_s > SLOW_SINK_S:
@@ -139,8 +175,9 @@ def _outbox(of: Picture) -> Iterator[Alert]:
                 "warning",
                 sink_id(name),
                 f"Sink {name} is {sink.behind_steps:,} steps behind",
-                why="it takes results more slowly than they come" + _how_fast(sink, of, ": "),
-                since_s=sink.behind_s,
+                why=_sentences("it takes results more slowly than they come", *facts[::2]),
+                since_s=sink.slow_s or sink.behind_s,
+                at_least=not sink.slow_s,
                 remedy="See its target. When the outbox is full, the input will wait for it.",
                 view="sinks",
             )
@@ -149,20 +186,68 @@ def _outbox(of: Picture) -> Iterator[Alert]:
                 "warning",
                 sink_id(name),
                 f"Sink {name} is busy {sink.busy:.0%} of the time",
-                why=_how_fast(sink, of).removeprefix("; "),
+                why=_sentences(*facts[::2]),
+                since_s=sink.slow_s or None,
                 remedy="See its target. If more comes than it takes, results will be late, and in the "
                 "end the input waits for it.",
                 view="sinks",
             )
 
 
-def _how_fast(sink: SinkPicture, of: Picture, before: str = "") -> str:
+def _sentences(*parts: str) -> str:
+    """Return clauses as sentences, without those that are empty, and without the last full stop."""
+    clauses = [part for part in parts if part]
+    return ". ".join([*clauses[:1], *(part[:1].upper() + part[1:] for part in clauses[1:])])
+
+
+def _how_fast(sink: SinkPicture, of: Picture) -> str:
     """Return in words how long a sink takes, and how often steps come; empty if not known."""
     rate = None if of.recent is None else of.recent.steps_per_s
-    if sink.takes_ms is None or not rate:
+    if sink.takes_ms is None or not rate or of.recent is None:
         return ""
     takes, comes = show_duration(round(sink.takes_ms * 1e3)), show_duration(round(1e6 / rate))
-    return f"{before}it takes {takes} for the results of a step, and a step comes every {comes}"
+    records = round(of.recent.records / of.recent.steps) if of.recent.steps else 0
+    return (
+        f"it takes {takes} for the results of a step, and a step comes every {comes}, with "
+        f"{records:,} records"
+    )
+
+
+def _slow_since(sink: SinkPicture) -> str:
+    """Return in words since when a sink has been slow, if that is longer than the input waits."""
+    if sink.slow_s <= sink.waits_s:
+        return ""
+    return f"it has been slow for {show_duration(round(sink.slow_s * 1e6))}"
+
+
+def _target(sink: SinkPicture) -> str:
+    return f"it writes to {sink.target}" if sink.target else ""
+
+
+def _consequence(sink: SinkPicture, of: Picture) -> str:
+    """Return in words what it means that the input waits for a sink."""
+    late = show_duration(round(sink.behind_s * 1e6))
+    text = f"nothing is lost, but its results come {late} late"
+    if of.falls_back is None:
+        return text
+    if of.falls_back > FALLS_BACK:
+        more = show_duration(round(of.falls_back * 60e6))
+        return f"{text}. Throughput is lost, too: the input falls back by {more} each minute"
+    return (
+        f"{text}. The input keeps up, in larger and fewer steps, so throughput is not lost and the "
+        "delay does not grow"
+    )
+
+
+def _remedy_of(sink: SinkPicture) -> str:
+    if not (sink.takes_ms and sink.busy):
+        return "See why the sink takes no results: its log, its target, its credentials."
+    return (
+        "It takes results, only slowly: see the system that it writes to. In Headrace: if a delivery "
+        "takes as long for many records as for few, let steps be larger (Settings.limit, "
+        "Settings.target). A larger outbox (Settings.outbox_steps, outbox_bytes) bridges short "
+        "delays, not a sink that stays slow."
+    )
 
 
 def _stops(of: Picture) -> Iterator[Alert]:
@@ -194,10 +279,9 @@ def _watermarks(of: Picture, ways: Mapping[str, Sequence[Waits]]) -> Iterator[Al
         yield Alert(
             "warning",
             holder,
-            f"{_holder(last)} holds the watermark of {_listed(names)}",
-            why=f"it waits for {last.waits_for}. Until it moves, their event timers and windows do "
-            "not fire",
-            since_s=last.since_s,
+            f"{_holder(last)} holds the watermark of {_listed(names)}{_newest(last)}",
+            why=_sentences(f"it waits for {last.waits_for}", _kept_waiting(names, of, ways)),
+            since_s=None if last.newest is not None else last.since_s,
             remedy=last.remedy[:1].upper() + last.remedy[1:] or "See the way to the holder.",
             command=f"watermark why {names[-1]}",
             view="watermarks",
@@ -206,6 +290,37 @@ def _watermarks(of: Picture, ways: Mapping[str, Sequence[Waits]]) -> Iterator[Al
 
 def _holder(last: Waits) -> str:
     return last.name if last.partition is None else f"Partition {last.partition!r} of {last.name}"
+
+
+def _newest(last: Waits) -> str:
+    """Return in words how old the newest record of a partition is."""
+    if last.partition is None or last.newest is None or last.newest_age_s is None:
+        return ""
+    ago = show_duration(round(last.newest_age_s * 1e6))
+    return f": its newest record is from {last.newest.text} ({ago} ago)"
+
+
+def _kept_waiting(names: Sequence[str], of: Picture, ways: Mapping[str, Sequence[Waits]]) -> str:
+    """Return in words which computations have work that cannot be done, and since when."""
+    waiting = [name for name in names if of.computations[name].oldest is not None]
+    if not waiting:
+        return "None of them has a timer that waits"
+    found = []
+    for name in waiting[:3]:
+        oldest, stage = of.computations[name].oldest, ways[name][0]
+        due = (
+            ""
+            if oldest is None or oldest.text is None
+            else f" (the oldest is due at {oldest.text})"
+        )
+        since = (
+            "ever"
+            if stage.since_step is None or stage.since_s is None
+            else f"since step {stage.since_step:,}, {show_duration(round(stage.since_s * 1e6))} ago"
+        )
+        found.append(f"{name} has timers that wait{due}: none has fired {since}")
+    more = f", and {len(waiting) - 3} more wait" if len(waiting) > 3 else ""
+    return ". ".join(found) + more
 
 
 def _is_held(moved_s: float | None, of: Picture, way: Sequence[Waits]) -> bool:
@@ -235,12 +350,13 @@ def _load(of: Picture, hottest: HottestBin | None) -> Iterator[Alert]:
         )
     is_hot = load.bin_skew is not None and load.bin_skew > HOT_BIN and of.bins > 1
     if is_hot and load.bin_skew is not None:
-        yield _hot_bin(load.bin_skew, hottest, of)
+        yield msgspec.structs.replace(_hot_bin(load.bin_skew, hottest, of), since_s=load.hot_s)
     if is_hot and hottest is not None and hottest.worker == _busiest(of):
         return  # the worker is busy because of that bin
     if load.worker_skew is not None and load.worker_skew > HOT_WORKER and len(of.workers) > 1:
+        busiest = of.workers[_busiest(of)].busy
         yield Alert(
-            "warning",
+            "note" if busiest is not None and busiest < IDLE else "warning",
             "",
             f"Worker {_busiest(of)} has {load.worker_skew:.1f} times the mean load",
             view="workers",
@@ -251,47 +367,58 @@ def _load(of: Picture, hottest: HottestBin | None) -> Iterator[Alert]:
 
 
 def _hot_bin(skew: float, hottest: HottestBin | None, of: Picture) -> Alert:
-    """Return the alert for the hottest bin, which names the key that makes it hot, if one does."""
+    """Return the alert for the hottest bin, which names the key that makes it hot, if one does.
+
+    As long as its worker has time left, it is no more than a note.
+    """
     where = "One bin" if hottest is None else f"Bin {hottest.name} of worker {hottest.worker}"
-    text = f"{where} has {skew:.1f} times the mean load"
+    busy = _busy(hottest, of)
+    is_idle = busy is not None and busy < IDLE
+    level: Level = "note" if is_idle else "warning"
+    load = "" if busy is None else f"its worker is busy {busy:.0%} of the time"
     hot_keys = [] if of.load is None else of.load.hot_keys
     in_it = [key for key in hot_keys if hottest is not None and key.bin == hottest.name]
-    hot = next((key for key in in_it if key.share >= HOT_KEY), None)
-    if hot is None:
+    hot = [key for key in in_it if key.share >= HOT_KEY]
+    if not hot:
+        which = "no single key stands out there" if hot_keys else "a few keys have most records"
         return Alert(
-            "warning",
+            level,
             "",
-            text,
-            why="no single key stands out there" if hot_keys else "a few keys have most records",
+            f"{where} has {skew:.1f} times the mean load{', which is harmless now' * is_idle}",
+            why=_sentences(which, load),
             view="bins",
             command="load",
             remedy="Split the bin if several keys share it. A single hot key cannot be split: "
             "make its key finer, or add up before it.",
         )
-    name = "one key" if hot.key is None else f"key {', '.join(hot.key)}"
+    first = hot[0]
+    also = [key for key in hot if key.key == first.key]
+    names = list(dict.fromkeys(key.computation for key in also))
+    name = "One key" if first.key is None else f"Key {', '.join(first.key)}"
     return Alert(
-        "warning",
-        hot.computation,
-        text,
-        why=f"{name} has {hot.share:.0%} of the records of {hot.computation} "
-        f"(between {hot.at_least:.0%} and {hot.at_most:.0%}){_keeps_up(hot, of)}",
+        level,
+        first.computation if len(names) == 1 else "",
+        f"{name} has {first.share:.0%} of the records of {_listed(names)}"
+        f"{', which is harmless now' * is_idle}",
+        why=_sentences(
+            f"all of them are computed by worker {first.worker}, in bin {first.bin}",
+            load,
+            f"the share is between {min(key.at_least for key in also):.0%} and "
+            f"{max(key.at_most for key in also):.0%}, by samples",
+        ),
         view="bins",
         command="load",
-        remedy=f"{'Nothing yet, for its worker keeps up. Later: more' if _is_idle(hot, of) else 'More'} "
+        remedy=f"{'Nothing yet, for its worker keeps up. Later: more' if is_idle else 'More'} "
         "workers do not help, since one worker computes all records of a key. Make the key finer, or "
         "add up before it (hr.ops.two_phase).",
     )
 
 
-def _is_idle(hot: HotKeyPicture, of: Picture) -> bool:
-    busy = of.workers[hot.worker].busy if hot.worker < len(of.workers) else None
-    return busy is not None and busy < IDLE
-
-
-def _keeps_up(hot: HotKeyPicture, of: Picture) -> str:
-    """Return in words how busy the worker of a hot key is; empty if that is not known."""
-    busy = of.workers[hot.worker].busy if hot.worker < len(of.workers) else None
-    return "" if busy is None else f"; its worker is busy {busy:.0%} of the time"
+def _busy(hottest: HottestBin | None, of: Picture) -> float | None:
+    """Return how busy the worker of the hottest bin is; None if that is not known."""
+    if hottest is None or hottest.worker >= len(of.workers):
+        return None
+    return of.workers[hottest.worker].busy
 
 
 def _busiest_computation(of: Picture) -> str:

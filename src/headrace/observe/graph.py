@@ -30,10 +30,16 @@ class GraphNode(msgspec.Struct, frozen=True):
         kind: what it is.
         layer: its column: 0 for injectors, and one more than what it reads for others.
         records_per_s: records that it read a second, in the steps seen; None if that is not known.
-        lag_s: how far it is behind, in seconds. Event time for computations, the clock for sinks.
+        lag_s: how late its results are in event time, in seconds: of a computation, how far its
+            watermark is behind the highest event time that was read; of a sink, the same of what
+            it receives. None for other parts, and while it is not known.
         late, skipped: how many records it found late or skipped, in the steps seen.
         share: its share of the time that the tasks of all computations took; None if not recorded.
         trouble: whether something is wrong: it is held, it skips records, or the input waits for it.
+        undelivered_s: of a sink: how old, by the clock, the oldest results are that it has not
+            received; None for other parts.
+        spread_s: of an injector: how far its slowest partition is behind the fastest, in event time;
+            None for other parts.
     """
 
     id: str
@@ -46,6 +52,8 @@ class GraphNode(msgspec.Struct, frozen=True):
     skipped: int
     share: float | None
     trouble: bool
+    undelivered_s: float | None = None
+    spread_s: float | None = None
 
 
 class GraphEdge(msgspec.Struct, frozen=True):
@@ -82,7 +90,7 @@ def graph_of(head: Head, window: Sequence[Manifest], picture: Picture) -> Graph:
 
     Args:
         head: the pipeline as of a step.
-        window: the newest manifests up to that step.
+        window: the newest manifests up to that step, as the picture covers them.
         picture: the picture of that step.
     """
     reads = _reads(head, picture)
@@ -101,7 +109,10 @@ def graph_of(head: Head, window: Sequence[Manifest], picture: Picture) -> Graph:
             for name, of in picture.computations.items()
             if of.removed_at is None
         ),
-        *(_sink(name, layers[sink_id(name)], of) for name, of in picture.sinks.items()),
+        *(
+            _sink(name, layers[sink_id(name)], of, _lag_of(reads[sink_id(name)], picture))
+            for name, of in picture.sinks.items()
+        ),
     ]
     loose = {edge.target for edge in edges}
     return Graph(
@@ -200,11 +211,12 @@ def _injector(name: str, of: InjectorPicture, window: Sequence[Manifest]) -> Gra
         kind="injector",
         layer=0,
         records_per_s=rate,
-        lag_s=of.partitions.spread_s,
+        lag_s=None,
         late=0,
         skipped=skipped,
         share=None,
         trouble=skipped > 0,
+        spread_s=of.partitions.spread_s,
     )
 
 
@@ -228,18 +240,26 @@ def _computation(
     )
 
 
-def _sink(name: str, layer: int, of: SinkPicture) -> GraphNode:
+def _lag_of(streams: Sequence[str], picture: Picture) -> float | None:
+    """Return how late in event time what is on some streams is, at most."""
+    owners = [picture.computations.get(stream.partition(".")[0]) for stream in streams]
+    known = [of.lag_s for of in owners if of is not None and of.lag_s is not None]
+    return max(known, default=None)
+
+
+def _sink(name: str, layer: int, of: SinkPicture, lag_s: float | None) -> GraphNode:
     return GraphNode(
         id=sink_id(name),
         name=name,
         kind="sink",
         layer=layer,
         records_per_s=None,
-        lag_s=of.behind_s,
+        lag_s=lag_s,
         late=0,
         skipped=0,
         share=None,
         trouble=of.waits,
+        undelivered_s=of.behind_s,
     )
 
 

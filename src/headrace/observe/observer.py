@@ -42,7 +42,8 @@ class PipelineObserver:
 
     Args:
         store: the pipeline's storage.
-        steps: how many of the newest steps ``Picture.recent`` covers.
+        steps: the most manifests that it keeps in view.
+        covers_all: whether ``Picture.recent`` covers all of these, rather than the newest alone.
         show_values: whether pictures may hold keys.
         keeps_states: whether it follows the state of the pipeline step by step.
 
@@ -58,11 +59,13 @@ class PipelineObserver:
         *,
         show_values: bool = True,
         keeps_states: bool = False,
+        covers_all: bool = False,
     ) -> None:
         self.head: Head | None = None
         self.seen: Seen | None = None
         self._store = store
         self._show_values = show_values
+        self._covers_all = covers_all
         self._ledger = Ledger(store)
         self._recent = Recent(self._ledger, steps)
         self._states = StepStates(self._ledger.open) if keeps_states else None
@@ -102,6 +105,7 @@ class PipelineObserver:
             now_us,
             heard_us,
             show_values=self._show_values,
+            covers_all=self._covers_all,
         )
 
     def _open(self) -> Head | None:

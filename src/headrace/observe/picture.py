@@ -7,30 +7,52 @@ Pure: one function makes it from what is in storage and a clock reading. ``headr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from headrace.control.migrations import Progress, progress_of
-from headrace.eventtime.timestamps import MIN_TIME
-from headrace.eventtime.watermark import Frontiers
+from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.eventtime.watermark import Frontier, Frontiers
 from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
 from headrace.ledger.heartbeats import HeartbeatRecord
 from headrace.ledger.manifest import Manifest
 from headrace.ledger.measurements import Decision, HotKey, Published
-from headrace.ledger.migrations import Latency, RecordedMigration
+from headrace.ledger.migrations import Latency, Moment, RecordedMigration
 from headrace.ledger.records import Counts, ScheduledStop
 from headrace.ledger.stored_schema import groups_of
 from headrace.observe.durations import lag_us
 from headrace.observe.event_times import EventTime
 from headrace.observe.leaders import DriverView, LeaderView, drivers_of, leader_of
-from headrace.observe.top import View, view_of
+from headrace.observe.top import View, newest_of, view_of
 
 #: Version of the fields of a picture as JSON. A field that is removed or changes its meaning raises
 #: it; a new field does not.
 VERSION = 1
+#: At most this many partitions of an injector are listed.
+MOST_PARTITIONS = 64
+#: Whether the input falls back is judged over at least this many seconds.
+_LEAST_SPAN_S = 5.0
+
+
+class PartitionPicture(msgspec.Struct, frozen=True):
+    """A partition of an injector.
+
+    Attributes:
+        name: its name; empty for the only one of a source without partitions.
+        newest: the highest event time that it has brought.
+        newest_age_s: how many seconds before now that is; None before its first record.
+        active_s: how many seconds ago anything came from it, by the clock; None if nothing did.
+        state: ``reading``, ``idle`` or ``ended``.
+    """
+
+    name: str
+    newest: EventTime
+    newest_age_s: float | None
+    active_s: float | None
+    state: Literal["reading", "idle", "ended"]
 
 
 class Partitions(msgspec.Struct, frozen=True):
@@ -44,6 +66,7 @@ class Partitions(msgspec.Struct, frozen=True):
             watermark waits for none.
         spread_s: how many seconds of event time that one is behind the one that is ahead of all;
             None while either has brought nothing.
+        each: the partitions, those that are furthest behind first; of very many, the first.
     """
 
     known: int
@@ -51,6 +74,7 @@ class Partitions(msgspec.Struct, frozen=True):
     ended: int
     slowest: str | None
     spread_s: float | None
+    each: list[PartitionPicture] = []
 
 
 class InjectorPicture(msgspec.Struct, frozen=True):
@@ -95,6 +119,8 @@ class ComputationPicture(msgspec.Struct, frozen=True):
         moved_s: how many seconds ago a watermark of it moved; None if none ever did.
         backfilling: whether a backfill has not caught up yet.
         removed_at: the step at which it was removed, if its state is kept; None for most.
+        oldest: the event time of its oldest pending work, or a bound below it: a timer, a hold, a
+            post, or a record that waits for its turn. None if nothing waits.
     """
 
     counts: Counts
@@ -104,6 +130,7 @@ class ComputationPicture(msgspec.Struct, frozen=True):
     moved_s: float | None
     backfilling: bool
     removed_at: int | None
+    oldest: EventTime | None = None
 
 
 class SinkPicture(msgspec.Struct, frozen=True):
@@ -115,11 +142,13 @@ class SinkPicture(msgspec.Struct, frozen=True):
         behind_s: how much older, by the clock, the oldest of these steps is than the newest step.
             If that step is not among the newest any more, it is at least this.
         waits: whether the outbox is full because of it, so that the input waits.
-        waits_s: for how many seconds that has been so at least, as far as the newest steps say; 0
-            if it is not.
+        waits_s: for how many seconds that has been so without interruption; 0 if it is not.
         takes_ms: how long it took for the results of a step, on average of the newest deliveries;
             None if none took noticeable time, or if that was not recorded.
         busy: the share of the time in which it was receiving, 0 to 1; None if not recorded.
+        slow_s: for how many seconds it has lacked the results of more steps than is usual, without
+            interruption; 0 if it does not.
+        target: what it is, and where it writes to; empty if an older version ran the pipeline last.
     """
 
     delivered: int
@@ -129,6 +158,8 @@ class SinkPicture(msgspec.Struct, frozen=True):
     waits_s: float = 0.0
     takes_ms: float | None = None
     busy: float | None = None
+    slow_s: float = 0.0
+    target: str = ""
 
 
 class Outbox(msgspec.Struct, frozen=True):
@@ -223,6 +254,7 @@ class LoadPicture(msgspec.Struct, frozen=True):
         work: how long each computation works, by name.
         hot_keys: the keys with the largest shares of the records of a computation, the largest
             first.
+        hot_s: for how many seconds the driver has seen a hot bin; None if there is none.
     """
 
     step: int
@@ -235,6 +267,7 @@ class LoadPicture(msgspec.Struct, frozen=True):
     decision: Decision | None
     work: dict[str, WorkPicture] = {}
     hot_keys: list[HotKeyPicture] = []
+    hot_s: float | None = None
 
 
 class MigrationPicture(msgspec.Struct, frozen=True):
@@ -286,6 +319,9 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         migrations_queued, migrations_so_far: how many others wait, and how many there have been.
         load: what was measured; None if nothing was published, or only by an earlier driver.
         recent: the newest steps, and where their time went; None if there are none.
+        falls_back: by how much the input falls back: seconds of event time by which the newest record
+            that was read gets older in each second. Near 0 if the pipeline keeps up, 1 if nothing
+            is read, below 0 while it catches up; None if too few steps are known.
     """
 
     version: int = VERSION
@@ -317,6 +353,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     migrations_so_far: int
     load: LoadPicture | None
     recent: View | None
+    falls_back: float | None = None
 
 
 def picture_of(
@@ -329,6 +366,7 @@ def picture_of(
     heard_us: Mapping[str, int] | None = None,
     *,
     show_values: bool = True,
+    covers_all: bool = False,
 ) -> Picture:
     """Return the picture of a pipeline.
 
@@ -342,12 +380,14 @@ def picture_of(
         heard_us: by token, when the observer has heard of each driver; see
             :mod:`headrace.observe.leaders`.
         show_values: whether it may hold keys.
+        covers_all: whether ``recent`` covers all these manifests, rather than the newest of them.
     """
     window = [manifest for manifest in window if manifest.step <= head.step]
     layout = Layout.from_wire(head.layout)
     drivers = drivers_of(heartbeats, head.epoch, heard_us or {}, now_us)
     measured = _current(measurements, head)
     under_way = head.migration
+    newest = window if covers_all else newest_of(window)
     return Picture(
         pipeline=name,
         step=head.step,
@@ -367,7 +407,7 @@ def picture_of(
         drivers=drivers,
         injectors={injector: _injector(head, injector, now_us) for injector in head.positions},
         computations={node: _computation(head, node, now_us) for node in sorted(head.counts)},
-        sinks=_sinks(head, window),
+        sinks=_sinks(head, window, newest, now_us),
         outbox=Outbox(
             steps=len(head.unreleased),
             nbytes=sum(file.length for files in head.unreleased.values() for file in files),
@@ -382,7 +422,8 @@ def picture_of(
         migrations_queued=sum(one.state == "queued" for one in head.migrations),
         migrations_so_far=max((one.id for one in head.migrations), default=0),
         load=None if measured is None else _load(measured, head, now_us, show_values=show_values),
-        recent=view_of(window, now_us, head) if window else None,
+        recent=view_of(newest, now_us, head) if newest else None,
+        falls_back=_falls_back(head, window),
     )
 
 
@@ -402,7 +443,7 @@ def _injector(head: Head, name: str, now_us: int) -> InjectorPicture:
         highest=None if highest is None else EventTime.of(highest),
         watermark=EventTime.of(frontiers.low),
         moved_s=_moved_s(head, name, now_us),
-        partitions=_partitions(frontiers),
+        partitions=_partitions(frontiers, now_us),
         is_idle=frontiers.is_idle,
         ended=name in head.ended,
         read=head.read.get(name),
@@ -411,7 +452,7 @@ def _injector(head: Head, name: str, now_us: int) -> InjectorPicture:
     )
 
 
-def _partitions(frontiers: Frontiers) -> Partitions:
+def _partitions(frontiers: Frontiers, now_us: int) -> Partitions:
     parts = frontiers.parts
     waited_for = {name: max(of.highest, of.promise_us) for name, of in parts.items() if of.counts}
     slowest = min(waited_for, key=lambda name: (waited_for[name], name), default=None)
@@ -423,6 +464,22 @@ def _partitions(frontiers: Frontiers) -> Partitions:
         ended=sum(of.ended for of in parts.values()),
         slowest=slowest,
         spread_s=None if spread is None else spread / 1e6,
+        each=[
+            _partition(name, of, now_us)
+            for name, of in sorted(
+                parts.items(), key=lambda one: (not one[1].counts, one[1].highest, one[0])
+            )[:MOST_PARTITIONS]
+        ],
+    )
+
+
+def _partition(name: str, of: Frontier, now_us: int) -> PartitionPicture:
+    return PartitionPicture(
+        name=name,
+        newest=EventTime.of(of.highest),
+        newest_age_s=_ago_s(of.highest, now_us) if of.highest > MIN_TIME else None,
+        active_s=_ago_s(of.active_us, now_us) if of.active_us and of.came else None,
+        state="ended" if of.ended else "idle" if of.idle else "reading",
     )
 
 
@@ -437,17 +494,23 @@ def _computation(head: Head, name: str, now_us: int) -> ComputationPicture:
         moved_s=_moved_s(head, name, now_us),
         backfilling=name in head.backfilling,
         removed_at=head.stored_schema.get("removed", {}).get(name),
+        oldest=EventTime.of(head.oldest[name])
+        if head.oldest.get(name, MAX_TIME) < MAX_TIME
+        else None,
     )
 
 
-def _sinks(head: Head, window: Sequence[Manifest]) -> dict[str, SinkPicture]:
+def _sinks(
+    head: Head, window: Sequence[Manifest], newest: Sequence[Manifest], now_us: int
+) -> dict[str, SinkPicture]:
     """Return the sinks that the pipeline has now.
 
     The head also remembers sinks that were removed. The newest manifest names those that are there.
     """
     named = next((manifest.delivered for manifest in reversed(window) if manifest.delivered), None)
-    clocks = {manifest.step: manifest.clock_us for manifest in window}
-    timings = [one.timing for one in window if one.timing is not None and one.timing.layers]
+    clocks = {manifest.step: manifest.clock_us for manifest in window if manifest.clock_us}
+    timings = [one.timing for one in newest if one.timing is not None and one.timing.layers]
+    targets = head.stored_schema.get("targets", {})
     span_us = sum(timing.span_us for timing in timings)
     found = {}
     for sink in head.delivered if named is None else named:
@@ -460,21 +523,35 @@ def _sinks(head: Head, window: Sequence[Manifest]) -> dict[str, SinkPicture]:
             behind_steps=len(waiting),
             behind_s=0.0 if oldest_us is None else _ago_s(oldest_us, head.clock_us),
             waits=sink in head.waits_for,
-            waits_s=_waits_s(sink, window, head.clock_us),
+            waits_s=_since_s(head.waits_since, sink, now_us),
             takes_ms=sum(took_us) / len(took_us) / 1e3 if took_us else None,
             busy=min(1.0, sum(took_us) / span_us) if span_us else None,
+            slow_s=_since_s(head.behind_since, sink, now_us),
+            target=targets.get(sink, ""),
         )
     return found
 
 
-def _waits_s(sink: str, window: Sequence[Manifest], now_us: int) -> float:
-    """Return for how long the input has waited for a sink without interruption, at least."""
-    since_us = now_us
-    for manifest in reversed(window):
-        if sink not in manifest.waits_for:
-            break
-        since_us = manifest.clock_us or since_us
-    return _ago_s(since_us, now_us)
+def _since_s(since: Mapping[str, Moment], sink: str, now_us: int) -> float:
+    """Return for how many seconds something has been so of a sink; 0 if it is not."""
+    moment = since.get(sink)
+    return 0.0 if moment is None else _ago_s(moment.clock_us, now_us)
+
+
+def _falls_back(head: Head, window: Sequence[Manifest]) -> float | None:
+    """Return by how many seconds a second the newest record that was read gets older."""
+    read = [
+        (one.clock_us, max(one.highest.values()))
+        for one in window
+        if one.highest and one.clock_us and one.epoch == head.epoch
+    ]
+    if not read or input_of(head) == "ended":
+        return None
+    (began_us, from_us), (_, to_us) = read[0], read[-1]
+    passed_us = head.clock_us - began_us
+    if passed_us < _LEAST_SPAN_S * 1e6:
+        return None
+    return 1.0 - (to_us - from_us) / passed_us
 
 
 def _current(measurements: Published | None, head: Head) -> Published | None:
@@ -533,6 +610,7 @@ def _load(measured: Published, head: Head, now_us: int, *, show_values: bool) ->
         decision=measured.decision,
         work={name: _work(of) for name, of in measured.computations_us.items()},
         hot_keys=_hot_keys(measured.hot_keys, head, show_values=show_values),
+        hot_s=None if measured.hot_since_us is None else _ago_s(measured.hot_since_us, now_us),
     )
 
 

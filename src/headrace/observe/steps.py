@@ -121,13 +121,15 @@ def events_of(head: Head, window: Sequence[Manifest]) -> list[Event]:
     clocks += [(moment.step, moment.clock_us) for moment in moments]
     found = [event for manifest in window for event in _events(manifest)]
     for answer in head.answers:
-        at_us = max((at for step, at in clocks if step <= answer.step), default=None)
+        known = (at for step, at in clocks if step <= answer.step)
+        at_us = answer.clock_us or max(known, default=None)
         found.append(
             Event(
                 answer.step,
                 None if at_us is None else at_us / 1e6,
                 "command" if answer.applied else "refused",
-                f"{answer.text}{f': {answer.why}' if answer.why else ''}",
+                f"{answer.text}{f': {answer.why}' if answer.why else ''}"
+                f"{f', asked for by {answer.by}' if answer.by else ''}",
             )
         )
     for of in head.migrations:

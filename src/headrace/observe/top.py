@@ -23,6 +23,9 @@ from headrace.observe.durations import lag_us
 _BEFORE = ["outbox", "poll", "plan", "split", "lost"]
 _TASKS = ["read", "route", "send", "receive", "state", "user code", "write", "digest", "snapshot"]
 _AFTER = ["intent", "hand out", "commit", "tell", "prepare", "release", "clean", "sweep"]
+#: Figures cover the steps of so many seconds before the newest one, and at least so many steps. A
+#: figure over older steps would still show what has ended, such as a slow start.
+RECENT_S, LEAST_STEPS = 15.0, 5
 #: The part of an attempt that is in no task: Spark's scheduling and shuffle, sending plan and
 #: parcels.
 ENGINE = "engine"
@@ -148,6 +151,16 @@ class View(msgspec.Struct, frozen=True):
     waiting: dict[str, int] = {}
     layers: list[LayerView] = []
     sinks_ms: dict[str, float] = {}
+
+
+def newest_of(window: Sequence[Manifest]) -> Sequence[Manifest]:
+    """Return the manifests that figures of "the newest steps" cover, of a window in step order."""
+    clocks = [manifest.clock_us for manifest in window if manifest.counts]
+    if not clocks:
+        return window
+    since_us = min(max(clocks) - round(RECENT_S * 1e6), sorted(clocks)[-LEAST_STEPS:][0])
+    first = next(at for at, one in enumerate(window) if one.counts and one.clock_us >= since_us)
+    return window[first:]
 
 
 def view_of(window: Sequence[Manifest], now_us: int, head: Head | None = None) -> View:

@@ -17,6 +17,7 @@ from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME, show_time
 from headrace.eventtime.watermark import Frontier
 from headrace.ledger.head import Head
 from headrace.observe.durations import show_duration
+from headrace.observe.event_times import EventTime
 
 
 class Waits(msgspec.Struct, frozen=True):
@@ -30,6 +31,8 @@ class Waits(msgspec.Struct, frozen=True):
         waits_for: what holds it, in words.
         remedy: what to do; empty if the next stage says so, or nothing is wrong.
         partition: the partition that holds it; None if none does.
+        newest: the event time of the newest record of that partition; None if none has come.
+        newest_age_s: how many seconds before now that is.
     """
 
     name: str
@@ -39,6 +42,8 @@ class Waits(msgspec.Struct, frozen=True):
     waits_for: str
     remedy: str = ""
     partition: str | None = None
+    newest: EventTime | None = None
+    newest_age_s: float | None = None
 
 
 def why(head: Head, name: str, now_us: int) -> list[Waits]:
@@ -124,7 +129,13 @@ class _Known:
         lowest = min(counted, key=lambda p: (_reached(counted[p], exact), p))
         text, remedy = self._partition(lowest, counted[lowest], rules)
         stage = self._stage(name, of.low, text, remedy)
-        return msgspec.structs.replace(stage, partition=lowest or None)
+        newest = counted[lowest].highest
+        return msgspec.structs.replace(
+            stage,
+            partition=lowest or None,
+            newest=EventTime.of(newest) if newest > MIN_TIME else None,
+            newest_age_s=(self._now_us - newest) / 1e6 if newest > MIN_TIME else None,
+        )
 
     def _like_spark(self, parts: Iterable[Frontier]) -> tuple[str, str]:
         """Return what a watermark waits for that goes by the newest record of all partitions."""

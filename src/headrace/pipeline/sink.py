@@ -136,6 +136,13 @@ class Sink:
         """
         return ""
 
+    def target(self) -> str:
+        """Return where the sink writes to, for people, without secrets; "" if that is not known.
+
+        Observers show it where the sink is slow. By default it is the place of :meth:`occupies`.
+        """
+        return self.occupies()
+
     def begin(self, deliverer: Deliverer) -> None:
         """Get ready for the deliveries of a run. Called before its first delivery; by default empty.
 

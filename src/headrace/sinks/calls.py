@@ -43,6 +43,11 @@ class Calls(Sink):
         self._takes_delivery = _parameters(function) == 1
         self.idempotent = idempotent
 
+    def target(self) -> str:
+        module = getattr(self._function, "__module__", "")
+        name = getattr(self._function, "__qualname__", type(self._function).__qualname__)
+        return f"{module}.{name}()" if module else f"{name}()"
+
     def deliver(self, step: int, rows: pa.Table) -> None:
         self._function(step, rows)
 

@@ -193,6 +193,9 @@ class Kafka(Sink):
     def _place(self) -> str:
         return self._servers.place(self._options.topic or "")
 
+    def target(self) -> str:
+        return self._place
+
     def check(self, columns: pa.Schema) -> None:
         """Refuse columns that cannot become messages."""
         self._columns = MessageColumns(self._options, columns)

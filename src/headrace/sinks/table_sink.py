@@ -106,6 +106,9 @@ class TableSink(Sink):
     def _place(self) -> str:
         """The table, for people; without passwords."""
 
+    def target(self) -> str:
+        return self._place
+
     def check(self, columns: pa.Schema) -> None:
         """Refuse columns that the table cannot have."""
         self._declared = self._columns.schema(columns)

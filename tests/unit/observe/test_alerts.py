@@ -11,6 +11,7 @@ from headrace.cli import main
 from headrace.ledger.records import ScheduledStop
 from headrace.observe.alerts import HELD_S, Alert, alerts_of
 from headrace.observe.bins import HottestBin
+from headrace.observe.event_times import EventTime
 from headrace.observe.leaders import LeaderView
 from headrace.observe.picture import HotKeyPicture, LoadPicture, Picture, WorkPicture
 from headrace.observe.watching import StorageWatcher
@@ -119,7 +120,8 @@ def test_input_that_waits_says_for_how_long_and_whether_the_sink_takes_anything(
     name, sink = next(iter(well.sinks.items()))
     waits = replace(sink, waits=True, waits_s=7.0, takes_ms=None, busy=None)
     alert = only(alerts_of(replace(well, sinks={name: waits}), {}))
-    assert (alert.since_s, alert.at_least) == (7.0, True)
+    assert (alert.since_s, alert.at_least) == (7.0, False)
+    assert (well.clock_s, well.age_s, alert.since_at_s) == (1700000030.0, 0.5, 1700000023.5)
     assert "takes no results" in alert.remedy
     slow = replace(waits, takes_ms=900.0, busy=1.0)
     assert "only slowly" in only(alerts_of(replace(well, sinks={name: slow}), {})).remedy
@@ -142,24 +144,82 @@ def test_a_migration_under_way_is_a_note_with_its_rounds() -> None:
     t.close()
 
 
-@pytest.mark.parametrize(("key", "named"), [(["eu", "ann"], "key eu, ann"), (None, "one key")])
-def test_a_hot_bin_names_the_key_that_makes_it_hot(
+@pytest.mark.parametrize(("key", "named"), [(["eu", "ann"], "Key eu, ann"), (None, "One key")])
+def test_a_hot_bin_names_the_key_that_makes_it_hot_and_every_computation_where_it_is(
     well: Picture, key: list[str] | None, named: str
 ) -> None:
     hot = HotKeyPicture("cells", key, "01/2", 1, 0.52, 0.5, 0.54)
-    load = replace(EVEN, bin_skew=9.0, hot_keys=[replace(hot, bin="00/2"), hot])
-    busy = replace(well, workers=[replace(of, busy=0.25) for of in well.workers])
-    alert = only(alerts_of(replace(busy, load=load), {}, HottestBin("01/2", 1)))
-    assert alert.why.startswith(f"{named} has 52% of the records of cells (between 50% and 54%)")
-    assert "its worker is busy 25% of the time" in alert.why
-    assert alert.remedy.startswith("Nothing yet")
-    busy = replace(well, workers=[replace(of, busy=0.75) for of in well.workers])
-    alert = only(alerts_of(replace(busy, load=load), {}, HottestBin("01/2", 1)))
+    also = replace(hot, computation="tables", share=0.5, at_least=0.48)
+    load = replace(EVEN, bin_skew=9.0, hot_keys=[replace(hot, bin="00/2"), hot, also], hot_s=7.0)
+    full = replace(well, workers=[replace(of, busy=0.75) for of in well.workers])
+    alert = only(alerts_of(replace(full, load=load), {}, HottestBin("01/2", 1)))
+    assert alert.text == f"{named} has 52% of the records of cells, tables"
+    assert "computed by worker 1, in bin 01/2" in alert.why
+    assert "between 48% and 54%" in alert.why
+    assert "9" not in alert.text, "how many times the mean follows from the number of bins alone"
     assert alert.remedy.startswith("More workers do not help")
-    assert (alert.subject, alert.command) == ("cells", "load")
+    assert (alert.level, alert.command, alert.since_s) == ("warning", "load", 7.0)
     small = replace(load, hot_keys=[replace(hot, share=0.05)])
     alert = only(alerts_of(replace(well, load=small), {}, HottestBin("01/2", 1)))
-    assert alert.why == "no single key stands out there"
+    assert alert.why.startswith("no single key stands out there")
+
+
+def test_what_is_hot_on_a_worker_that_has_time_left_is_a_note(well: Picture) -> None:
+    hot = HotKeyPicture("cells", ["ann"], "01/2", 1, 0.52, 0.5, 0.54)
+    load = replace(EVEN, bin_skew=9.0, hot_keys=[hot])
+    idle = replace(well, load=load, workers=[replace(of, busy=0.04) for of in well.workers])
+    for of in (idle, replace(idle, load=replace(load, hot_keys=[]))):
+        alert = only(alerts_of(of, {}, HottestBin("01/2", 1)))
+        assert alert.level == "note"
+        assert "harmless now" in alert.text
+        assert "busy 4% of the time" in alert.why
+    uneven = replace(idle, load=replace(EVEN, worker_skew=2.5))
+    assert only(alerts_of(uneven, {})).level == "note"
+
+
+def test_a_held_watermark_says_how_old_the_newest_record_is_and_whose_timers_wait(
+    well: Picture,
+) -> None:
+    newest = EventTime.of(1_700_000_000_000_000)
+    way = [WAY[0], replace(WAY[1], newest=newest, newest_age_s=228.0)]
+    held = {name: replace(of, moved_s=HELD_S + 1.0) for name, of in well.computations.items()}
+    held["cells"] = replace(held["cells"], oldest=EventTime.of(1_700_000_002_000_000))
+    held["tables"] = replace(held["tables"], oldest=None)
+    alert = only(alerts_of(replace(well, computations=held), {"cells": way, "tables": way}))
+    assert alert.text.endswith(": its newest record is from 2023-11-14T22:13:20Z (3.8 min ago)")
+    assert alert.since_s is None, "there is one time, and it is that of the silence"
+    assert "Cells has" in alert.why or "cells has" in alert.why
+    assert "due at 2023-11-14T22:13:22Z): none has fired since step 3, 1.5 min ago" in alert.why
+    assert "tables has" not in alert.why
+    held["cells"] = replace(held["cells"], oldest=None)
+    alert = only(alerts_of(replace(well, computations=held), {"cells": way, "tables": way}))
+    assert alert.why.endswith("None of them has a timer that waits")
+
+
+@pytest.mark.parametrize(
+    ("falls_back", "says"),
+    [(0.2, "falls back by 12.0 s each minute"), (0.0, "throughput is not lost"), (None, "late")],
+)
+def test_input_that_waits_says_what_that_means(
+    well: Picture, falls_back: float | None, says: str
+) -> None:
+    name, sink = next(iter(well.sinks.items()))
+    slow = replace(sink, waits=True, waits_s=7.0, slow_s=60.0, takes_ms=900.0, busy=1.0)
+    slow = replace(slow, behind_s=40.0, target="Calls: shop.receive()")
+    alert = only(alerts_of(replace(well, sinks={name: slow}, falls_back=falls_back), {}))
+    assert says in alert.why
+    for part in ("slow for 1.0 min", "writes to Calls: shop.receive()", "40.0 s late"):
+        assert part in alert.why
+    assert "Settings.limit" in alert.remedy
+
+
+def test_a_pipeline_that_starts_is_not_said_to_be_well(well: Picture) -> None:
+    starting = only(alerts_of(replace(well, steps_done=0), {}))
+    assert (starting.level, starting.text) == ("note", "Starting: no step yet")
+    unread = {name: replace(of, read=0, ended=False) for name, of in well.injectors.items()}
+    assert (
+        only(alerts_of(replace(well, injectors=unread), {})).text == "No record has been read yet"
+    )
 
 
 def test_a_worker_that_is_busy_because_of_a_hot_bin_is_no_alert_of_its_own(well: Picture) -> None:
@@ -176,7 +236,9 @@ def test_a_slow_sink_says_how_long_it_takes_and_how_often_steps_come(well: Pictu
     recent = replace(well.recent, steps_per_s=2.0)
     alert = only(alerts_of(replace(well, sinks=sinks, recent=recent), {}))
     assert alert.text == f"Sink {name} is busy 90% of the time"
-    assert alert.why == "it takes 1.2 s for the results of a step, and a step comes every 500 ms"
+    assert alert.why.startswith(
+        "it takes 1.2 s for the results of a step, and a step comes every 500 ms, with 5 records"
+    )
 
 
 def test_a_busy_worker_says_what_it_does_most(well: Picture) -> None:

@@ -553,12 +553,16 @@ def decide(
 
 def applied(request: CommandRequest, step: int, why: str = "") -> Answer:
     """Return the answer to a command that is applied with a step."""
-    return Answer(request.number, _text(request), True, step, why)
+    return Answer(request.number, _text(request), True, step, why, by=_by(request))
 
 
 def refused(request: CommandRequest, step: int, why: str) -> Answer:
     """Return the answer to a command that is refused."""
-    return Answer(request.number, _text(request), False, step, why)
+    return Answer(request.number, _text(request), False, step, why, by=_by(request))
+
+
+def _by(request: CommandRequest) -> str:
+    return "" if request.command is None else request.command.by
 
 
 def _text(request: CommandRequest) -> str:

@@ -20,7 +20,7 @@ from headrace.coordinator.load.opening_rates import OpeningMeter
 from headrace.coordinator.load.work_rates import Arrivals, WorkRates
 from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
-from headrace.ledger.measurements import Published
+from headrace.ledger.measurements import HOT_BIN, Published
 from headrace.ledger.migrations import Latency
 from headrace.ledger.stored_schema import groups_of
 from headrace.migration.loads import Load
@@ -80,6 +80,7 @@ class Meter:
         self._last_us: int | None = None
         self._version: int | None = None
         self._changed_us: int | None = None
+        self._hot_since_us: int | None = None
         # Clock readings that were in the future, and when each was first seen to be.
         self._ahead: dict[int, int] = {}
 
@@ -219,7 +220,20 @@ class Meter:
             hot_keys=self._keys.hottest(),
             memory_bytes=[self._process(at)[0] for at in range(len(seen.state_bytes))],
             pids=[self._process(at)[1] for at in range(len(seen.state_bytes))],
+            hot_since_us=self._hot_since(seen),
         )
+
+    def _hot_since(self, seen: Measurements) -> int | None:
+        """Return since when a bin has been hot, each time that measurements are published.
+
+        While nothing is known, such as after a change of the layout, it stays as it was.
+        """
+        if seen.known:
+            records = seen.load.records
+            is_hot = bool(records.any()) and records.max() > HOT_BIN * records.mean()
+            since = self._hot_since_us
+            self._hot_since_us = (seen.now_us if since is None else since) if is_hot else None
+        return self._hot_since_us
 
     def _process(self, worker: int) -> tuple[int, int]:
         return self._processes.get(worker, (-1, -1))

@@ -207,10 +207,13 @@ def decide(
                 after = _with_turn(after, id_, times, measured)
             why = _describe(after.migrations[id_])
     except Refused as refusal:
-        answer = Answer(request.number, command.text, False, layout_state.step, refusal.why)
+        answer = Answer(
+            request.number, command.text, False, layout_state.step, refusal.why, by=command.by
+        )
         return Decided(layout_state, answer)
     step = layout_state.step if command.update is None else command.update.step
-    return Decided(after, Answer(request.number, command.text, True, step, why, id_))
+    answer = Answer(request.number, command.text, True, step, why, id_, by=command.by)
+    return Decided(after, answer)
 
 
 def _applied(

@@ -18,6 +18,7 @@ from headrace.observe.history import Moment
 from headrace.observe.moves import migrations_of
 from headrace.observe.observer import Seen
 from headrace.observe.steps import events_of, steps_of
+from headrace.observe.top import newest_of
 from headrace.observe.watching import Reading, Sight
 from headrace.observe.why import Waits, why
 
@@ -53,7 +54,7 @@ def live_of(sight: Sight, reading: Reading, moments: Sequence[Moment] = ()) -> L
         return Live(reading, [], {}, None, list(moments))
     ways = ways_of(seen, sight.now_us)
     alerts = alerts_of(picture, ways, hottest_bin(seen.head, seen.measurements))
-    graph = graph_of(seen.head, seen.window, picture)
+    graph = graph_of(seen.head, newest_of(seen.window), picture)
     return Live(reading, alerts, ways, graph, list(moments))
 
 
