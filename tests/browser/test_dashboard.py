@@ -123,6 +123,40 @@ def test_a_new_step_is_on_the_page_by_itself(world: World, tabs: Tabs) -> None:
     assert tabs.problems == []
 
 
+def test_bins_with_the_oldest_work_are_of_the_computation_that_is_chosen(
+    world: World, tabs: Tabs
+) -> None:
+    page = tabs.open(world.url)
+    show(page, "watermarks")
+    page.get_by_label("Computation").select_option("cells")
+    page.get_by_role("button", name="Look into cells").click()
+    page.wait_for_selector("p:has-text('cells as of step')")
+    page.get_by_label("Computation").select_option("tables")
+    page.wait_for_selector("button:has-text('Look into tables')")
+    assert "as of step" not in page.locator("main").inner_text()
+    page.get_by_role("button", name="Look into tables").click()
+    page.wait_for_selector("p:has-text('tables as of step')")
+    assert tabs.problems == []
+
+
+def test_nothing_is_cut_off_on_a_narrow_screen(world: World, tabs: Tabs) -> None:
+    page = tabs.open(world.url, viewport={"width": 360, "height": 740})
+    for view in VIEWS:
+        show(page, view)
+        hidden = page.evaluate(
+            "[...document.querySelectorAll('nav a, main td, main tbody th, svg .node')]"
+            ".filter(one => one.getBoundingClientRect().right > 361"
+            " || one.getBoundingClientRect().left < -1).map(one => one.textContent)"
+        )
+        assert hidden == [], view
+    show(page, "sinks")
+    shown = page.evaluate(
+        "[...document.querySelectorAll('main td')].map(one => getComputedStyle(one, '::before').content)"
+    )
+    assert '"Receiving"' in shown, "each value of a card has its title"
+    assert tabs.problems == []
+
+
 def test_two_tabs_show_the_same(world: World, tabs: Tabs) -> None:
     one = tabs.open(world.url)
     two = tabs.another(one.context, world.url.partition("?")[0] + "#steps")
@@ -193,7 +227,6 @@ def test_a_hot_key_leads_to_what_is_stored_for_it(world: World, tabs: Tabs) -> N
     page.wait_for_selector("h2:has-text('Look up a key')")
     assert page.get_by_label("Computation").input_value() == "cells"
     assert page.get_by_role("textbox", name="Key").input_value() == key
-    page.get_by_role("button", name="Look up").click()
     page.wait_for_selector("text=What is stored")
     assert tabs.problems == []
 

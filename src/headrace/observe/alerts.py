@@ -16,14 +16,13 @@ from headrace.observe.bins import HottestBin
 from headrace.observe.durations import show_duration
 from headrace.observe.graph import sink_id
 from headrace.observe.picture import Picture, SinkPicture
+from headrace.observe.steps import HELD_S
 from headrace.observe.why import Waits
 
 #: ``critical``: nothing goes on, or soon nothing will. ``warning``: results are late or missing.
 #: ``note``: somebody wants it so, or it does no harm yet.
 Level = Literal["critical", "warning", "note"]
 
-#: A watermark that has not moved for longer is held, if its pipeline has taken steps since.
-HELD_S = 30.0
 #: A sink that is further behind is slow.
 SLOW_SINK_S = 10.0
 #: A sink that receives for a larger share of the time can hardly take more.
@@ -314,13 +313,13 @@ def _kept_waiting(names: Sequence[str], of: Picture, ways: Mapping[str, Sequence
             else f" (the oldest is due at {oldest.text})"
         )
         since = (
-            "ever"
+            "since the beginning"
             if stage.since_step is None or stage.since_s is None
             else f"since step {stage.since_step:,}, {show_duration(round(stage.since_s * 1e6))} ago"
         )
-        found.append(f"{name} has timers that wait{due}: none has fired {since}")
+        found.append(f"timers of {name} wait{due}: none has fired {since}")
     more = f", and {len(waiting) - 3} more wait" if len(waiting) > 3 else ""
-    return ". ".join(found) + more
+    return _sentences(*found) + more
 
 
 def _is_held(moved_s: float | None, of: Picture, way: Sequence[Waits]) -> bool:
@@ -410,7 +409,7 @@ def _hot_bin(skew: float, hottest: HottestBin | None, of: Picture) -> Alert:
         command="load",
         remedy=f"{'Nothing yet, for its worker keeps up. Later: more' if is_idle else 'More'} "
         "workers do not help, since one worker computes all records of a key. Make the key finer, or "
-        "add up before it (hr.ops.two_phase).",
+        "add up before it (hr.ops.two_phase adds up on all workers first, and then by key).",
     )
 
 

@@ -10,14 +10,27 @@ from typing import Literal
 
 import msgspec
 
+from headrace.eventtime.timestamps import MAX_TIME
 from headrace.ledger.head import Head
 from headrace.ledger.manifest import Manifest
 from headrace.observe.top import phases_of
 
 #: At most this many events are listed, the newest.
 MOST_EVENTS = 100
+#: A watermark that has not moved for longer is held, if its pipeline has taken steps since.
+HELD_S = 30.0
 
-EventKind = Literal["claim", "command", "refused", "migration", "checkpoint", "stop", "ended"]
+EventKind = Literal[
+    "claim",
+    "command",
+    "refused",
+    "migration",
+    "checkpoint",
+    "stop",
+    "ended",
+    "sink",
+    "watermark",
+]
 
 
 class StepPicture(msgspec.Struct, frozen=True):
@@ -138,7 +151,52 @@ def events_of(head: Head, window: Sequence[Manifest]) -> list[Event]:
                 text = f"migration {of.id} {how}: {of.what}"
                 text += f" ({of.why})" if of.why and how != "began" else ""
                 found.append(Event(moment.step, moment.clock_us / 1e6, "migration", text))
+    found += [*_of_sinks(head, window), *_of_watermarks(head)]
     return sorted(found, key=lambda event: event.step, reverse=True)[:MOST_EVENTS]
+
+
+def _of_sinks(head: Head, window: Sequence[Manifest]) -> list[Event]:
+    """Return when the input began and ceased to wait for sinks, and when they became slow.
+
+    What goes on is known however long ago it began; what has ended, if the window shows it.
+    """
+    found = [
+        Event(at.step, at.clock_us / 1e6, "sink", f"sink {sink} became slow")
+        for sink, at in head.behind_since.items()
+    ]
+    began = {sink: (at.step, at.clock_us) for sink, at in head.waits_since.items()}
+    before: set[str] = set(window[0].waits_for) if window else set()
+    for manifest in window:
+        now, at = set(manifest.waits_for), manifest.clock_us / 1e6 if manifest.clock_us else None
+        for sink in sorted(before - now):
+            found.append(Event(manifest.step, at, "sink", f"the input waits for {sink} no longer"))
+        for sink in sorted(now - before):
+            if began.get(sink, (-1, 0))[0] != manifest.step:
+                found.append(Event(manifest.step, at, "sink", _waits(sink)))
+        before = now
+    found += [
+        Event(step, at_us / 1e6, "sink", _waits(sink)) for sink, (step, at_us) in began.items()
+    ]
+    return found
+
+
+def _waits(sink: str) -> str:
+    return f"the outbox was full: all input waits for sink {sink}"
+
+
+def _of_watermarks(head: Head) -> list[Event]:
+    """Return since when watermarks stand still that steps have not moved for long."""
+    found = []
+    for name, (step, at_us) in head.moved.items():
+        stands_us = head.clock_us - at_us
+        if (
+            name in head.counts
+            and stands_us > HELD_S * 1e6
+            and head.watermark_of(name)[1] < MAX_TIME
+        ):
+            text = f"the watermark of {name} moved for the last time so far"
+            found.append(Event(step, at_us / 1e6, "watermark", text))
+    return found
 
 
 def _events(of: Manifest) -> list[Event]:

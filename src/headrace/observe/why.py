@@ -163,7 +163,8 @@ class _Known:
                 f"{called}: it was announced {quiet} ago, and has brought nothing yet",
                 ""
                 if idle
-                else "see to the process that feeds it, or give the injector idle_after=",
+                else "see to the process that feeds it, or give the injector idle_after=, after "
+                "which the watermark does not wait for it",
             )
         if rules.get("measures") == "promise":
             text = f"{called}: it promised {show_time(part.promise_us)}, last heard of {quiet} ago"
@@ -175,7 +176,8 @@ class _Known:
         if rules.get("idle_after_us") is not None:
             return text, ""
         return text, (
-            "see why nothing comes from it; if it may be quiet for long, give the injector idle_after="
+            "see why nothing comes from it; if it may be quiet for long, give the injector "
+            "idle_after=, after which the watermark does not wait for it"
         )
 
     def _stage(self, name: str, watermark: int, text: str, remedy: str = "") -> Waits:

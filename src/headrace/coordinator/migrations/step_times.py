@@ -22,6 +22,9 @@ LEVEL_STEPS = 3
 #: The number of steps before a migration that say how long steps usually take, and after it how
 #: long they take then.
 WINDOW = 64
+#: The first steps of a driver start processes and read state. As soon as others are known, they do
+#: not say how long steps usually take.
+COLD_STEPS = 5
 
 
 class StepStats(msgspec.Struct, frozen=True):
@@ -47,6 +50,7 @@ class RecentStepTimes:
 
     def __init__(self) -> None:
         self._quiet: deque[StepStats] = deque(maxlen=WINDOW)
+        self._noted = 0  # how many steps there have been in which nothing moved
         self._during: list[int] = []
         self._newest: deque[int] = deque(maxlen=LEVEL_STEPS)
         self._of = 0  # the migration that these steps belong to
@@ -57,7 +61,9 @@ class RecentStepTimes:
     @property
     def before(self) -> Latency:
         """How long steps take while nothing moves."""
-        return latency_of([stats.took_us for stats in self._quiet])
+        took = [stats.took_us for stats in self._quiet]
+        cold = max(0, COLD_STEPS - (self._noted - len(took)))
+        return latency_of(took[cold:] if len(took) > 2 * COLD_STEPS else took)
 
     @property
     def more(self) -> bool:
@@ -72,6 +78,7 @@ class RecentStepTimes:
         if not stats.usual:
             return None
         self._quiet.append(stats)
+        self._noted += 1
         if not self._settling:
             return None
         self._after.append(stats.took_us)

@@ -76,7 +76,7 @@ def parts_of(seen: Seen, now_us: int) -> dict[str, Any]:
     """Return what single views need, by the name under which the server answers."""
     return {
         "steps": {"step": seen.head.step, "steps": steps_of(seen.window)},
-        "migrations": migrations_of(seen.head, now_us),
+        "migrations": migrations_of(seen.head, now_us, seen.window),
         "bins": bins_of(seen.head, seen.measurements),
         "events": {"step": seen.head.step, "events": events_of(seen.head, seen.window)},
     }

@@ -10,7 +10,6 @@ const root = document.getElementById("app");
 const MOST_MOMENTS = 3600, SILENT_MS = 20_000;
 
 const state = { pipelines: [], live: null, moments: [], parts: {}, asked: {}, csrf: "", confirm: null, sent: null, error: "", heardAt: 0, connected: false, copied: "", fetchedAt: {} };
-const seenFirst = new Map();
 let source = null, wanted = "", isDrawing = false, drawnView = "";
 
 // -- the address: #view?pipeline=…&part=… ----------------------------------------------------------
@@ -46,17 +45,27 @@ async function get(path) {
 }
 
 async function ask(name, path) {
-  const before = state.asked[name]?.data;
-  state.asked[name] = { waits: true, data: before };
+  // What is shown stays until the answer is there, if it is an answer to the same question.
+  const before = state.asked[name]?.data, isSame = state.asked[name]?.path === path || name === "key";
+  state.asked[name] = { waits: true, path, data: isSame ? before : undefined };
   draw();
   const pipeline = wanted;
   try {
     const data = await get(path);
-    if (pipeline === wanted) state.asked[name] = { data, before };
+    if (pipeline === wanted && state.asked[name]?.path === path) state.asked[name] = { data, before, path };
   } catch (error) {
-    state.asked[name] = { error: error.message };
+    if (state.asked[name]?.path === path) state.asked[name] = { error: error.message, path };
   }
   draw();
+}
+
+// A link to a key looks it up at once.
+function lookUp() {
+  const { view, ui } = address();
+  if (report || view !== "key" || !ui.key || !ui.computation) return;
+  const query = new URLSearchParams({ computation: ui.computation });
+  for (const part of ui.key.split("\n")) query.append("part", part);
+  ask("key", `key?${query}`);
 }
 
 async function send(body) {
@@ -131,6 +140,7 @@ async function choose() {
   if (next !== wanted) Object.assign(state, { live: null, moments: [], parts: {}, asked: {}, fetchedAt: {} });
   wanted = next;
   connect();
+  lookUp();
   get("commands").then((found) => { state.csrf = found.csrf; draw(); }, () => {});
   get("history").then((found) => { state.moments = found.moments; draw(); }, () => {});
 }
@@ -167,7 +177,7 @@ function drawNow() {
   document.title = `${mark} ${wanted || "headrace"}${picture ? ` · step ${whole(picture.step)}` : ""}`;
   const now = report ? report.made_s : reading?.read_s ?? Date.now() / 1000;
   const page = {
-    now, firstSeen: (what) => { if (report) return null; const key = `${wanted} ${what}`; if (!seenFirst.has(key)) seenFirst.set(key, now); return seenFirst.get(key); },
+    now,
     picture, live: state.live, moments: state.moments, parts: state.parts, asked: state.asked, ui, set, ask, link: (to, what) => link(to, what), still: Boolean(report),
     commands: { allowed: Boolean(state.csrf), confirm: state.confirm, sent: state.sent, choose: (confirm) => { state.confirm = confirm; if (confirm) state.sent = null; draw(); }, send },
     cli: (text) => `headrace ${text} --storage ${reading?.storage ?? "DIR"}`,
@@ -201,7 +211,7 @@ function pipelines() {
     h("span", null, one.state === "read" ? `${{ leads: "● running", silent: "✕ no leader", ended: "○ ended", none: "✕ no leader" }[one.leader]} · step ${whole(one.step)} · ${one.lag_s == null ? "" : `${seconds(one.lag_s)} behind`}` : one.state === "empty" ? "○ nothing has run yet" : `✕ ${one.state}`)))));
 }
 
-addEventListener("hashchange", () => { draw(); if (report) return; const asked = address().ui.pipeline; if (asked && asked !== wanted) choose(); else needs(); });
+addEventListener("hashchange", () => { draw(); if (report) return; const asked = address().ui.pipeline; if (asked && asked !== wanted) choose(); else { needs(); lookUp(); } });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 installTip(() => state.live?.reading.storage ?? "DIR", document.body);
 

@@ -14,8 +14,16 @@ export function lines(name, moments, series, show, bands = []) {
   const summary = `${name}: ${series.map(([title, , values]) => `${title} ${show(last(values))}`).join(", ")} now`;
   return h("figure", { class: "chart", key: name },
     h("figcaption", null, name, h("span", { class: "legend" }, series.map(([title, color, values]) =>
-      h("span", { key: title }, h("i", { style: { background: `var(${color})` }, "aria-hidden": "true" }), `${title} `, h("b", null, show(last(values))))))),
+      h("span", { key: title }, h("i", { style: { background: `var(${color})` }, "aria-hidden": "true" }), `${title} `, h("b", null, show(last(values))))), bands.length > 0 && h("span", { key: "bands" }, h("i", { style: { background: "var(--band)" }, "aria-hidden": "true" }), "migration"))),
     h("div", { class: "plot", role: "img", "aria-label": summary, widget: (node, isNew) => drawChart(node, isNew, moments, series, show, bands) }));
+}
+
+// The top of a chart. A few moments that stand far above all others, such as a cold start, are cut off, so that the rest is not flat.
+function top(data, high) {
+  const all = data.slice(1).flat().filter((one) => one != null).sort((a, b) => a - b);
+  const usual = all[Math.floor(all.length * 0.95)] ?? 0;
+  const highest = usual > 0 && high > 4 * usual ? 2 * usual : high;
+  return highest > 0 ? highest * 1.1 : 1;
 }
 
 const last = (values) => values.findLast((value) => value != null);
@@ -37,7 +45,7 @@ function drawChart(node, isNew, moments, series, show, bands) {
     width: width(), height: 150, padding: [8, 24, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: shared().key }, y: false, points: { size: 5 } },
-    scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+    scales: { y: { range: (plot, low, high) => [0, top(plot.data, high)] } },
     axes: [
       { stroke: css("--quiet"), grid: { show: false }, ticks: { show: false }, size: 22, font: "11px system-ui", values: (_, at) => at.map((one) => clock(one)), space: 80 },
       { stroke: css("--quiet"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, size: 62, font: "11px system-ui", values: (_, at) => at.map((one) => show(one)), space: 34, incrs: INCREMENTS[show.name] },

@@ -29,8 +29,8 @@ export function table(caption, columns, rows, options = {}) {
         h("th", { scope: "col", class: how?.right ? "right" : null }, definition ? label(title, definition) : title)))),
       h("tbody", null, rows.map((row, at) =>
         h("tr", { key: options.key?.(row) ?? at, class: options.rowClass?.(row) ?? null },
-          columns.map(([, definition, cell, how], column) =>
-            h(column === 0 ? "th" : "td", { scope: column === 0 ? "row" : null, class: how?.right ? "right" : how?.text ? "text" : null, "data-def": column === 0 ? null : definition }, cell(row))))))));
+          columns.map(([title, definition, cell, how], column) =>
+            h(column === 0 ? "th" : "td", { scope: column === 0 ? "row" : null, class: how?.right ? "right" : how?.text ? "text" : null, "data-title": column === 0 ? null : title, "data-def": column === 0 ? null : definition }, cell(row))))))));
 }
 
 export function section(title, ...content) {

@@ -44,5 +44,11 @@ export function dateTime(atS) {
 }
 export const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;
 
-// The watermark of the picture: null before any, "end" after all.
-export const eventTime = (of) => (of?.text == null ? "none yet" : of.text === "end" ? "end of input" : of.text.replace("T", " ").replace(/(\.\d{3})\d*/, "$1"));
+// The watermark of the picture: null before any, "end" after all. Of a time of today, the date goes without saying.
+export const eventTime = (of) => (of?.text == null ? "none yet" : of.text === "end" ? "end of input" : isToday(of.text) ? of.text.slice(11).replace(/(\.\d{3})\d*/, "$1").replace("Z", "") : of.text.replace("T", " ").replace(/(\.\d{3})\d*/, "$1"));
+const isToday = (text) => text.slice(0, 10) === new Date().toISOString().slice(0, 10);
+
+// A sentence of the server's with its times as this page writes them.
+export const readable = (text) => text?.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, (found) => `${isToday(found) ? found.slice(11, 19) : found.slice(0, 19).replace("T", " ")} UTC`);
+// The clock of a moment, with its date unless that is today's.
+export const when = (atS) => (isKnown(atS) && new Date(atS * 1000).toDateString() !== new Date().toDateString() ? dateTime(atS) : clock(atS));

@@ -1,6 +1,6 @@
 // The views. Each answers one question, and is made from what the server last said.
 import { h } from "./dom.js";
-import { ago, bytes, clock, dateTime, eventTime, millis, percent, perSecond, plural, seconds, short, times, UNKNOWN, whole } from "./texts.js";
+import { ago, bytes, clock, dateTime, eventTime, millis, percent, perSecond, plural, readable, seconds, short, times, UNKNOWN, when, whole } from "./texts.js";
 import { actions, bar, command, figure, label, section, table, tile } from "./parts.js";
 import { lines, stackedBars } from "./charts.js";
 import { drawing } from "./drawing.js";
@@ -23,7 +23,7 @@ function overview(page) {
       tile("Step", "step", whole(picture.step), `epoch ${whole(picture.epoch)} · ${ago(picture.age_s)}`, "step"),
       tile("Records read", "records", perSecond(recent?.records_per_s), recent && `${perSecond(recent.steps_per_s).replace("/s", " steps/s")}`, "recent.records_per_s"),
       tile("Step time", "stepTime", millis(recent?.step_ms?.p50), recent?.step_ms && `p95 ${millis(recent.step_ms.p95)} · max ${millis(recent.step_ms.max)}`, "recent.step_ms.p50"),
-      tile("Busy", "busy", percent(recent?.busy), recent && `over ${plural(recent.timed, "step")}`, "recent.busy"),
+      tile("Steps under way", "busy", percent(recent?.busy), recent && `over ${plural(recent.timed, "step")}`, "recent.busy"),
       tile("Lag", "lag", lag == null ? (picture.input === "ended" ? "ended" : UNKNOWN) : seconds(lag), "event time", "lag"),
       tile("Backlog", "backlog", waiting.length ? whole(waiting.reduce((a, b) => a + b, 0)) : UNKNOWN, waiting.length ? "records wait" : "sources do not say", "backlog"),
       tile("Outbox", "outbox", whole(picture.outbox.steps), `${bytes(picture.outbox.nbytes)} not delivered`, "outbox.steps"),
@@ -41,25 +41,24 @@ function counters(page) {
 }
 
 function alerts(page, found) {
-  const worst = found[0]?.level;
-  const sentence = !found.length ? "All is well: a driver leads, and nothing is held, slow or lost."
-    : worst === "note" ? "Nothing is wrong." : `${plural(found.filter((a) => a.level !== "note").length, "thing")} to look at, the worst first.`;
+  const worst = found[0]?.level, bad = found.filter((a) => a.level !== "note").length, notes = found.length - bad;
+  const sentence = page.picture.leader.state === "leads" && !page.picture.steps_done ? "Starting: no step yet."
+    : !found.length ? "All is well: a driver leads, and nothing is held, slow or lost."
+    : !bad ? "Nothing is wrong." : `${plural(bad, "thing")} to look at, the worst first${notes ? `, and ${plural(notes, "note")}` : ""}.`;
   return h("section", { key: "alerts", class: "alerts", "aria-label": "What needs attention" },
     h("p", { class: `verdict ${worst ?? "well"}`, role: "status" }, h("span", { "aria-hidden": "true" }, worst ? LEVELS[worst][0] : "✓"), " ", sentence),
     h("ul", null, found.map((alert, at) => h("li", { key: `${alert.text.replace(/[\d.,]+/g, "#")}${alert.subject}${at}`, class: `alert ${alert.level}` },
-      h("h3", null, h("span", { class: "badge" }, `${LEVELS[alert.level][0]} ${LEVELS[alert.level][1]}`), " ", alert.text, sinceOf(page, alert)),
-      alert.why && h("p", null, h("b", null, "Why: "), alert.why),
-      alert.remedy && h("p", null, h("b", null, "What to do: "), alert.remedy),
+      h("h3", null, h("span", { class: "badge" }, `${LEVELS[alert.level][0]} ${LEVELS[alert.level][1]}`), " ", readable(alert.text), sinceOf(page, alert)),
+      alert.why && h("p", null, h("b", null, "Why: "), readable(alert.why)),
+      alert.remedy && h("p", null, h("b", null, "What to do: "), readable(alert.remedy)),
       h("p", { class: "more" }, h("a", { href: page.link(alert.view) }, `Show ${TITLES[alert.view].toLowerCase()}`), command(page.cli(alert.command), page.copy))))));
 }
 
-// Since when: as far as it is known, else since when this page sees it.
+// Since when, if the pipeline has recorded that. When this page began to look says nothing about it.
 function sinceOf(page, alert) {
-  const now = page.now, known = alert.since_s != null && !alert.at_least;
-  const seen = known ? null : page.firstSeen(`${alert.subject} ${alert.text.replace(/[\d.,]+/g, "#")}`);
-  const first = alert.since_s == null ? seen : Math.min(now - alert.since_s, seen ?? now);
+  const first = alert.since_at_s;
   if (first == null) return null;
-  return h("span", { class: "since" }, ` for ${known ? "" : "at least "}${seconds(now - first)}, since ${known ? "" : "before "}${now - first > 43200 ? dateTime(first) : clock(first)}`);
+  return h("span", { class: "since" }, ` for ${alert.at_least ? "at least " : ""}${seconds(Math.max(0, page.now - first))}, since ${alert.at_least ? "before " : ""}${when(first)}`);
 }
 
 function historyCharts(page) {
@@ -84,11 +83,11 @@ function computations(page) {
     ["Records", "total", (name) => figure(whole(picture.computations[name].counts.records), "total", `computations.${name}.records`), right],
     ["Produced", "produced", (name) => figure(whole(picture.computations[name].counts.produced), "produced", `computations.${name}.produced`), right],
     ["Timers", "timers", (name) => figure(whole(picture.computations[name].counts.timers), "timers", `computations.${name}.timers`), right],
-    ["Late", "total", (name) => figure(whole(picture.computations[name].counts.late), "total", `computations.${name}.late`), right],
-    ["Skipped", "total", (name) => figure(whole(picture.computations[name].counts.skipped), "total", `computations.${name}.skipped`), right],
+    ["Late so far", "total", (name) => figure(whole(picture.computations[name].counts.late), "total", `computations.${name}.late`), right],
+    ["Skipped so far", "total", (name) => figure(whole(picture.computations[name].counts.skipped), "total", `computations.${name}.skipped`), right],
     ["Lag", "lag", (name) => figure(seconds(picture.computations[name].lag_s), "lag"), right],
     ["Watermark", "watermark", (name) => figure(eventTime(picture.computations[name].output), "watermark", `computations.${name}.watermark`), right],
-    ["Time", "share", (name) => h("span", { class: "nowrap" }, bar(shares[name]), " ", figure(percent(shares[name]), "share")), right],
+    ["Share of code time", "share", (name) => h("span", { class: "nowrap" }, bar(shares[name]), " ", figure(percent(shares[name]), "share")), right],
   ], names, { key: (name) => name });
 }
 
@@ -101,20 +100,28 @@ function graphView(page) {
   const kinds = { injector: "injector", ids: "record ids", "dead letters": "dead letters", computation: "computation", sink: "sink" };
   return [
     section("Graph",
-      h("p", { class: "lead" }, "Streams go from left to right. Lines are as thick as their rate; the bar in a box is its share of the time. Choose a part to see what it depends on."),
+      h("p", { class: "lead" }, "Streams go from sources to sinks. Lines are as thick as their rate; the bar in a box is its share of the time that the code of all computations takes. Choose a part to see what it depends on."),
       drawing(graph, levels, picked, (part) => page.set({ part })),
+      picked && h("p", { class: "more" }, h("b", null, graph.nodes.find((node) => node.id === picked).name), ...partLinks(page, graph.nodes.find((node) => node.id === picked))),
       graph.loose_sinks && h("p", { class: "empty" }, "Some sinks have no line: the storage does not say what they receive, because an older version ran the pipeline last.")),
     section("Parts", table("Parts of the pipeline", [
       ["Part", null, (node) => node.name],
       ["Kind", null, (node) => kinds[node.kind]],
       ["Layer", null, (node) => whole(node.layer), right],
       ["Rate", "rate", (node) => figure(perSecond(node.records_per_s), "rate"), right],
-      ["Behind", "lag", (node) => figure(seconds(node.lag_s), node.kind === "sink" ? "behind" : node.kind === "injector" ? "spread" : "lag"), right],
-      ["Late", "late", (node) => figure(whole(node.late), "late"), right],
-      ["Skipped", "skipped", (node) => figure(whole(node.skipped), "skipped"), right],
-      ["Time", "share", (node) => h("span", { class: "nowrap" }, bar(node.share), " ", figure(percent(node.share), "share")), right],
+      ["Lag", "lag", (node) => figure(seconds(node.lag_s), "lag"), right],
+      ["Undelivered for", "undelivered", (node) => figure(seconds(node.undelivered_s), "undelivered"), right],
+      ["Slowest partition behind", "spread", (node) => figure(seconds(node.spread_s), "spread"), right],
+      ["Late lately", "late", (node) => figure(whole(node.late), "late"), right],
+      ["Skipped lately", "skipped", (node) => figure(whole(node.skipped), "skipped"), right],
+      ["Share of code time", "share", (node) => h("span", { class: "nowrap" }, bar(node.share), " ", figure(percent(node.share), "share")), right],
     ], graph.nodes, { key: (node) => node.id, rowClass: (node) => (levels[node.id] ? `has-${levels[node.id]}` : null) })),
   ];
+}
+
+function partLinks(page, node) {
+  const to = node.kind === "sink" || node.kind === "injector" ? [["sinks", {}]] : [["watermarks", { part: node.id }], ["workers", {}]];
+  return to.map(([view, ui]) => h("a", { key: view, href: page.link(view, ui) }, `Show ${TITLES[view].toLowerCase()}`));
 }
 
 // -- steps ----------------------------------------------------------------------------------------
@@ -140,6 +147,7 @@ function stepsView(page) {
   const rows = (page.picture.recent?.phases ?? []).filter((one) => one.ms > 0).sort((a, b) => b.ms - a.ms);
   return [
     section("The newest steps",
+      rows.length > 0 && h("p", null, h("b", null, whereTimeGoes(page, rows))),
       h("p", { class: "lead" }, "One bar for each step, stacked by phase, without waiting for input. Choose one, or move with the arrow keys."),
       stackedBars("Steps", timed.map((one) => ({ key: one.step, title: `Step ${one.step}`, parts: names.map((name) => [phaseColor(name), one.phases[name] ?? 0]), mark: one.attempt > 0 })), millis, (step) => page.set({ step }), page.ui.step),
       h("ul", { class: "keys" }, shown.map((name) => h("li", { key: name }, h("i", { style: { background: phaseColor(name) }, "aria-hidden": "true" }), name)), shown.length < names.length && h("li", null, h("i", { style: { background: "var(--p0)" }, "aria-hidden": "true" }), "others"))),
@@ -153,6 +161,13 @@ function stepsView(page) {
     ], rows, { key: (one) => one.name })),
     section("State in memory", softState(page)),
   ];
+}
+
+// The phase that takes most of a step, in one sentence.
+function whereTimeGoes(page, rows) {
+  const [most] = rows, waits = Object.entries(page.picture.sinks).filter(([, of]) => of.waits).map(([name]) => name);
+  const what = most.name === "outbox" ? `waits for ${waits.length ? `sink ${waits.join(", ")}` : "sinks"}, because the outbox is full` : most.name === "release" ? "goes into delivering to sinks" : most.name === "user code" ? "is your own code" : most.name === "engine" ? "is Spark's part: scheduling and sending" : `goes to the phase ${most.name}`;
+  return `${percent(most.share)} of each step ${what}: ${millis(most.ms)} on average.`;
 }
 
 function layersOf(page) {
@@ -169,19 +184,23 @@ function layersOf(page) {
 function softState(page) {
   const found = Object.entries(page.picture.recent?.soft_state ?? {});
   const whole_ = found.reduce((sum, [, count]) => sum + count, 0);
-  return table("State in memory", [["Tasks found it", null, ([how]) => how], ["Tasks", "softState", ([, count]) => figure(whole(count), "softState"), right], ["Share", "softState", ([, count]) => figure(percent(count / whole_), "softState"), right]], found, { key: ([how]) => how });
+  return table("State in memory", [["Tasks found it", null, ([how]) => SOFT[how] ?? how], ["Tasks", "softState", ([, count]) => figure(whole(count), "softState"), right], ["Share", "softState", ([, count]) => figure(percent(count / whole_), "softState"), right]], found, { key: ([how]) => how });
 }
 
+const EXCHANGES = { driver: "through the driver", host: "through files of the host", shuffle: "through Spark's shuffle" };
+const SOFT = { hit: "in memory (hit)", "caught up": "in memory, and behind (caught up)", cold: "not in memory: read from storage (cold)", moved: "just moved to this worker (moved)" };
+
 function oneStep(of, phaseColor) {
-  const phases = Object.entries(of.phases).filter(([, ms]) => ms > 0);
+  // The phases that take a hundredth of the step or more, longest first; the table of averages has all of them.
+  const took = Object.values(of.phases).reduce((sum, ms) => sum + ms, 0), phases = Object.entries(of.phases).filter(([, ms]) => ms >= took / 100).sort((a, b) => b[1] - a[1]);
   const computations = Object.entries(of.computations_ms).sort((a, b) => b[1][0] - a[1][0]);
   const most = Math.max(1e-9, ...computations.map(([, [slowest]]) => slowest));
   return section(`Step ${whole(of.step)}`,
     h("p", { class: "lead" }, `${dateTime(of.at_s)} · epoch ${of.epoch} · `, of.attempt > 0 ? h("b", { class: "bad" }, `attempt ${of.attempt + 1}`) : "first attempt",
-      ` · ${plural(of.records, "record")} read, ${whole(of.produced)} produced, ${plural(of.timers, "timer")} fired${of.late ? `, ${whole(of.late)} late` : ""}${of.skipped ? `, ${whole(of.skipped)} skipped` : ""} · records went by ${of.exchange || UNKNOWN}${of.uncheckpointed ? " · not checkpointed" : ""}`),
+      ` · ${plural(of.records, "record")} read, ${whole(of.produced)} produced, ${plural(of.timers, "timer")} fired${of.late ? `, ${whole(of.late)} late` : ""}${of.skipped ? `, ${whole(of.skipped)} skipped` : ""} · records went to workers ${EXCHANGES[of.exchange] ?? (of.exchange || UNKNOWN)}${of.uncheckpointed ? " · not checkpointed" : ""}`),
     of.lost.map((why, at) => h("p", { key: `lost ${at}` }, h("b", { class: "bad" }, `Attempt ${at + 1} was discarded: `), why)),
     h("div", { class: "columns" },
-      table("Phases of this step", [["Phase", null, ([name]) => [h("i", { class: "swatch", style: { background: phaseColor(name) }, "aria-hidden": "true" }), name]], ["Waited", "phases", ([, ms]) => figure(millis(ms), "phases"), right], ["In all tasks", "allTasks", ([name]) => figure(millis(of.all_tasks_ms[name]), "allTasks"), right]], phases, { key: ([name]) => name, showCaption: true }),
+      table("Phases of this step, from 1 % up", [["Phase", null, ([name]) => [h("i", { class: "swatch", style: { background: phaseColor(name) }, "aria-hidden": "true" }), name]], ["Waited", "phases", ([, ms]) => figure(millis(ms), "phases"), right], ["In all tasks", "allTasks", ([name]) => figure(millis(of.all_tasks_ms[name]), "allTasks"), right]], phases, { key: ([name]) => name, showCaption: true }),
       of.layers_ms.length > 0 && table("Layers of this step", [["Layer", "layer", ([layer]) => (layer ? whole(layer) : "0, reading")], ["Slowest", "layer", ([layer, [at]]) => `${layer ? "worker" : "reader"} ${whole(at)}`], ["Its task", "layer", ([, [, slowest]]) => figure(millis(slowest), "layer"), right], ["All tasks", "allTasks", ([, [, , all]]) => figure(millis(all), "allTasks"), right]], of.layers_ms.map((one, layer) => [layer, one]), { key: ([layer]) => layer, showCaption: true }),
       table("Computations in this step", [["Computation", null, ([name]) => name], ["Slowest task", "computationTime", ([, [slowest]]) => h("span", { class: "nowrap" }, bar(slowest / most), " ", figure(millis(slowest), "computationTime")), right], ["In all tasks", "computationTime", ([, [, all]]) => figure(millis(all), "computationTime"), right]], computations, { key: ([name]) => name, showCaption: true, empty: "Not recorded by the version that ran it." })));
 }
@@ -193,6 +212,8 @@ function watermarks(page) {
   if (!names.length) return h("p", { class: "empty" }, "No computations yet.");
   const laggards = [...names].sort((a, b) => (page.picture.computations[b]?.lag_s ?? -1) - (page.picture.computations[a]?.lag_s ?? -1) || (page.picture.computations[b]?.moved_s ?? -1) - (page.picture.computations[a]?.moved_s ?? -1) || ways[b].length - ways[a].length);
   const picked = ways[page.ui.part] ? page.ui.part : laggards[0];
+  // What was read last, if it is of this computation.
+  const marks = page.asked.marks?.path === `bins/${encodeURIComponent(picked)}` ? page.asked.marks : null;
   const holders = new Map();
   for (const name of names) { const last = ways[name].at(-1).name; holders.set(last, [...(holders.get(last) ?? []), name]); }
   return [
@@ -201,28 +222,32 @@ function watermarks(page) {
       h("ol", { class: "way" }, ways[picked].map((stage, at) => h("li", { key: `${at} ${stage.name}`, class: at === ways[picked].length - 1 ? "holder" : "" },
         h("h3", null, at === ways[picked].length - 1 && h("span", { class: "badge" }, "Holder"), " ", stage.name),
         h("p", null, label("Watermark", "watermark"), " ", figure(stage.watermark == null ? "none yet" : eventTime({ text: stage.watermark }), "watermark"), " · ", stage.since_s == null ? "has not moved yet" : [label("moved", "moved"), " ", figure(ago(stage.since_s), "moved"), `, in step ${whole(stage.since_step)}`]),
-        h("p", null, h("b", null, "Waits for "), stage.waits_for),
-        stage.remedy && h("p", null, h("b", null, "What to do: "), stage.remedy)))),
+        h("p", null, h("b", null, "Waits for "), readable(stage.waits_for)),
+        stage.remedy && h("p", null, h("b", null, "What to do: "), readable(stage.remedy))))),
+      h("p", { class: "lead" }, "It becomes an alert when the watermark of a computation has not moved for 30 s while steps ran."),
       h("p", { class: "more" }, command(page.cli(`watermark why ${quoted(picked)}`), page.copy))),
     section("All computations", table("Watermarks", [
       ["Computation", null, (name) => h("button", { type: "button", class: "link", onclick: () => page.set({ part: name }) }, name)],
       ["Lag", "lag", (name) => figure(seconds(page.picture.computations[name]?.lag_s), "lag"), right],
       ["Moved", "moved", (name) => figure(ago(page.picture.computations[name]?.moved_s), "moved"), right],
+      ["Oldest waiting work", "pending", (name) => figure(page.picture.computations[name]?.oldest ? eventTime(page.picture.computations[name].oldest) : "none", "pending"), right],
       ["Input watermark", "watermark", (name) => figure(eventTime(page.picture.computations[name]?.input), "watermark"), right],
       ["Output watermark", "watermark", (name) => figure(eventTime(page.picture.computations[name]?.output), "watermark"), right],
-      ["Held by", "holds", (name) => ways[name].at(-1).name],
+      ["Held by", "holds", (name) => (ways[name].at(-1).partition ? `${ways[name].at(-1).partition} of ${ways[name].at(-1).name}` : ways[name].at(-1).name)],
     ], laggards, { key: (name) => name })),
     section("Bins with the oldest work",
       h("p", { class: "lead" }, "The timers, holds and records that a computation has still to work off, bin by bin. Looking reads its state."),
       h("button", { type: "button", disabled: page.still, onclick: () => page.ask("marks", `bins/${encodeURIComponent(picked)}`) }, `Look into ${picked}`),
-      page.asked.marks?.error && h("p", { class: "bad", role: "alert" }, page.asked.marks.error),
-      page.asked.marks?.data && [h("p", { class: "lead" }, `As of step ${whole(page.asked.marks.data.step)}.`), table("Bins with pending work", [
+      marks?.waits && h("p", { class: "empty" }, "Reading…"),
+      marks?.error && h("p", { class: "bad", role: "alert" }, marks.error),
+      marks?.data && [h("p", { class: "lead" }, h("b", null, picked), ` as of step ${whole(marks.data.step)}${marks.data.marks.length > MOST_MARKS ? `: the ${MOST_MARKS} oldest of ${marks.data.marks.length === 100 ? "100 or more" : marks.data.marks.length} bins` : ""}.`), table("Bins with pending work", [
         ["Bin", "bins", (one) => one.bin], ["Worker", "worker", (one) => whole(one.worker), right], ["Watermark", "watermark", (one) => eventTime({ text: one.watermark }), right],
         ["Oldest work", "pending", (one) => figure(eventTime({ text: one.oldest }), "pending"), right], ["Pending", "pending", (one) => figure(whole(one.pending), "pending"), right],
-      ], page.asked.marks.data.marks, { key: (one) => one.bin, empty: "No work is pending in event time." })]),
+      ], marks.data.marks.slice(0, MOST_MARKS), { key: (one) => one.bin, empty: `No work of ${picked} is pending in event time.` })]),
   ];
 }
 
+const MOST_MARKS = 20;
 const quoted = (text) => (/^[\w.@%+=:,/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 // -- migrations -----------------------------------------------------------------------------------
@@ -239,7 +264,7 @@ function migrations(page) {
     section("Ended", table("Migrations that have ended", [
       ["Id", null, (one) => whole(one.id)], ["What", null, (one) => [one.what, one.why && h("div", { class: "tile-detail" }, one.why)]], ["State", null, (one) => one.state], ["By", null, (one) => one.by],
       ["Bins", "rounds", (one) => figure(whole(one.progress.bins), "rounds"), right], ["Moved", "movedBytes", (one) => figure(bytes(one.progress.nbytes), "movedBytes"), right],
-      ["Began", null, (one) => dateTime(one.began_at_s), right], ["Took", null, (one) => (one.ended_at_s == null || one.began_at_s == null ? UNKNOWN : seconds(one.ended_at_s - one.began_at_s)), right],
+      ["Began", null, (one) => when(one.began_at_s), right], ["Took", null, (one) => (one.ended_at_s == null || one.began_at_s == null ? UNKNOWN : seconds(one.ended_at_s - one.began_at_s)), right],
       ["p99 before", "latency", (one) => figure(latency(one.before, 2), "latency"), right], ["during", "latency", (one) => figure(latency(one.during, 2), "latency"), right], ["after", "latency", (one) => figure(latency(one.after, 2), "latency"), right],
     ], over, { key: (one) => one.id, empty: "None has ended yet." })),
   ];
@@ -255,20 +280,28 @@ function rescaling(page) {
 // A latency is [steps, p50, p99, max], in microseconds.
 const latency = (of, at) => (of[0] ? millis(of[at] / 1000) : UNKNOWN);
 
-const MOVING = { gap: "between rounds" };
+// What a migration costs, in one sentence.
+function costOf(one) {
+  if (!one.before[0] || !one.during[0]) return h("p", { class: "lead" }, "What it costs is known once steps were timed before it and during it.");
+  const more = (at) => { const by = one.during[at] - one.before[at]; return by > 0 ? `${millis(by / 1000)} more than before` : "no more than before"; };
+  return h("p", null, h("b", null, `While state moves, a step takes ${more(1)} (p50: ${latency(one.during, 1)} against ${latency(one.before, 1)}); the slowest of a hundred takes ${more(2)} (p99: ${latency(one.during, 2)} against ${latency(one.before, 2)}). Waiting for sinks is not in it.`));
+}
+
+const MOVING = { gap: "between rounds", preparing: "preparing", moving: "moving state" };
 function underWay(page, one) {
   const p = one.progress;
   return section(`Migration ${one.id}: ${one.what}`,
     h("div", { class: "tiles" },
-      tile("State", "migrationState", p.paused && one.state !== "paused" ? `${MOVING[one.state] ?? one.state}, to pause` : MOVING[one.state] ?? one.state, `since step ${whole(one.since_step)} · by ${one.by}`, "migration.state"),
+      tile("State", "migrationState", p.paused && one.state !== "paused" ? `${MOVING[one.state] ?? one.state}, to pause` : MOVING[one.state] ?? one.state, `since step ${whole(one.since_step)} · asked for by ${one.by}`, "migration.state"),
       tile("Rounds", "rounds", `${whole(p.rounds)} of ${whole(p.of_rounds)}`, bar(p.of_rounds ? p.rounds / p.of_rounds : 0), "migration.rounds"),
       tile("Bins", "bins", `${whole(p.bins)} of ${whole(p.of_bins)}`, one.strategy, "migration.bins"),
-      tile("State moved", "movedBytes", bytes(p.nbytes), "about", "migration.nbytes"),
-      tile("Time left", "timeLeft", seconds(one.left_s), one.began_at_s == null ? null : `began ${clock(one.began_at_s)}`, "migration.left")),
+      tile("State moved", "movedBytes", bytes(p.nbytes), "estimated", "migration.nbytes"),
+      tile("Time left", "timeLeft", one.left_s == null ? UNKNOWN : `about ${seconds(one.left_s)}`, one.began_at_s == null ? null : `began ${clock(one.began_at_s)}`, "migration.left")),
     h("ol", { class: "rounds", "aria-label": "Rounds" }, one.rounds.map((round) => h("li", { key: round.number, class: round.state, title: `Round ${round.number}: ${plural(round.bins, "bin")}, ${bytes(round.nbytes)}, ${round.state}` }, h("span", { class: "sr" }, `Round ${round.number}, ${round.state}`)))),
-    h("ul", { class: "keys" }, h("li", null, h("i", { class: "round done", "aria-hidden": "true" }), "done"), h("li", null, h("i", { class: "round published", "aria-hidden": "true" }), "published"), h("li", null, h("i", { class: "round left", "aria-hidden": "true" }), "left")),
-    table("Step times", [["Steps", null, ([name]) => name], ["How many", "latency", ([, of]) => figure(whole(of[0]), "latency"), right], ["p50", "latency", ([, of]) => figure(latency(of, 1), "latency"), right], ["p99", "latency", ([, of]) => figure(latency(of, 2), "latency"), right], ["Longest", "latency", ([, of]) => figure(latency(of, 3), "latency"), right]],
-      [["before", one.before], ["during", one.during]], { key: ([name]) => name }),
+    h("ul", { class: "keys" }, h("li", null, h("i", { class: "round done", "aria-hidden": "true" }), "done"), h("li", null, h("i", { class: "round published", "aria-hidden": "true" }), "next (its step is announced)"), h("li", null, h("i", { class: "round left", "aria-hidden": "true" }), "left")),
+    costOf(one),
+    table("Step times without sinks", [["Steps (without delivering to sinks)", null, ([name]) => name], ["How many", "latency", ([, of]) => figure(whole(of[0]), "latency"), right], ["p50", "latency", ([, of]) => figure(latency(of, 1), "latency"), right], ["p99", "latency", ([, of]) => figure(latency(of, 2), "latency"), right], ["Longest", "latency", ([, of]) => figure(latency(of, 3), "latency"), right]],
+      [["before, once warm", one.before], ["during", one.during]], { key: ([name]) => name }),
     binStrip(page, "owners"),
     h("p", { class: "more" }, command(page.cli(`migrations show ${one.id}`), page.copy), command(page.cli(`migrations pause ${one.id}`), page.copy), command(page.cli(`migrations abort ${one.id}`), page.copy)),
     actions(page, [
@@ -305,9 +338,8 @@ function binsView(page) {
   if (!bins) return h("p", { class: "empty" }, "Reading…");
   const order = bins.names.map((_, at) => at), by = bins[MEASURES[measure][1]] ?? bins.records;
   if (by) order.sort((a, b) => by[b] - by[a]);
-  const sum = (values) => values?.reduce((a, b) => a + b, 0) || null;
-  const totals = Object.fromEntries(["records", "busy_us", "state_bytes"].map((field) => [field, sum(bins[field])]));
-  const cell = (field, definition, show) => (at) => h("span", { class: "nowrap" }, bar(bins[field] && totals[field] ? bins[field][at] / totals[field] : 0), " ", figure(bins[field] ? show(bins[field][at]) : UNKNOWN, definition));
+  const most = Object.fromEntries(["records", "busy_us", "state_bytes"].map((field) => [field, largest(bins[field] ?? []) || null]));
+  const cell = (field, definition, show) => (at) => h("span", { class: "nowrap" }, bar(bins[field] && most[field] ? bins[field][at] / most[field] : 0), " ", figure(bins[field] ? show(bins[field][at]) : UNKNOWN, definition));
   return [
     section("Bins",
       h("p", { class: "lead" }, `${plural(bins.total, "bin")} on ${plural(page.picture.workers.length, "worker")}${bins.total > bins.names.length ? `; the ${whole(bins.names.length)} busiest are shown` : ""}. `, label("Busiest bin", "skew"), ": ", figure(times(page.picture.load?.bin_skew), "skew", "load.bin_skew"), " the mean. ", label("Busiest worker", "skew"), ": ", figure(times(page.picture.load?.worker_skew), "skew", "load.worker_skew"), " the mean."),
@@ -330,15 +362,16 @@ function keyView(page) {
     event.preventDefault();
     const form = event.target, query = new URLSearchParams({ computation: form.computation.value });
     for (const part of form.key.value.split("\n")) query.append("part", part);
-    if (form.step.value) query.set("step", form.step.value);
+    if (form.step.value.trim()) query.set("step", form.step.value.trim());
     page.ask("key", `key?${query}`);
   };
+  const badStep = (event) => event.target.setCustomValidity("A step is a whole number, such as 120. Leave it empty for the newest.");
   const diff = found?.before && found?.data ? changed(found.before, found.data) : null;
   return [
     section("Look up a key", h("form", { class: "form", onsubmit: send },
       h("label", null, "Computation", h("select", { name: "computation" }, names.map((name) => h("option", { key: name, value: name, selected: name === page.ui.computation }, name)))),
       h("label", null, "Key", h("textarea", { name: "key", value: page.ui.key, rows: "1", required: true, spellcheck: "false", placeholder: "one line for each part of the key" })),
-      h("label", null, "Step", h("input", { name: "step", inputmode: "numeric", pattern: "[0-9]*", placeholder: "newest" })),
+      h("label", null, "Step", h("input", { name: "step", inputmode: "numeric", pattern: "\\s*[0-9]*\\s*", placeholder: "newest", title: "A whole number; empty for the newest step", oninvalid: badStep, oninput: (event) => event.target.setCustomValidity("") })),
       h("button", { type: "submit", disabled: page.still }, found?.waits ? "Reading…" : "Look up")),
       h("p", { class: "lead" }, "Numbers are decimal, bytes hexadecimal, dates and times ISO 8601. Looking reads the key's bin from storage, and changes nothing."),
       found?.error && h("p", { class: "bad", role: "alert" }, found.error)),
@@ -373,22 +406,50 @@ function sinksView(page) {
       ["Watermark", "watermark", ([, of]) => figure(eventTime(of.watermark), "watermark"), right],
       ["Moved", "moved", ([, of]) => figure(ago(of.moved_s), "moved"), right],
       ["Partitions", "partitions", ([, of]) => figure(`${whole(of.partitions.known)}${of.partitions.idle ? `, ${whole(of.partitions.idle)} idle` : ""}${of.partitions.ended ? `, ${whole(of.partitions.ended)} ended` : ""}`, "partitions"), right],
-      ["Slowest", "partitions", ([, of]) => of.partitions.slowest || UNKNOWN],
-      ["Behind", "spread", ([, of]) => figure(seconds(of.partitions.spread_s), "spread"), right],
+      ["Slowest partition", "partitions", ([, of]) => of.partitions.slowest || UNKNOWN],
+      ["Slowest partition behind", "spread", ([, of]) => figure(seconds(of.partitions.spread_s), "spread"), right],
       ["Unreadable", "unread", ([name, of]) => figure(whole(of.skipped), "unread", `injectors.${name}.skipped`), right],
-    ], injectors, { key: ([name]) => name }), page.picture.load && h("p", { class: "lead" }, `${perSecond(page.picture.load.arrivals_per_s)} arrive${page.picture.load.saturated ? ", and more comes than is read" : ""}.`)),
+    ], injectors, { key: ([name]) => name }), injectors.map(([name, of]) => partitionsOf(page, name, of)), page.picture.load && h("p", { class: "lead" }, `${perSecond(page.picture.load.arrivals_per_s)} arrive${page.picture.load.saturated ? ", and more comes than is read" : ""}.`)),
     section("Sinks", table("Sinks", [
       ["Sink", null, ([name]) => name],
       ["State", null, ([, of]) => (of.waits ? h("b", { class: "bad" }, "✕ the input waits for it") : of.behind_steps > 1 ? "behind" : "✓ up to date")],
       ["Steps behind", "behind", ([, of]) => figure(whole(of.behind_steps), "behind"), right],
-      ["Takes", "takes", ([name, of]) => figure(millis(of.takes_ms), "takes", `sinks.${name}.takes_ms`), right],
-      ["Busy", "sinkBusy", ([, of]) => h("span", { class: "nowrap" }, bar(of.busy), " ", figure(percent(of.busy), "sinkBusy")), right],
-      ["Time behind", "behind", ([, of]) => figure(seconds(of.behind_s), "behind"), right],
+      ["Takes for a step", "takes", ([name, of]) => figure(millis(of.takes_ms), "takes", `sinks.${name}.takes_ms`), right],
+      ["Receiving", "sinkBusy", ([, of]) => h("span", { class: "nowrap" }, bar(of.busy), " ", figure(percent(of.busy), "sinkBusy")), right],
+      ["Undelivered for", "undelivered", ([, of]) => figure(seconds(of.behind_s), "undelivered"), right],
+      ["Lag", "lag", ([name]) => figure(seconds(page.live.graph?.nodes.find((node) => node.id === `sink:${name}`)?.lag_s), "lag"), right],
       ["Delivered up to step", "delivered", ([name, of]) => figure(of.delivered < 0 ? "none" : whole(of.delivered), "delivered", `sinks.${name}.delivered`), right],
+      ["Slow since", "slowSince", ([, of]) => figure(of.slow_s ? when(page.now - of.slow_s) : UNKNOWN, "slowSince"), right],
+      ["Writes to", "target", ([, of]) => of.target || UNKNOWN, { text: true }],
     ], sinks, { key: ([name]) => name, rowClass: ([, of]) => (of.waits ? "has-critical" : of.behind_s > 10 || of.busy > 0.6 ? "has-warning" : null), empty: "This pipeline has no sinks." }),
       h("p", { class: "lead" }, label("Outbox", "outbox"), ": ", figure(plural(picture.outbox.steps, "step"), "outbox"), `, ${bytes(picture.outbox.nbytes)}.`)),
     section("Recent history", h("div", { class: "charts" }, page.moments.length > 1 && [lines("Outbox", page.moments, [["steps", "--c4", page.moments.map((one) => one.outbox_steps)]], short), anyKnown(page.moments.map((one) => one.backlog)) && lines("Backlog", page.moments, [["records", "--c2", page.moments.map((one) => one.backlog)]], short)])),
   ];
+}
+
+// Each partition of a source, those that are furthest behind first, and how far its files were read.
+function partitionsOf(page, name, of) {
+  const each = of.partitions.each ?? [];
+  if (!each.length || (each.length === 1 && !each[0].name)) return null;
+  const files = of.position?.files ?? [], read = (part) => {
+    const own = files.filter((file) => file.name.includes(part.name));
+    if (own.length === 1) return `${own[0].name}, up to ${bytes(own[0].read)}`;
+    if (own.length) return plural(own.length, "file");
+    const at = of.position?.[part.name];
+    return at == null || typeof at === "object" ? UNKNOWN : String(at);
+  };
+  const place = typeof of.position?.folder === "string" ? of.position.folder : of.position?.folder?.path;
+  return [
+    h("h3", { key: `title ${name}`, class: "under" }, `Partitions of ${name}`, place && h("span", { class: "since" }, ` in ${place}`)),
+    table(`Partitions of ${name}`, [
+      ["Partition", null, (part) => part.name || "(only one)"],
+      ["State", "partitionState", (part) => (part.state === "reading" && part.name === of.partitions.slowest && of.partitions.spread_s > 10 ? h("b", { class: "bad" }, "▲ holds the watermark") : part.state)],
+      ["Newest record", "newest", (part) => figure(eventTime(part.newest), "newest"), right],
+      ["Its age", "newest", (part) => figure(ago(part.newest_age_s), "newest"), right],
+      ["Last heard of", "heard", (part) => figure(ago(part.active_s), "heard"), right],
+      ["Read up to", "position", read, { text: true }],
+    ], each, { key: (part) => part.name }),
+    of.partitions.known > each.length && h("p", { class: "empty" }, `${whole(of.partitions.known - each.length)} more are not shown.`)];
 }
 
 // -- workers --------------------------------------------------------------------------------------
@@ -404,7 +465,7 @@ function workersTable(page) {
     ["Process", "process", (of) => figure(of.pid == null ? UNKNOWN : String(of.pid), "process"), right],
     ["State", "stateBytes", (of) => figure(bytes(of.state_bytes), "stateBytes"), right],
     ["Rate", "rate", (of) => h("span", { class: "nowrap" }, bar((of.records_per_s ?? 0) / most), " ", figure(perSecond(of.records_per_s), "rate")), right],
-    ["Busy", "workerBusy", (of) => h("span", { class: "nowrap" }, bar(of.busy), " ", figure(percent(of.busy), "workerBusy")), right],
+    ["Working", "workerBusy", (of) => h("span", { class: "nowrap" }, bar(of.busy), " ", figure(percent(of.busy), "workerBusy")), right],
   ], workers, { key: (of) => of.number });
 }
 
@@ -464,17 +525,17 @@ function workersView(page) {
 
 function historyView(page) {
   const events = page.parts.events?.events;
-  const names = { claim: "claim", command: "command", refused: "refused", migration: "migration", checkpoint: "checkpoint", stop: "stop", ended: "end" };
+  const names = { claim: "claim", command: "command", refused: "refused", migration: "migration", checkpoint: "checkpoint", stop: "stop", ended: "end", sink: "sink", watermark: "watermark" };
   return [
     section("Recent history", historyCharts(page)),
     section("What happened", events ? table("Events", [
-      ["Step", "step", (one) => whole(one.step)], ["When", null, (one) => dateTime(one.at_s)], ["What", "event", (one) => (one.kind === "refused" ? h("b", { class: "bad" }, "✕ refused") : names[one.kind])], ["Details", null, (one) => one.text, { text: true }],
+      ["Step", "step", (one) => whole(one.step)], ["When", null, (one) => when(one.at_s)], ["What", "event", (one) => (one.kind === "refused" ? h("b", { class: "bad" }, "✕ refused") : names[one.kind])], ["Details", null, (one) => one.text, { text: true }],
     ], events, { key: (one) => `${one.step} ${one.text}` }) : h("p", { class: "empty" }, "Reading…")),
   ];
 }
 
 function alertsView(page) {
-  return [alerts(page, page.live.alerts), h("p", { class: "lead" }, "The same conditions are in ops/prometheus as rules, for alerts that reach you.")];
+  return [alerts(page, page.live.alerts), h("p", { class: "lead" }, "These are seen while somebody looks. For alerts that reach you, the folder ops/prometheus of Headrace has the same conditions as rules for Prometheus.")];
 }
 
 export const VIEWS = {
