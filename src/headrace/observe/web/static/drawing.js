@@ -23,12 +23,11 @@ function box(node, at, width, level, dim, isPicked, onPick) {
   const facts = [
     node.kind !== "sink" && node.records_per_s != null && perSecond(node.records_per_s),
     node.lag_s != null && `lag ${seconds(node.lag_s)}`,
-    node.undelivered_s >= 5 && `undelivered ${seconds(node.undelivered_s)}`,
   ].filter(Boolean);
   const bad = [node.late && `${whole(node.late)} late`, node.skipped && `${whole(node.skipped)} skipped`].filter(Boolean).join(", ");
   const texts = [
     `${level ? (level === "critical" ? "✕ " : "▲ ") : ""}${cut(node.name, width === WIDE ? 21 : 15)}`,
-    bad || (node.share != null ? `${percent(node.share)} of code time` : KINDS[node.kind]),
+    bad || (node.undelivered_s >= 5 ? `undelivered for ${seconds(node.undelivered_s)}` : node.share != null ? `${percent(node.share)} of code time` : KINDS[node.kind]),
     facts.join(" · "),
   ];
   const pick = () => onPick(isPicked ? null : node.id);
