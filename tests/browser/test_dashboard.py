@@ -231,6 +231,21 @@ def test_a_hot_key_leads_to_what_is_stored_for_it(world: World, tabs: Tabs) -> N
     assert tabs.problems == []
 
 
+def test_a_step_that_is_no_number_is_refused_with_what_to_enter(world: World, tabs: Tabs) -> None:
+    page = tabs.open(world.url)
+    show(page, "key")
+    page.get_by_role("textbox", name="Key").fill("u1")
+    step = page.get_by_role("textbox", name="Step")
+    step.fill("newest")
+    page.get_by_role("button", name="Look up").click()
+    until(page, "document.querySelector('[name=step]').validationMessage.includes('such as 120')")
+    step.fill(" 3 ")
+    until(page, "document.querySelector('[name=step]').validationMessage === ''")
+    page.get_by_role("button", name="Look up").click()
+    page.wait_for_selector("text=What is stored")
+    assert tabs.problems == []
+
+
 def test_where_values_are_hidden_no_key_is_shown(tmp_path: Path, tabs: Tabs) -> None:
     driven(LocalStore(tmp_path / "storage"), steps=6).close()
     with dashboard(tmp_path / "storage", folder=tmp_path, more=["--hide-values"]) as (_, url):

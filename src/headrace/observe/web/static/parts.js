@@ -67,7 +67,7 @@ export function bar(share, className = "") {
 
 export function installTip(storage, onPage) {
   const tip = document.getElementById("tip");
-  let owner = null;
+  let owner = null, soon = 0;
   function show(node) {
     const found = DEFINITIONS[node.dataset.def];
     if (!found) return;
@@ -87,12 +87,19 @@ export function installTip(storage, onPage) {
     tip.style.top = `${below ? at.bottom + 6 : Math.max(8, at.top - size.height - 6)}px`;
   }
   function hide() {
+    clearTimeout(soon);
     owner?.removeAttribute("aria-describedby");
     owner = null;
     tip.hidden = true;
   }
   const of = (event) => (event.target instanceof Element ? event.target.closest("[data-def]") : null);
-  onPage.addEventListener("pointerover", (event) => { const node = of(event); if (node) show(node); else hide(); });
+  // A label tells at once; a number only when the pointer rests on it, so that the tip does not cover others on the way.
+  onPage.addEventListener("pointerover", (event) => {
+    const node = of(event);
+    if (node === owner) return;
+    hide();
+    if (node?.matches("button")) show(node); else if (node) soon = setTimeout(() => show(node), 600);
+  });
   onPage.addEventListener("focusin", (event) => { const node = of(event); if (node) show(node); else hide(); });
   onPage.addEventListener("focusout", hide);
   onPage.addEventListener("pointerleave", hide);
