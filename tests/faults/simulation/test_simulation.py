@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace import driver
+from headrace.storage.reading import Threads
 from tests.faults.simulation.campaign import fingerprint_elsewhere
 from tests.faults.simulation.kernel import Kernel
 from tests.faults.simulation.run import simulate
@@ -44,6 +45,8 @@ def test_no_thread_of_a_driver_is_beyond_the_kernel() -> None:
             name
             for name in sorted(names - NO_THREADS_OF_THEIR_OWN)
             for thing in vars(importlib.import_module(f"headrace.driver.{name}")).values()
-            if thing is threading or thing is ThreadPoolExecutor or thing is threading.Thread
+            if any(
+                thing is one for one in (threading, threading.Thread, ThreadPoolExecutor, Threads)
+            )
         ]
     assert not beyond

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -170,6 +170,20 @@ class _KernelPool:
             self._kernel.wait_for([self._newest])
 
 
+class _KernelThreads:
+    """Stands for :class:`headrace.storage.reading.Threads`, of which ``each`` is used."""
+
+    def __init__(self, kernel: Kernel, at_once: int) -> None:
+        self._kernel = kernel
+
+    def each(self, do: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        futures = [_KernelFuture(self._kernel, partial(do, item)) for item in items]
+        name = f"{self._kernel.current.name}.each"
+        for future in futures:
+            future.actor = self._kernel.spawn(name, future.run)
+        return [future.result() for future in futures]
+
+
 class HasTime(Protocol):
     """Something that knows what time it is."""
 
@@ -233,6 +247,7 @@ def all_of(kernel: Kernel, *, inline_bytes: int) -> Iterator[None]:
             patched.setattr(module, "threading", _threading_of(kernel))
         for module in (tries_module, cleaning_module):
             patched.setattr(module, "ThreadPoolExecutor", partial(_KernelPool, kernel))
+        patched.setattr(cleaning_module, "Threads", partial(_KernelThreads, kernel))
         asleep = SimpleNamespace(sleep=lambda seconds: kernel.sleep(round(seconds * 1e6)))
         patched.setattr(garbage_module, "time", asleep)
         patched.setattr(heart_module, "socket", SimpleNamespace(gethostname=lambda: "host"))
