@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 import threading
 from typing import Any
 
@@ -79,7 +80,9 @@ def test_every_step_says_where_its_time_went_and_a_claim_and_a_note_have_none() 
 def test_a_timing_is_small() -> None:
     for manifest in run():
         layers = [] if manifest.timing is None else manifest.timing.layers
-        assert len(msgspec.json.encode(manifest.timing)) < 400 + 24 * len(layers)
+        written = msgspec.json.encode(manifest.timing)
+        # (How many digits a time has is a matter of the machine.)
+        assert len(re.sub(rb"\d+", b"12345", written)) < 400 + 24 * len(layers)
 
 
 class Breaks(InlineRunner):
