@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import linecache
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from headrace.errors import HeadraceError, PipelineError
@@ -57,17 +58,25 @@ def _module(path: Path) -> ModuleType:
         PipelineError: if it cannot be compiled, or raises.
     """
     sys.path.insert(0, str(path.parent.resolve()))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
+    loader = _AsItIsNow(path.stem, str(path))
+    spec = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
+    if spec is None:
         raise PipelineError(f"{path} is not a Python file", remedy="give FILE.py, or FILE.py:NAME")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:
-        # (compiled here: a file that is written twice in a second may look as it was compiled before)
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
+        loader.exec_module(module)
     except BaseException as error:
         _refuse(error, path)
     return module
+
+
+class _AsItIsNow(importlib.machinery.SourceFileLoader):
+    """Compiles a file each time: one that is written twice in a second looks as it did before."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
 
 
 def _pipeline(module: ModuleType, name: str, file: str) -> Pipeline:

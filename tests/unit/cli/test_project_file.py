@@ -104,7 +104,7 @@ def test_handover_takes_the_table_of_run_and_then_its_own(
         "[run]\nbins = 16\nrows = 7\n[handover]\nbins = 32\nwait = 1.5\n"
     )
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(run, "_run", lambda **options: seen.update(options))
+    monkeypatch.setattr(run, "run_loaded", lambda *_, **options: seen.update(options))
     ran = headrace("handover")
     assert ran.exit_code == 0, ran.output
     assert (seen["bins"], seen["rows"], seen["handover_timeout"]) == (32, 7, timedelta(seconds=1.5))
