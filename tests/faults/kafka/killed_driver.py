@@ -33,6 +33,8 @@ PROTOCOL = ("fence", "begin", "send", "mark", "commit")
 class KafkaWorld(World):
     """Topics, one for each mode of the sink."""
 
+    modes = ("append", "upsert")
+
     def __init__(self, folder: Path, round_number: int = 0) -> None:
         super().__init__(folder)
         self._name = f"{folder.parent.name}-{folder.name}-{round_number}"

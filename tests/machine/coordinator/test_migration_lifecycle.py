@@ -87,6 +87,7 @@ class World(RuleBasedStateMachine):
         """Commit a manifest that says so, as the ledger would read it back."""
         before, was = {m.id: m for m in self.head.migrations}, owners(self.head)
         layout = Layout.from_wire(self.head.layout)
+        self.rules = self.head.layout_rules.within(layout.workers)
         self.head = fold(self.head, manifest(self.head.step + 1, **stats), "x")
         self.moved += np.array(was) != np.array(owners(self.head))
         for migration in self.head.migrations:
@@ -100,7 +101,8 @@ class World(RuleBasedStateMachine):
         if after.began is not None and begun:
             assert after.goal is not None
             base = Layout.from_wire(self.head.layout)
-            self.watched = (after.id, base, target_of(base, after.goal, Measured()).layout, 0)
+            target = target_of(base, after.goal, Measured(), self.rules).layout
+            self.watched = (after.id, base, target, 0)
             self.watched = (*self.watched[:3], self.head.layout_version)
             self.moved[:] = 0
             self.taken_back = False

@@ -146,7 +146,8 @@ def test_a_bin_that_nobody_could_carry_is_split_until_it_can_be_shared() -> None
 
 def test_a_growing_state_is_spread_over_as_many_workers_as_it_needs() -> None:
     most = 12_000
-    with driven(Memory(most_bytes=most, cooldown_us=20 * SECOND), workers=1) as harness:
+    policy = Memory(most_bytes=most, most_workers=16, cooldown_us=20 * SECOND)
+    with driven(policy, workers=1) as harness:
         workers = []
         for at in range(120):
             visit(harness, at, low=40, high=40, text="x" * (4 * at), seconds=3)

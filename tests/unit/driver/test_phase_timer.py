@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.coordinator.adoption import Adopted, adopt
 from headrace.driver.phase_timer import DELIVER, Lap, Stopwatch
-from headrace.ledger.timing import Timing
+from headrace.ledger.timing import LayerTime, Timing
 from tests.machine.coordinator.test_adoption import LAYERS, PLAN, good
 
 
@@ -87,6 +87,7 @@ def test_a_timing_has_the_slowest_task_of_each_layer_beside_all_tasks() -> None:
         side_by_side=True,
         deliver_us=20_000,
         exchange="shuffle",
+        layers=[LayerTime(slowest=1, slowest_us=13_000, all_us=24_000)] * 3,
     )
 
 
