@@ -16,11 +16,14 @@ processed records. That also holds for
 from __future__ import annotations
 
 import ast
+import contextlib
 import doctest
 import inspect
 import json
+import logging
 import re
 import textwrap
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -308,6 +311,22 @@ def run_example(thing: Any, name: str, *, spark: Any = None, kafka: Any = None) 
     Raises:
         AssertionError: if an answer differs, or a computation has processed nothing.
     """
+    with _handlers_of_now():
+        _run_code(thing, name, spark, kafka)
+
+
+@contextlib.contextmanager
+def _handlers_of_now() -> Iterator[None]:
+    """Remove the handlers of the log that are added in the block."""
+    log = logging.getLogger("headrace")
+    before = list(log.handlers)
+    try:
+        yield
+    finally:
+        log.handlers[:] = before
+
+
+def _run_code(thing: Any, name: str, spark: Any, kafka: Any) -> None:
     code = programs_of(thing)
     if spark is not None:  # its processes have a working directory of their own
         code = re.sub(r'"((?:logs|state)/[^"]*)"', lambda path: f'"{Path.cwd() / path[1]}"', code)
