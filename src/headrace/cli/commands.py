@@ -19,6 +19,7 @@ from headrace.cli.common import (
     storage_option,
     typed_errors,
     unanswered,
+    wait_option,
 )
 from headrace.cli.loading import digest_of
 from headrace.control.control import Control
@@ -30,15 +31,6 @@ _LOOK_S = 0.1
 #: Commands that only end a run, so that there is nothing to do where none is.
 _ENDS: frozenset[Kind] = frozenset({"stop", "drain", "catch_up"})
 
-_wait = click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=10.0,
-    show_default=True,
-    help="Seconds to wait for the answer; 0 only asks.",
-)
-
 
 @click.command()
 @click.argument(
@@ -48,7 +40,7 @@ _wait = click.option(
 @click.option("--sink", "sinks", multiple=True, help="A sink to remove with it. Repeatable.")
 @click.option("--forget", is_flag=True, help="Delete its state, too.")
 @click.option("--dry-run", is_flag=True, help="Only print the plan.")
-@_wait
+@wait_option
 @output_option
 def remove(
     names: tuple[str, ...],
@@ -76,7 +68,7 @@ def remove(
     "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.computations
 )
 @storage_option
-@_wait
+@wait_option
 @output_option
 def restore(names: tuple[str, ...], storage: str, seconds: float, output: str) -> None:
     """Bring back removed computations, if the pipeline's code still has them.
@@ -101,7 +93,7 @@ def restore(names: tuple[str, ...], storage: str, seconds: float, output: str) -
     metavar="NAME",
     help="Give up the state of a computation. Repeatable.",
 )
-@_wait
+@wait_option
 @output_option
 def change(
     target: str,
@@ -139,7 +131,7 @@ def _plain(kind: Kind, help: str, name: str = "") -> click.Command:
 
     @click.command(name or kind, help=help)
     @storage_option
-    @_wait
+    @wait_option
     @output_option
     def command(storage: str, seconds: float, output: str) -> None:
         _ask(storage, kind, seconds, output)
@@ -158,7 +150,7 @@ def _stop_command(kind: Kind, help: str) -> click.Command:
         metavar="N",
         help="Take effect right after step N.  [default: the running step]",
     )
-    @_wait
+    @wait_option
     @output_option
     def command(
         storage: str, at_step: int | None, seconds: float, output: str, now: bool = False

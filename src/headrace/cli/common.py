@@ -91,6 +91,15 @@ allow_host_option = click.option(
 output_option = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
+#: For commands that ask a pipeline for something.
+wait_option = click.option(
+    "--wait",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for the answer; 0 only asks.",
+)
 
 
 at_step_option = click.option(

@@ -16,6 +16,7 @@ from headrace.cli.common import (
     output_option,
     storage_option,
     typed_errors,
+    wait_option,
 )
 from headrace.control.control import Control
 from headrace.errors import ChangeRefused
@@ -24,14 +25,6 @@ from headrace.ledger.head import Head
 
 _hosts_argument = click.argument(
     "hosts", nargs=-1, required=True, metavar="HOST...", shell_complete=completion.hosts
-)
-_wait_option = click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=10.0,
-    show_default=True,
-    help="Seconds to wait for the answer; 0 only asks.",
 )
 
 
@@ -71,7 +64,7 @@ def _line(name: str, of: dict[str, Any]) -> str:
 @_hosts_argument
 @storage_option
 @click.option("--dry-run", is_flag=True, help="Only print the plan.")
-@_wait_option
+@wait_option
 @output_option
 def drain_hosts(
     hosts: tuple[str, ...], storage: str, dry_run: bool, seconds: float, output: str
@@ -100,7 +93,7 @@ def _would(control: Control, hosts: list[str], output: str) -> None:
 @click.command("undrain-hosts")
 @_hosts_argument
 @storage_option
-@_wait_option
+@wait_option
 @output_option
 def undrain_hosts(hosts: tuple[str, ...], storage: str, seconds: float, output: str) -> None:
     """Let workers live on HOSTs again."""

@@ -28,6 +28,7 @@ from headrace.cli.common import (
     pass_on,
     storage_option,
     typed_errors,
+    wait_option,
     with_options,
 )
 from headrace.cli.groups import group_facts, group_lines, runs_of
@@ -73,14 +74,6 @@ _objective_option = click.option(
     default="0s",
     help="Make rounds so small that steps take no longer than this, such as 250ms.",
 )
-_wait_option = click.option(
-    "--wait",
-    "seconds",
-    type=click.FloatRange(min=0),
-    default=10.0,
-    show_default=True,
-    help="Seconds to wait for the answer; 0 only asks.",
-)
 _bins_argument = click.argument("bins", nargs=-1, required=True, metavar="BIN...")
 
 
@@ -100,7 +93,7 @@ def _requests(*options: Any) -> Callable[[Callable[..., None]], click.Command]:
             show_default=True,
             help="What to do while another migration is under way.",
         ),
-        _wait_option,
+        wait_option,
         click.option("--follow", is_flag=True, help="Show its progress until it ends."),
         output_option,
     ]
@@ -170,7 +163,7 @@ def drain_workers(workers: tuple[int, ...], **how: Any) -> None:
 @click.command("undrain-workers")
 @click.argument("workers", nargs=-1, required=True, type=click.IntRange(0), metavar="WORKER...")
 @storage_option
-@_wait_option
+@wait_option
 @output_option
 def undrain_workers(workers: tuple[int, ...], storage: str, seconds: float, output: str) -> None:
     """Let drained WORKERs own bins again, from the next rebalance or rescale on."""
@@ -183,7 +176,7 @@ def undrain_workers(workers: tuple[int, ...], storage: str, seconds: float, outp
 @click.argument("injector")
 @click.argument("partitions", nargs=-1, required=True, metavar="PARTITION=WORKER...")
 @storage_option
-@_wait_option
+@wait_option
 @output_option
 def assign_partitions(
     injector: str, partitions: tuple[str, ...], storage: str, seconds: float, output: str
@@ -357,14 +350,7 @@ def _format_progress(kind: Kind, help: str) -> click.Command:
     @click.command(kind.partition("_")[0], help=help)
     @click.argument("id_", type=int, metavar="ID", shell_complete=completion.migrations)
     @storage_option
-    @click.option(
-        "--wait",
-        "seconds",
-        type=click.FloatRange(min=0),
-        default=10.0,
-        show_default=True,
-        help="Seconds to wait for the answer; 0 only asks.",
-    )
+    @wait_option
     @output_option
     def command(id_: int, storage: str, seconds: float, output: str) -> None:
         with typed_errors():
@@ -473,7 +459,7 @@ def _update_text(facts: dict[str, int]) -> str:
 @updates.command("withdraw")
 @click.argument("step", type=click.IntRange(0), metavar="STEP", shell_complete=completion.updates)
 @storage_option
-@_wait_option
+@wait_option
 @output_option
 def withdraw(step: int, storage: str, seconds: float, output: str) -> None:
     """Withdraw the update that is published for STEP and not in force yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
 from headrace.pipeline import Stream
 from headrace.protocol.plan import StepPlan
+from headrace.runfiles.batches import halves, taken
 from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.storage.base import Store
@@ -84,7 +85,7 @@ def _written(
     parts: list[list[RunPart]] = []
     for stream in (streams[name] for name in output.streams):
         rows = rows_of(output, stream, store)
-        pieces = [] if rows is None else list(_pieces(rows))
+        pieces = [] if rows is None else list(halves(rows, _FILE_BYTES))
         parts += [[] for _ in pieces[len(parts) :]]
         for of_file, piece in zip(parts, pieces, strict=False):
             (batch,) = piece.combine_chunks().to_batches()
@@ -100,33 +101,12 @@ def _written(
     return files
 
 
-def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield rows in pieces no larger than an output file may be. A single row is never divided."""
-    if rows.nbytes <= _FILE_BYTES or rows.num_rows < 2:
-        yield rows
-        return
-    half = rows.num_rows // 2
-    yield from _pieces(rows.slice(0, half))
-    yield from _pieces(rows.slice(half))
-
-
 def in_hash_order(table: pa.Table) -> pa.Table:
     """Return rows ordered by the hash of their keys. Rows of one key keep their order."""
     hashes = table.column(HASH).to_numpy()
     if not (hashes[1:] < hashes[:-1]).any():
         return table
-    order = pa.array(order_by_hash(hashes))
-    if table.nbytes <= _FILE_BYTES:
-        return table.take(order)
-    # take() joins the chunks first, and the result may be larger than 32-bit offsets can address.
-    taken = table.cast(pa.schema([_widened(field) for field in table.schema])).take(order)
-    copies = (piece.take(np.arange(piece.num_rows)) for piece in _pieces(taken))
-    return pa.concat_tables(copy.cast(table.schema) for copy in copies)
-
-
-def _widened(field: pa.Field) -> pa.Field:
-    wider = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-    return field.with_type(wider.get(field.type, field.type))
+    return taken(table, order_by_hash(hashes))
 
 
 def public_rows(table: pa.Table, stream: Stream) -> pa.Table:

@@ -8,7 +8,7 @@ order, cut and written as such.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from headrace.errors import BadInput
 MOST_BYTES = (1 << 31) - 1
 #: Rows of state, as one batch or as a table of several.
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
+T = TypeVar("T", pa.RecordBatch, pa.Table)
 
 
 def as_one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -78,16 +79,17 @@ def pieces(rows: Rows) -> Iterator[pa.RecordBatch]:
         yield rows
         return
     for batch in rows.to_batches():
-        yield from _halves(batch)
+        yield from halves(batch, MOST_BYTES)
 
 
-def _halves(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.nbytes <= MOST_BYTES or batch.num_rows < 2:
-        yield batch
+def halves(rows: T, most_bytes: int) -> Iterator[T]:
+    """Yield a batch or table in pieces no larger than a bound. A single row is never divided."""
+    if rows.nbytes <= most_bytes or rows.num_rows < 2:
+        yield rows
         return
-    middle = batch.num_rows // 2
-    yield from _halves(batch.slice(0, middle))
-    yield from _halves(batch.slice(middle))
+    middle = rows.num_rows // 2
+    yield from halves(rows.slice(0, middle), most_bytes)
+    yield from halves(rows.slice(middle), most_bytes)
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.int64] | pa.Array) -> pa.Table:
