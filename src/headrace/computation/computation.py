@@ -51,6 +51,11 @@ class InputStream(Protocol):
         ...
 
     @property
+    def label(self) -> str:
+        """What distinguishes it among the streams of the computation: its name, as a rule."""
+        ...
+
+    @property
     def values(self) -> ValueType:
         """The type of its values; ``values.schema`` holds the columns."""
         ...

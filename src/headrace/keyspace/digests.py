@@ -64,10 +64,21 @@ def _words(column: pa.Array | pa.ChunkedArray) -> U64:
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    words = words_of(_as_key(column))
+    if pa.types.is_decimal128(column.type):
+        words = _words_of_decimals(column)
+    else:
+        words = words_of(_as_key(column))
     if column.null_count:
         words = words.copy()
         words[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return words
+
+
+def _words_of_decimals(column: pa.Array) -> U64:
+    """Return 64 bits for each decimal, which depend on all of its 128."""
+    halves = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint64)
+    low, high = halves[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2).T
+    words: U64 = low + high * _ODD
     return words
 
 

@@ -422,7 +422,10 @@ class Pipeline(PipelineGraph):
         self.nodes[name] = node
         new = {stream.name: stream for stream in node.outputs.values()}
         for reader in self.nodes.values():
-            reader.inputs = [new.get(stream.name, stream) for stream in reader.inputs]
+            reader.inputs = [
+                new[stream.name].read_as(stream) if stream.name in new else stream
+                for stream in reader.inputs
+            ]
         for sink in self.sinks.values():
             sink.stream = new.get(sink.stream.name, sink.stream)
         for placed in self.nodes.values():  # whether a reader may be chained depends on the code

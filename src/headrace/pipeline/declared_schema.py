@@ -110,7 +110,7 @@ def _computation(node: Node) -> DeclaredComputation:
         "key": [str(field.type) for field in node.key_fields],
         "cells": node.state_types(),
         "shapes": state_shapes(node),
-        "reads": [stream.name for stream in node.inputs],
+        "reads": list(dict.fromkeys(stream.name for stream in node.inputs)),
         "watermark": "percentile" if node.by_percentile else "low",
     }
     if upgrades := older_shapes(node):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PipelineError
@@ -44,6 +47,31 @@ class StreamOwner(Protocol):
         ...
 
 
+class Rewrite(Protocol):
+    """How the records of a stream are changed on their way to one reader, where they are routed.
+
+    It has no state, and looks at each record alone. So it may run anywhere, on any part of a stream.
+    """
+
+    def values(self) -> ValueType:
+        """Return the type of the records' values as the reader gets them."""
+        ...
+
+    def apply(
+        self, batch: pa.RecordBatch | pa.Table
+    ) -> tuple[npt.NDArray[np.int64] | None, Mapping[str, pa.Array]]:
+        """Return changed records.
+
+        Args:
+            batch: records with the columns of the stream, and others.
+
+        Returns:
+            The position of the record that each comes from, None for all in their order; and the
+            columns of their values.
+        """
+        ...
+
+
 class Stream:
     """A named stream of records (key, value, timestamp) that computations can read.
 
@@ -57,6 +85,9 @@ class Stream:
             records before their ids are checked.
         checked: whether it carries an injector's records after the check of their ids.
         group: the group of the computation that produces it. It determines where its keys lie.
+        label: distinguishes it among the inputs of one computation. This is its name, unless the
+            computation reads the stream in several ways.
+        rewrite: how its records are changed on their way to the reader; None if they are not.
 
     Example::
 
@@ -87,6 +118,26 @@ class Stream:
         self.address = address or name
         self.checked = checked
         self.group = group
+        self.label = name
+        self.rewrite: Rewrite | None = None
+
+    def rewritten(self, rewrite: Rewrite, label: str) -> Stream:
+        """Return the stream as a reader gets it whose records are changed on the way to it.
+
+        It has the stream's name and address, and other values.
+
+        Args:
+            rewrite: how records are changed.
+            label: distinguishes it among the reader's inputs.
+        """
+        found = copy.copy(self)
+        found.pipeline = self.pipeline  # (a copy comes without it)
+        found.rewrite, found.label, found.values = rewrite, label, rewrite.values()
+        return found
+
+    def read_as(self, other: Stream) -> Stream:
+        """Return this stream as a reader gets it that has read another one so far."""
+        return self if other.rewrite is None else self.rewritten(other.rewrite, other.label)
 
     @property
     def owner(self) -> str:

@@ -38,6 +38,7 @@ class Emitter:
         self._name = name
         self.stream = stream
         self.batches: list[pa.RecordBatch] = []
+        self._schema = stream_schema(stream)
         self._types = _value_types(stream.values)
         #: Columns that accept only some of the values of their Arrow type.
         self._limited = {p.name for p in stream.values.parts if not isinstance(p.form, Plain)}
@@ -67,7 +68,7 @@ class Emitter:
                 check_unit(int(given[misread]), int(keys.times_us[misread]))
         columns = [pa.array(keys.hashes), pa.array(stamps), *keys.to_arrow()]
         columns += self._columns(values, len(keys))
-        self.batches.append(pa.record_batch(columns, schema=stream_schema(self.stream)))
+        self.batches.append(pa.record_batch(columns, schema=self._schema))
 
     def _columns(self, values: Any, length: int) -> list[pa.Array]:
         schema = self.stream.values.schema
@@ -97,8 +98,9 @@ class Emitter:
         return self._exact(field, array)
 
     def _converted(self, field: pa.Field, values: Any) -> pa.Array:
-        if isinstance(values, pa.Array) and values.type == field.type and not values.null_count:
-            return values
+        if isinstance(values, pa.Array) and values.type == field.type:
+            if field.nullable or not values.null_count:
+                return values
         if isinstance(values, np.ndarray):
             values = self._of_numpy(field, values)
         if isinstance(values, pa.Array | pa.ChunkedArray):

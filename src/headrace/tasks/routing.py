@@ -29,6 +29,7 @@ from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.row_hashing import hash_rows
 from headrace.pipeline import Computed, Hashed, Node, Pipeline, Salt, Stream
+from headrace.pipeline.streams import Rewrite
 from headrace.protocol.parcels import Entry
 from headrace.runfiles.batches import as_one_batch
 from headrace.schema.columns import ColumnType
@@ -130,6 +131,8 @@ class InputFormat:
             BadInput: a part of a key is null, or is a date that Python cannot represent. Where ids
                 are checked, a record may lack an id.
         """
+        if self.stream.rewrite is not None:
+            batch = self._rewritten(batch, self.stream.rewrite, place)
         keys = self._keys(batch, place)
         columns = [batch.column(TIMESTAMP_COLUMN)]
         if self._lies_there:
@@ -143,6 +146,33 @@ class InputFormat:
         columns += [*keys, *(batch.column(name) for name in self.stream.values.schema.names)]
         flat = [_flat(column) for column in [hashes, *columns]]
         return pa.RecordBatch.from_arrays(flat, schema=self.schema)
+
+    def _rewritten(
+        self, batch: pa.RecordBatch | pa.Table, rewrite: Rewrite, place: str
+    ) -> pa.RecordBatch:
+        """Return records as this input's reader gets them.
+
+        Raises:
+            UserCodeError: if the code fails that changes them.
+        """
+        try:
+            at, values = rewrite.apply(batch)
+        except BaseException as error:
+            raise_again(
+                error,
+                f"computation {self.node.name!r}, {batch.num_rows} records of stream "
+                f"{self.stream.name!r} on their way to it, {place}",
+                "fix the function, or filter such records out before; nothing of this step was "
+                "committed",
+            )
+        names = [TIMESTAMP_COLUMN]
+        names += [] if self.ordered_by is None else [self.ordered_by]
+        names += self.keys if self.node.key_columns[self.number] is None else []
+        own = [_flat(batch.column(name)) for name in names]
+        if at is not None:
+            chosen = pa.array(at)
+            own = [column.take(chosen) for column in own]
+        return pa.RecordBatch.from_arrays([*own, *values.values()], names=[*names, *values])
 
     def _places(self, keys: list[pa.Array]) -> npt.NDArray[np.uint64]:
         """Return the places of keys: their hashes, moved into the group's part of the space."""

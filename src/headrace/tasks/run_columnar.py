@@ -201,7 +201,7 @@ class BatchVisitor:
             if self._ordered is not None:
                 self._ordered.arrive(number, kept, until, step)
             elif kept.num_rows and self._handle_step is not None:
-                together[self.node.inputs[number].name] = self._grouped(number, kept)
+                together[self.node.inputs[number].label] = self._grouped(number, kept)
             elif kept.num_rows:
                 self._process(number, kept, report)
         if together:

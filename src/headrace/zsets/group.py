@@ -109,21 +109,19 @@ class Group(Operator):
             return no_rows(self._made)
         if not self._by:
             constant = pa.array(np.zeros(len(rows), dtype=np.bool_))
-            rows = Rows({**rows.columns, _ALL: constant}, rows.weights, rows.at)
+            rows = Rows(rows.columns.with_others({_ALL: constant}), rows.weights, rows.at)
         touched, sums = self._partials(rows)
         if not self._by:
             has_row = len(held_by(self.groups, keys, touched.at)) > 0  # type: ignore[attr-defined]
             sums[_SEED] = np.full(len(touched), 0 if has_row else 1)
-        change = self.groups.add(  # type: ignore[attr-defined]
-            keys[touched.at], touched.columns, touched.weights, sums
-        )
+        change = add(self.groups, keys, touched, sums)  # type: ignore[attr-defined]
         before, after = self._looked_again(keys, rows, touched)
         was, now = change.before > 0, change.after > 0
         if not self._by:
             was, now = change.sums_before[_SEED] > 0, np.ones(len(touched), dtype=np.bool_)
         old = self._results(touched, change.before, change.sums_before, before, was)
         new = self._results(touched, change.after, change.sums_after, after, now)
-        return joined([old.weighing(-old.weights), new])
+        return joined([old.negated(), new])
 
     def _partials(self, rows: Rows) -> tuple[Rows, dict[str, Any]]:
         """Return each touched group once, and what is added to its sums."""

@@ -21,6 +21,7 @@ from headrace.computation.batches import Keys
 from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.errors import PipelineError
+from headrace.zsets.columns import Columns
 from headrace.zsets.linear import NO_STEPS, Linear, as_mask, field_of
 from headrace.zsets.operator import Operator, Side, add, any_null, held_by
 from headrace.zsets.rows import I64, Mask, Rows, consolidated, joined, multiplied, no_rows, pairs
@@ -203,7 +204,7 @@ class Join(Operator):
         first, second = pairs(held, flips, on)
         rows, now_has = held.take(first), now[was != now][second]
         found += self._lone_or_met(rows, now_has, side)
-        found += self._lone_or_met(rows.weighing(-rows.weights), ~now_has, side)
+        found += self._lone_or_met(rows.negated(), ~now_has, side)
         return joined(found)
 
     def _keys_of(self, rows: Rows, side: int) -> Rows:
@@ -256,12 +257,14 @@ class Join(Operator):
             chosen = self._fulfilled(left, first, right, second)
             first, second = first[chosen], second[chosen]
         both = self._both(left, first, right, second)
-        return both.weighing(multiplied(left.weights[first], right.weights[second]))
+        found = both.weighing(multiplied(left.weights[first], right.weights[second]))
+        found.is_consolidated = True  # as both sides are, no pair comes twice
+        return found
 
     def _both(self, left: Rows, first: I64, right: Rows, second: I64) -> Rows:
         one, two = left.take(first), right.take(second)
-        renamed = {self._renamed[name]: column for name, column in two.columns.items()}
-        return Rows({**one.columns, **renamed}, one.weights, one.at)
+        renamed = {new: two.columns.parts[old] for old, new in self._renamed.items()}
+        return Rows(one.columns.with_others(renamed), one.weights, one.at)
 
     def _fulfilled(self, left: Rows, first: I64, right: Rows, second: I64) -> Mask:
         assert self._condition is not None
@@ -275,7 +278,7 @@ class Join(Operator):
         if self._how == "semi":
             return [rows.take(has)]
         if self._how == "mark":
-            columns = {**rows.columns, self._mark: pa.array(has)}
+            columns = rows.columns.with_others({self._mark: pa.array(has)})
             return [Rows(columns, rows.weights, rows.at)]
         return [self._alone(rows.take(~has), side)]
 
@@ -286,17 +289,18 @@ class Join(Operator):
             if self._how == "anti":
                 return rows
             mark = pa.array(np.zeros(len(rows), dtype=np.bool_))
-            return Rows({**rows.columns, self._mark: mark}, rows.weights, rows.at)
+            columns = rows.columns.with_others({self._mark: mark})
+            return Rows(columns, rows.weights, rows.at)
         if not wanted:
             return no_rows(self._made)
-        own = rows.columns
+        own = dict(rows.columns.parts)
         if side == 1:
             own = {self._renamed[name]: column for name, column in own.items()}
         columns = {
             field.name: own[field.name] if field.name in own else pa.nulls(len(rows), field.type)
             for field in self._made
         }
-        return Rows(columns, rows.weights, rows.at)
+        return Rows(Columns(columns), rows.weights, rows.at)
 
 
 def _comparable(one: pa.DataType, other: pa.DataType) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow as pa
 from headrace.errors import PipelineError
 from headrace.schema import value_type_of
 from headrace.schema.row_columns import RowColumn, arrow_of, row_type
+from headrace.zsets.columns import Columns, LazyColumn
 from headrace.zsets.rows import I64, WEIGHT, Rows
 
 #: A column of another one's name, or a function of rows that returns it.
@@ -23,7 +25,13 @@ Source = str | Callable[[Rows], Any]
 
 
 class Step:
-    """One linear operator."""
+    """One linear operator.
+
+    Attributes:
+        weighs: whether rows have other weights behind it.
+    """
+
+    weighs: ClassVar[bool] = False
 
     def schema(self, before: pa.Schema, place: str) -> pa.Schema:
         """Return the columns of its rows.
@@ -32,10 +40,6 @@ class Step:
             PipelineError: if it cannot work on these columns.
         """
         return before
-
-    def kept(self, name: str) -> str | None:
-        """Return the column that a column of its rows is a copy of; None if it is computed."""
-        return name
 
     def apply(self, rows: Rows) -> Rows:
         """Return its rows."""
@@ -76,19 +80,26 @@ class Project(Step):
                 fields.append(typed_field(name, self.types[name], place))
         return pa.schema(fields)
 
-    def kept(self, name: str) -> str | None:
-        source = self.columns[name]
-        return source if isinstance(source, str) else None
+    @cached_property
+    def _computed(self) -> dict[str, pa.Field]:
+        """The fields of the columns that functions return."""
+        return {
+            name: typed_field(name, self.types[name], "")
+            for name, source in self.columns.items()
+            if not isinstance(source, str)
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"columns": self.columns, "types": self.types}
 
     def apply(self, rows: Rows) -> Rows:
-        columns = {}
+        columns: dict[str, pa.Array | LazyColumn] = {}
         for name, source in self.columns.items():
             if isinstance(source, str):
-                columns[name] = rows.columns[source]
+                columns[name] = rows.columns.parts[source]
             else:
-                field = typed_field(name, self.types[name], "")
-                columns[name] = arrow_of(field, source(rows), len(rows))
-        return Rows(columns, rows.weights, rows.at)
+                columns[name] = arrow_of(self._computed[name], source(rows), len(rows))
+        return Rows(Columns(columns), rows.weights, rows.at)
 
 
 @dataclass(frozen=True)
@@ -107,9 +118,6 @@ class MapRows(Step):
 
     def schema(self, before: pa.Schema, place: str) -> pa.Schema:
         return rows_schema(value_type_of(self.type, place=place).schema, place)
-
-    def kept(self, name: str) -> str | None:
-        return None
 
     def apply(self, rows: Rows) -> Rows:
         return Rows(_columns(self, self.function(rows), len(rows)), rows.weights, rows.at)
@@ -157,9 +165,6 @@ class Expand(Step):
     def schema(self, before: pa.Schema, place: str) -> pa.Schema:
         return rows_schema(value_type_of(self.type, place=place).schema, place)
 
-    def kept(self, name: str) -> str | None:
-        return None
-
     def apply(self, rows: Rows) -> Rows:
         positions, values = self.function(rows)
         at = np.asarray(positions, dtype=np.int64)
@@ -179,8 +184,10 @@ class Negate(Step):
         p.compute("it", hr.zsets.Apply([[rows]]), keys={hits: "page"})
     """
 
+    weighs = True
+
     def apply(self, rows: Rows) -> Rows:
-        return rows.weighing(-rows.weights)
+        return rows.negated()
 
 
 @dataclass(frozen=True)
@@ -198,6 +205,7 @@ class Weigh(Step):
         p.compute("it", hr.zsets.Apply([[rows]]), keys={hits: "page"})
     """
 
+    weighs = True
     function: Callable[[Rows], Any]
     dropped: tuple[str, ...] = ()
 
@@ -206,8 +214,8 @@ class Weigh(Step):
 
     def apply(self, rows: Rows) -> Rows:
         weights: I64 = rows.weights * np.asarray(self.function(rows), dtype=np.int64)
-        columns = {n: c for n, c in rows.columns.items() if n not in self.dropped}
-        return Rows(columns, weights, rows.at)
+        columns = {n: c for n, c in rows.columns.parts.items() if n not in self.dropped}
+        return Rows(Columns(columns), weights, rows.at)
 
 
 @dataclass(frozen=True)
@@ -232,13 +240,6 @@ class Linear:
         for step in self.steps:
             before = step.schema(before, place)
         return before
-
-    def kept(self, name: str) -> str | None:
-        """Return the column before that a column is a copy of; None if it is computed."""
-        found: str | None = name
-        for step in reversed(self.steps):
-            found = None if found is None else step.kept(found)
-        return found
 
     def apply(self, rows: Rows) -> Rows:
         """Return its rows."""
@@ -313,9 +314,3 @@ def _columns(step: MapRows | Expand, values: Mapping[str, Any], length: int) -> 
             f"{', '.join(schema.names)}"
         )
     return {field.name: arrow_of(field, values[field.name], length) for field in schema}
-
-
-def all_kept(linear: Linear, names: Sequence[str]) -> list[str] | None:
-    """Return the columns before a chain that some columns are copies of; None if one is computed."""
-    found = [linear.kept(name) for name in names]
-    return [name for name in found if name is not None] if None not in found else None

@@ -23,6 +23,7 @@ from headrace.computation.computation import InputStream
 from headrace.computation.declarations import Declaration, Output
 from headrace.errors import PipelineError
 from headrace.schema.row_columns import as_row_type
+from headrace.zsets.columns import Columns, LazyColumn, Places
 from headrace.zsets.linear import NO_STEPS, Linear, field_of, rows_schema
 from headrace.zsets.rows import I64, WEIGHT, Mask, Rows, consolidated, joined, no_rows
 
@@ -35,8 +36,9 @@ class Branch:
     """A stream, and what its rows go through before the operator.
 
     Attributes:
-        stream: the name of the stream. If it has a column ``_weight``, that is the weight of its
-            rows; otherwise each of them is an insertion.
+        stream: the name of the stream; its label, if the computation reads it in several ways. If
+            it has a column ``_weight``, that is the weight of its rows; otherwise each of them is
+            an insertion.
         linear: the linear operators.
 
     Example::
@@ -81,13 +83,13 @@ class Operator(StepComputation):
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
         place = f"zsets.{type(self).__name__}"
         self._place = place
-        sides = self._sides or tuple((Branch(stream.name),) for stream in inputs)
+        sides = self._sides or tuple((Branch(stream.label),) for stream in inputs)
         self._branches = sides
         if len(sides) != self.inputs:
             raise PipelineError(
                 f"it has {len(sides)} inputs, and works on {self.inputs}", place=place
             )
-        streams = {stream.name: stream for stream in inputs}
+        streams = {stream.label: stream for stream in inputs}
         self._weighted = {name: WEIGHT in of.values.schema.names for name, of in streams.items()}
         self._read = {
             name: rows_schema(of.values.schema, f"{place}, stream {name!r}")
@@ -154,9 +156,13 @@ def rows_of(batch: KeyedBatch, schema: pa.Schema, at: I64, weighted: bool) -> Ro
         at: the position of each of its keys among those of the step.
         weighted: whether it has a column of weights.
     """
-    columns = {field.name: as_row_type(batch.arrow(field.name), field.type) for field in schema}
+    columns = Columns({field.name: _of_batch(batch, field) for field in schema})
     weights = batch[WEIGHT] if weighted else np.ones(len(batch), dtype=np.int64)
     return Rows(columns, weights, at[batch.group_of_row])
+
+
+def _of_batch(batch: KeyedBatch, field: pa.Field) -> LazyColumn:
+    return LazyColumn(lambda: as_row_type(batch.arrow(field.name), field.type), None)
 
 
 def produce(ctx: BatchContext, output: str, keys: Keys, rows: Rows) -> None:
@@ -210,16 +216,22 @@ def held_by(state: Any, keys: Keys, wanted: I64) -> Rows:
         keys: the keys of the step.
         wanted: the positions of keys, in any order, perhaps more than once.
     """
+    if not len(wanted):
+        return no_rows(state.row_schema)
     chosen = np.zeros(len(keys), dtype=np.bool_)
     chosen[wanted] = True
-    at = np.flatnonzero(chosen)
-    found = state.of_keys(keys[chosen])
-    return Rows({name: found.arrow(name) for name in found.names}, found.weights, at[found.at])
+    held = state.held_by(keys[chosen])
+    places = Places(held.slots)
+    columns = Columns({name: LazyColumn(of, places) for name, of in held.columns.items()})
+    return Rows(columns, held.weights, np.flatnonzero(chosen)[held.at])
 
 
-def add(state: Any, keys: Keys, rows: Rows) -> Any:
+def add(state: Any, keys: Keys, rows: Rows, sums: Mapping[str, Any] | None = None) -> Any:
     """Add consolidated rows to a Z-set."""
-    return state.add(keys[rows.at], rows.columns, rows.weights)
+    names = state.row_schema.names
+    hashes = rows.hashes(names)
+    columns = [rows.columns[name] for name in names]
+    return state.add_distinct(keys[rows.at], columns, hashes, rows.weights, sums)
 
 
 def any_null(rows: Rows, names: Sequence[str]) -> Mask:

@@ -17,6 +17,7 @@ from headrace.keyspace.spans import positions
 from headrace.schema.columns import Column, ColumnType, own
 from headrace.schema.row_columns import RowColumn
 from headrace.schema.whole_decimals import order_words
+from headrace.zsets.columns import Columns, concatenated
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -42,12 +43,24 @@ class Rows:
         columns: the columns, as Arrow arrays of the types of rows.
         weights: the weight of each row.
         at: the position of each row's key among the keys of a step.
+        is_consolidated: whether each row is known to be there once, with a weight, and in an order
+            that depends on the rows alone.
     """
 
-    def __init__(self, columns: Mapping[str, pa.Array], weights: I64, at: I64) -> None:
-        self.columns = dict(columns)
+    def __init__(
+        self,
+        columns: Mapping[str, pa.Array],
+        weights: I64,
+        at: I64,
+        *,
+        is_consolidated: bool = False,
+        hashes: Mapping[tuple[str, ...], U64] | None = None,
+    ) -> None:
+        self.columns = columns if isinstance(columns, Columns) else Columns(dict(columns))
         self.weights = own(weights)
         self.at = own(at)
+        self.is_consolidated = is_consolidated
+        self._hashes = dict(hashes or {})
         self._plain: dict[str, Column] = {}
 
     def __len__(self) -> int:
@@ -73,27 +86,45 @@ class Rows:
 
     def take(self, chosen: Any) -> Rows:
         """Return some rows: by a mask, or by positions, perhaps more than once."""
-        at = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        if len(at) == len(self) and chosen.dtype == np.bool_:
+        by_mask = chosen.dtype == np.bool_
+        at = np.flatnonzero(chosen) if by_mask else chosen
+        if by_mask and len(at) == len(self):
             return self
-        where = pa.array(at)
-        columns = {name: column.take(where) for name, column in self.columns.items()}
-        return Rows(columns, self.weights[at], self.at[at])
+        return Rows(
+            self.columns.take(at),
+            self.weights[at],
+            self.at[at],
+            is_consolidated=self.is_consolidated and by_mask,
+            hashes={names: hashes[at] for names, hashes in self._hashes.items()},
+        )
 
     def select(self, names: Mapping[str, str] | Sequence[str]) -> Rows:
         """Return some of the columns, perhaps by other names (new → old)."""
         renamed = names if isinstance(names, Mapping) else {name: name for name in names}
-        columns = {new: self.columns[old] for new, old in renamed.items()}
-        return Rows(columns, self.weights, self.at)
+        same = {new for new, old in renamed.items() if new == old}
+        known = {names: of for names, of in self._hashes.items() if same.issuperset(names)}
+        return Rows(self.columns.named(renamed), self.weights, self.at, hashes=known)
 
     def weighing(self, weights: I64) -> Rows:
         """Return the same rows with other weights."""
-        return Rows(self.columns, weights, self.at)
+        return Rows(self.columns, weights, self.at, hashes=self._hashes)
+
+    def negated(self) -> Rows:
+        """Return the same rows, taken away instead of added."""
+        return Rows(
+            self.columns,
+            -self.weights,
+            self.at,
+            is_consolidated=self.is_consolidated,
+            hashes=self._hashes,
+        )
 
     def hashes(self, names: Sequence[str] | None = None) -> U64:
         """Return a hash of each row's columns, or of some of them."""
-        chosen = self.columns if names is None else names
-        return hash_rows([self.columns[name] for name in chosen], len(self))
+        chosen = tuple(self.columns if names is None else names)
+        if chosen not in self._hashes:
+            self._hashes[chosen] = own(hash_rows([self.columns[n] for n in chosen], len(self)))
+        return self._hashes[chosen]
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Return the rows as dicts, for messages."""
@@ -123,7 +154,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
     """Return several sets of rows of the same columns as one."""
     if len(parts) == 1:
         return parts[0]
-    columns = {name: pa.concat_arrays([part.columns[name] for part in parts]) for name in parts[0]}
+    columns = concatenated([part.columns for part in parts])
     weights = np.concatenate([part.weights for part in parts])
     return Rows(columns, weights, np.concatenate([part.at for part in parts]))
 
@@ -213,7 +244,7 @@ def consolidated(rows: Rows) -> Rows:
     Raises:
         OverflowError: if a weight is beyond 64 bits.
     """
-    if not len(rows):
+    if not len(rows) or rows.is_consolidated:
         return rows
     groups = Groups(rows, list(rows))
     first = groups.order[groups.starts]
@@ -221,9 +252,9 @@ def consolidated(rows: Rows) -> Rows:
     if len(first) < len(rows):
         weights = summed_weights(weights, groups.starts)
     there = weights != 0
-    if len(first) == len(rows) and (np.diff(groups.order) == 1).all():
-        return rows if there.all() else rows.take(there)
-    return rows.take(first[there]).weighing(weights[there])
+    found = rows.take(first[there]).weighing(weights[there])
+    found.is_consolidated = True
+    return found
 
 
 def summed_weights(weights: I64, starts: I64) -> I64:
@@ -266,7 +297,7 @@ def _in_64_bits(numbers: list[int]) -> I64:
 
 def minus(one: Rows, other: Rows) -> Rows:
     """Return one set of rows, and another with its weights negated."""
-    return joined([one, other.weighing(-other.weights)])
+    return joined([one, other.negated()])
 
 
 # -- pairs ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.errors import PipelineError
 from headrace.zsets.linear import NO_STEPS, Linear
-from headrace.zsets.operator import Operator, Side, common_schema
+from headrace.zsets.operator import Operator, Side, add, common_schema
 from headrace.zsets.rows import I64, Groups, Rows, joined, no_rows, summed_weights
 
 Kind = Literal["intersect", "except"]
@@ -70,9 +70,8 @@ class SetOperation(Operator):
         rows = both.take(groups.order[groups.starts])
         first = summed_weights(np.where(of_other, 0, weights), groups.starts)
         second = summed_weights(np.where(of_other, weights, 0), groups.starts)
-        change = self.rows.add(  # type: ignore[attr-defined]
-            keys[rows.at], rows.columns, first, {"second": second}
-        )
+        changed = rows.weighing(first)
+        change = add(self.rows, keys, changed, {"second": second})  # type: ignore[attr-defined]
         old = self._times(change.before, change.sums_before["second"])
         return rows.weighing(self._times(change.after, change.sums_after["second"]) - old)
 

@@ -36,10 +36,10 @@ from headrace.zsets.linear import (
     Source,
     Step,
     Weigh,
-    all_kept,
     field_of,
     rows_schema,
 )
+from headrace.zsets.on_the_way import OnTheWay
 from headrace.zsets.operator import OUT, Branch, Operator, common_schema
 from headrace.zsets.rows import WEIGHT, Rows
 from headrace.zsets.sets import SetOperation
@@ -364,18 +364,15 @@ class ZStream:
             inputs: for each side, the rows and the columns of its key; None for any key.
             retain: whether its changes are kept, so that later computations can begin with them.
         """
-        keys: dict[Stream, KeySpec] = {}
+        read = _Inputs()
         sides = []
-        for number, (rows, columns) in enumerate(inputs):
+        for rows, columns in inputs:
             for column in columns or ():
                 field_of(rows.schema, column, f"computation {name!r}")
-            side = []
-            for branch in rows._branches:
-                of = f"{name}_input{number}"
-                side.append(_keyed(self.pipeline, branch, columns, keys, of))
-            sides.append(side)
+            place = f"computation {name!r}"
+            sides.append([read.add(branch, columns, place) for branch in rows._branches])
         kept = [OUT] if retain else []
-        node = self.pipeline.compute(name, operator(sides), keys=keys, retain=kept)
+        node = self.pipeline.compute(name, operator(sides), keys=read.keys, retain=kept)
         return ZStream(self.pipeline, [_Branch(node[OUT])])
 
 
@@ -384,34 +381,37 @@ def _schema_of(branch: _Branch, place: str) -> pa.Schema:
     return branch.linear.schema(rows_schema(branch.stream.values.schema, where), where)
 
 
-def _keyed(
-    pipeline: Pipeline,
-    branch: _Branch,
-    columns: Sequence[str] | None,
-    keys: dict[Stream, KeySpec],
-    name: str,
-) -> Branch:
-    """Return a branch as an operator reads it, and note the key of its stream.
+class _Inputs:
+    """The inputs of one operator: streams, each with its key, as the operator reads them.
 
-    If the columns of the key are computed on the way, or the stream is read by another key already,
-    the rows get a computation of their own.
+    Linear operators behind a stream run where its rows are sent. So a stream may be read in several
+    ways, by several keys.
     """
-    if columns is None:
-        wanted: KeySpec | None = _any_key(branch.stream)
-    else:
-        kept = all_kept(branch.linear, columns)
-        wanted = None if kept is None else Hashed(tuple(kept))
-    if wanted is not None and keys.get(branch.stream, wanted) == wanted:
-        keys[branch.stream] = wanted
-        return Branch(branch.stream.name, branch.linear)
-    own = Apply([[Branch(branch.stream.name, branch.linear)]])
-    taken = {*pipeline.nodes, *pipeline.injectors}
-    free = next(
-        f"{name}{n or ''}" for n in range(len(taken) + 1) if f"{name}{n or ''}" not in taken
-    )
-    node = pipeline.compute(free, own, keys={branch.stream: _any_key(branch.stream)})
-    keys[node[OUT]] = Hashed(tuple(columns or ()))
-    return Branch(node[OUT].name)
+
+    def __init__(self) -> None:
+        self.keys: dict[Stream, KeySpec] = {}
+
+    def add(self, branch: _Branch, columns: Sequence[str] | None, place: str) -> Branch:
+        """Add a branch, by a key of some columns, or by any. Return it as the operator reads it."""
+        stream = branch.stream
+        plain = not branch.linear.steps
+        rewrite = OnTheWay.of(stream.values.schema, branch.linear, place)
+        for known, key in self.keys.items():
+            same = known.rewrite == rewrite or (plain and known.rewrite is None)
+            if known.address == stream.address and same and key == _key_of(known, columns):
+                return Branch(known.label)
+        taken = {known.label for known in self.keys}
+        numbers = range(2, len(taken) + 3)
+        label = stream.name
+        if label in taken:
+            label = next(f"{label} ({n})" for n in numbers if f"{label} ({n})" not in taken)
+        read = stream if plain and label == stream.name else stream.rewritten(rewrite, label)
+        self.keys[read] = _key_of(read, columns)
+        return Branch(label)
+
+
+def _key_of(stream: Stream, columns: Sequence[str] | None) -> KeySpec:
+    return _any_key(stream) if columns is None else Hashed(tuple(columns))
 
 
 def _any_key(stream: Stream) -> KeySpec:

@@ -124,7 +124,7 @@ class Top(Operator):
         before = self._chosen(self._of(touched, held_by(state, keys, rows.at)))
         add(state, keys, rows)
         after = self._chosen(self._of(touched, held_by(state, keys, rows.at)))
-        return joined([before.weighing(-before.weights), after])
+        return joined([before.negated(), after])
 
     def _first_of_each(self, rows: Rows) -> I64:
         groups = Groups(rows, self._by)
@@ -180,7 +180,8 @@ class Top(Operator):
     def _with_number(self, rows: Rows, number: I64) -> Rows:
         if self._number is None:
             return rows
-        return Rows({**rows.columns, self._number: pa.array(number)}, rows.weights, rows.at)
+        columns = rows.columns.with_others({self._number: pa.array(number)})
+        return Rows(columns, rows.weights, rows.at)
 
 
 def _before(counts: I64, group: I64) -> I64:

@@ -469,7 +469,7 @@ class Window(Operator):
         before = self._computed(touched, held_by(state, keys, rows.at))
         add(state, keys, rows)
         after = self._computed(touched, held_by(state, keys, rows.at))
-        return joined([before.weighing(-before.weights), after])
+        return joined([before.negated(), after])
 
     def _computed(self, touched: Rows, held: Rows) -> Rows:
         """Return the rows of the touched groups with their further columns."""
@@ -486,7 +486,7 @@ class Window(Operator):
             field.name: of.of(ordered, field)
             for field, of in zip(self._fields, self._functions.values(), strict=True)
         }
-        return Rows({**rows.columns, **columns}, rows.weights, rows.at)
+        return Rows(rows.columns.with_others(columns), rows.weights, rows.at)
 
 
 def _has_distances(kind: pa.DataType) -> bool:

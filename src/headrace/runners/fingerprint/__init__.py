@@ -79,7 +79,7 @@ def _parts(pipeline: Pipeline) -> list[object]:
                 node.by_percentile,
                 node.ordered,
                 node.chained,
-                [stream.name for stream in node.inputs],
+                [(stream.label, stream.rewrite) for stream in node.inputs],
                 sorted(node.outputs),
             ]
         )

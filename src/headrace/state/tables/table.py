@@ -12,6 +12,7 @@ rows, once they are a small part of what they were.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -281,6 +282,18 @@ class Table:
         once = self._seen_first(slots)
         return (at, slots) if once.all() else (at[once], slots[once])
 
+    def ordered_rows_of_keys(
+        self, hashes: U64, keys: Sequence[Column]
+    ) -> tuple[npt.NDArray[np.int64], Slots]:
+        """Return the rows of some keys, as :meth:`rows_of_keys` does, by key and hash of the row."""
+        at, slots = self.rows_of_keys(hashes, keys)
+        order = np.lexsort((self._row_hashes[slots], at))
+        return at[order], slots[order]
+
+    def sub_at(self, number: int, slots: Slots) -> Column:
+        """Return one of the columns that distinguish the rows of a key, for some slots."""
+        return self._identity[len(self.keys) + number][slots]
+
     def _seen_first(self, slots: Slots) -> Mask:
         """Return one place of each slot: a slot that was reused for its key occurs again."""
         if not len(slots):
@@ -380,7 +393,7 @@ class Table:
 
     # -- storage ------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of its section in run files."""
         fields = [pa.field(HASH, pa.uint64(), nullable=False)]

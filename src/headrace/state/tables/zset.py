@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,6 +91,28 @@ class BoundZSetRows:
         return self._columns[name]
 
 
+class HeldRows:
+    """Rows that a Z-set holds for some keys, whose columns are looked at one by one, if at all.
+
+    They are to be looked at in the step in which they were asked for.
+
+    Attributes:
+        at: for each row, the position of its key.
+        slots: the place of each row in the table.
+        weights: the weight of each row.
+        columns: for each column the function that returns it for some places.
+    """
+
+    def __init__(self, table: Table, at: I64, slots: Slots) -> None:
+        self.at, self.slots = at, slots
+        self.weights: I64 = own(table.values(0, slots, np.ones(len(slots), dtype=np.bool_)))
+        self.columns = {kind.name: partial(_sub_at, table, n) for n, kind in enumerate(table.sub)}
+
+
+def _sub_at(table: Table, number: int, slots: Slots) -> pa.Array:
+    return table.sub[number].to_arrow(table.sub_at(number, slots))
+
+
 class BoundZSetChange:
     """What an addition found and left; see :class:`headrace.computation.table_handles.ZSetChange`."""
 
@@ -120,6 +143,9 @@ class BoundZSet:
         text = f"computation {place!r}, Z-set {name!r}"
         self.stored = StoredTableRows(rows, columns, declared.version, {}, place=text)
         self._schema = self.table.schema
+        self.row_schema = pa.schema(
+            [pa.field(kind.name, kind.arrow, nullable=kind.nullable) for kind in rows]
+        )
 
     def as_declared(self, table: pa.Table) -> pa.Table:
         """Return stored rows with today's columns."""
@@ -132,6 +158,13 @@ class BoundZSet:
         at, slots = self.table.rows_of_keys(keys.hashes, keys.columns)
         return BoundZSetRows(self, at, slots)
 
+    def held_by(self, keys: Keys) -> HeldRows:
+        """Return the rows of some keys, each given once, by the position of their key and by hash.
+
+        Columns that are not looked at cost nothing.
+        """
+        return HeldRows(self.table, *self.table.ordered_rows_of_keys(keys.hashes, keys.columns))
+
     def add(
         self,
         keys: Keys,
@@ -140,18 +173,54 @@ class BoundZSet:
         sums: Mapping[str, Any] | None = None,
     ) -> BoundZSetChange:
         """Add to the weights and sums of rows; see ``ZSetHandle``."""
-        table = self.table
         columns = self._arrow_of(rows, len(keys))
-        added = self._added(weights, sums or {}, len(keys))
         row_hashes = with_key(keys.hashes, hash_rows(columns, len(keys)))
-        identity = [
-            *keys.columns,
-            *(kind.from_arrow(column) for kind, column in zip(table.sub, columns, strict=True)),
-        ]
+        identity = self._identity(keys, columns)
         if not rows_are_distinct(np.arange(len(keys)), row_hashes, identity):
             raise ValueError(
                 f"Z-set {self.name!r}: a row comes twice in one call; add up its weights first"
             )
+        return self._add(keys, row_hashes, identity, weights, sums or {})
+
+    def add_distinct(
+        self,
+        keys: Keys,
+        columns: Sequence[pa.Array],
+        hashes: U64,
+        weights: Any,
+        sums: Mapping[str, Any] | None = None,
+    ) -> BoundZSetChange:
+        """Add to rows that are known to be different, and whose hashes are known.
+
+        Args:
+            keys, weights, sums: see :meth:`add`.
+            columns: the columns of the rows, in their types of rows and in the declared order.
+            hashes: the hash of each row; see :func:`headrace.keyspace.row_hashing.hash_rows`.
+        """
+        typed = [
+            column
+            if column.type == field.type and (field.nullable or not column.null_count)
+            else arrow_of(field, column, len(keys))
+            for column, field in zip(columns, self.row_schema, strict=True)
+        ]
+        identity = self._identity(keys, typed)
+        return self._add(keys, with_key(keys.hashes, hashes), identity, weights, sums or {})
+
+    def _identity(self, keys: Keys, columns: Sequence[pa.Array]) -> list[Column]:
+        kinds = self.table.sub
+        own_columns = (kind.from_arrow(of) for kind, of in zip(kinds, columns, strict=True))
+        return [*keys.columns, *own_columns]
+
+    def _add(
+        self,
+        keys: Keys,
+        row_hashes: U64,
+        identity: list[Column],
+        weights: Any,
+        sums: Mapping[str, Any],
+    ) -> BoundZSetChange:
+        table = self.table
+        added = self._added(weights, sums, len(keys))
         slots = table.find(row_hashes, identity)
         live = table.live(slots)
         before = [table.values(number, slots, live) for number in range(len(table.columns))]
@@ -198,5 +267,4 @@ class BoundZSet:
                 f"Z-set {self.name!r} has the columns {', '.join(k.name for k in kinds) or 'none'}; "
                 f"it was given {', '.join(rows) or 'none'}"
             )
-        fields = [pa.field(kind.name, kind.arrow, nullable=kind.nullable) for kind in kinds]
-        return [arrow_of(field, rows[field.name], length) for field in fields]
+        return [arrow_of(field, rows[field.name], length) for field in self.row_schema]
