@@ -169,10 +169,11 @@ def _as_words(column: pa.Array) -> U64:
         words: U64 = column.to_numpy(zero_copy_only=False).view(np.uint64)
         return words
     if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
+        column = column.cast(pa.timestamp("us", tz=kind.tz)) if kind.unit != "us" else column
+        column = column.view(pa.int64())
     elif pa.types.is_date32(kind):
-        column = column.cast(pa.int32())
-    numbers: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        column = column.view(pa.int32())
+    numbers: npt.NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers.view(np.uint64)
 
 

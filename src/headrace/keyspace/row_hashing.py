@@ -63,7 +63,9 @@ def _words(column: pa.Array) -> U64:
     if pa.types.is_floating(kind):
         return float_words(column.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64))
     if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False).view(pa.int64())
+        if kind.unit != "us":
+            column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False)
+        column = column.view(pa.int64())
     elif pa.types.is_duration(kind):
         column = column.cast(pa.duration("us"), safe=False).view(pa.int64())
     elif pa.types.is_date32(kind) or pa.types.is_time32(kind):
@@ -77,7 +79,9 @@ def _words(column: pa.Array) -> U64:
     if pa.types.is_uint64(kind):
         unsigned: U64 = column.to_numpy(zero_copy_only=False)
         return unsigned
-    words: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    words: npt.NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(
+        np.int64, copy=False
+    )
     return words.view(np.uint64)
 
 

@@ -7,23 +7,30 @@ from headrace.pipeline.nodes import Node
 
 
 def place_in_layer(graph: PipelineGraph, node: Node) -> None:
-    """Chain a node to its producer if that is sound; otherwise put it in the next layer.
+    """Chain a node to its producers if that is sound; otherwise put it in the next layer.
 
-    Chaining is sound if all of these hold:
+    It is chained if all producers of the last layer before it can be in its own task. What comes
+    from earlier layers is routed. Chaining to a producer is sound if all of these hold:
 
-    - The node has one input, keyed by the producer's own key, and is in the producer's group. So
-      each record is on the worker of its key already.
+    - The input is keyed by the producer's own key, and the node is in the producer's group. So each
+      record is on the worker of its key already.
     - The producer holds nothing back: its output watermark equals its input watermark after every
       step. A producer with holds knows on each worker only that worker's holds, so the result would
       depend on the layout.
     """
-    producer = graph.producer(node.inputs[0])
-    producers = [graph.layer_of_stream(stream.address) for stream in node.inputs]
-    node.chained = (
-        len(node.inputs) == 1
-        and node.key_columns[0] is None
-        and node.inputs[0].group == node.group
+    layers = [graph.layer_of_stream(stream.address) for stream in node.inputs]
+    last = [number for number, layer in enumerate(layers) if layer == max(layers)]
+    is_chained = all(_may_be_chained(graph, node, number) for number in last)
+    node.chained_inputs = frozenset(last if is_chained else ())
+    node.layer = max(layers) if is_chained else 1 + max(layers)
+
+
+def _may_be_chained(graph: PipelineGraph, node: Node, number: int) -> bool:
+    stream = node.inputs[number]
+    producer = graph.producer(stream)
+    return (
+        node.key_columns[number] is None
+        and stream.group == node.group
         and producer is not None
         and not producer.declarations.holding
     )
-    node.layer = producers[0] if node.chained else 1 + max(producers)

@@ -38,7 +38,7 @@ class Node(msgspec.Struct, eq=False):
         computation: the user's object.
         declarations: what the computation declares.
         layer: the layer in which it runs, from 1.
-        chained: whether it runs in the same task as its producer, right after it.
+        chained_inputs: the numbers of the inputs whose producers run before it in the same task.
         inputs: the streams that it reads, in the order of ``keys=``.
         key_columns: for each input, the columns that are its key there; None for the producer's
             key.
@@ -74,7 +74,7 @@ class Node(msgspec.Struct, eq=False):
     by_percentile: bool = False
     weak: bool = False
     layer: int = 0
-    chained: bool = False
+    chained_inputs: frozenset[int] = frozenset()
     ordered: bool = False
     posts: dict[str, Stream] = {}
     group: Group = ALONE
@@ -90,6 +90,11 @@ class Node(msgspec.Struct, eq=False):
 
     def __hash__(self) -> int:
         return id(self)
+
+    @property
+    def chained(self) -> bool:
+        """Whether it runs in the same task as a producer, after it."""
+        return bool(self.chained_inputs)
 
     @property
     def hash_is_key(self) -> bool:

@@ -231,14 +231,18 @@ class ApplyTask(Task):
     def _inputs_of(self, node: Node) -> list[pa.RecordBatch | None]:
         """Return what a computation receives, by input."""
         with self.phase("receive"):
-            if node.chained and node.inputs[0].name not in self._retained:
-                batch = self.produced.get(node.inputs[0].name)
-                own = self.router.input(node, 0)
-                return [None if batch is None else own.rows(batch, place=node.name)]
             entries = [
                 item for parcel in self.parcels for item in parcel.entries if item.node == node.name
             ]
-            return input_batches(self.router.inputs(node), entries, self._process.spool)
+            found = input_batches(self.router.inputs(node), entries, self._process.spool)
+            for number in node.chained_inputs:
+                name = node.inputs[number].name
+                if name in self.produced and name not in self._retained:
+                    rows = self.router.input(node, number).rows(
+                        self.produced[name], place=f"computation {node.name!r}"
+                    )
+                    found[number] = rows if rows.num_rows else None
+            return found
 
     def _feeding(self, node: Node) -> list[Watermarks]:
         """Return the watermarks of what a computation reads, by input.

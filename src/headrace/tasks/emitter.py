@@ -98,9 +98,9 @@ class Emitter:
         return self._exact(field, array)
 
     def _converted(self, field: pa.Field, values: Any) -> pa.Array:
-        if isinstance(values, pa.Array) and values.type == field.type:
-            if field.nullable or not values.null_count:
-                return values
+        is_typed = isinstance(values, pa.Array) and values.type == field.type
+        if is_typed and (field.nullable or not values.null_count):
+            return values
         if isinstance(values, np.ndarray):
             values = self._of_numpy(field, values)
         if isinstance(values, pa.Array | pa.ChunkedArray):

@@ -313,7 +313,7 @@ class Router:
             address: [
                 self._formats[node.name, number]
                 for node, number in pipeline.consumers(address)
-                if not node.chained
+                if number not in node.chained_inputs
             ]
             for address in pipeline.streams()
         }

@@ -7,14 +7,13 @@ before it produces them. So taking rows only composes positions. A column is cop
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-I64 = npt.NDArray[np.int64]
-#: Makes a column of the rows at some places.
-Maker = Callable[[npt.NDArray[np.integer]], pa.Array]
+At = npt.NDArray[np.integer[Any]]
 
 
 class Places:
@@ -22,7 +21,7 @@ class Places:
 
     __slots__ = ("_arrow", "at")
 
-    def __init__(self, at: npt.NDArray[np.integer]) -> None:
+    def __init__(self, at: At) -> None:
         self.at = at
         self._arrow: pa.Array | None = None
 
@@ -38,15 +37,14 @@ class LazyColumn:
     """A column that is made when it is first looked at.
 
     Args:
-        source: the column that it is taken from, or a function that makes it.
-        places: the places of its rows there; None for the function that makes all of it.
+        source: an Arrow array that it is taken from; a function of places that makes it; or,
+            without places, a function that makes it.
+        places: the places of its rows in the source.
     """
 
     __slots__ = ("_found", "_places", "_source")
 
-    def __init__(
-        self, source: pa.Array | Maker | Callable[[], pa.Array], places: Places | None
-    ) -> None:
+    def __init__(self, source: Any, places: Places | None) -> None:
         self._source, self._places = source, places
         self._found: pa.Array | None = None
 
@@ -99,7 +97,7 @@ class Columns(Mapping[str, pa.Array]):
     def __len__(self) -> int:
         return len(self.parts)
 
-    def take(self, at: npt.NDArray[np.integer]) -> Columns:
+    def take(self, at: At) -> Columns:
         """Return the rows at some places."""
         places = Places(at)
         composed: dict[int, Places] = {}

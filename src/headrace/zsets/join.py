@@ -107,11 +107,7 @@ class Join(Operator):
                     place=self._place,
                     remedy="convert one of them with select() first",
                 )
-        taken = {*left.names}
-        self._renamed = {
-            name: self._right_names.get(name, name + self._suffix if name in taken else name)
-            for name in right.names
-        }
+        self._renamed = right_names(left, right, self._right_names, self._suffix)
         self._left, self._right = left, right
         has_pairs = self._how in _PAIRS
         states: dict[str, Declaration] = {"left": ZSetState(left)}
@@ -293,14 +289,23 @@ class Join(Operator):
             return Rows(columns, rows.weights, rows.at)
         if not wanted:
             return no_rows(self._made)
-        own = dict(rows.columns.parts)
-        if side == 1:
-            own = {self._renamed[name]: column for name, column in own.items()}
-        columns = {
+        own = {
+            name if side == 0 else self._renamed[name]: column
+            for name, column in rows.columns.parts.items()
+        }
+        filled = {
             field.name: own[field.name] if field.name in own else pa.nulls(len(rows), field.type)
             for field in self._made
         }
-        return Rows(Columns(columns), rows.weights, rows.at)
+        return Rows(Columns(filled), rows.weights, rows.at)
+
+
+def right_names(
+    left: pa.Schema, right: pa.Schema, given: Mapping[str, str] | None, suffix: str
+) -> dict[str, str]:
+    """Return the names in the result of a join's right columns (old → new)."""
+    taken, given = {*left.names}, given or {}
+    return {n: given.get(n, n + suffix if n in taken else n) for n in right.names}
 
 
 def _comparable(one: pa.DataType, other: pa.DataType) -> bool:

@@ -6,7 +6,7 @@ or makes the rows: a filter in front of a join is part of the join.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -40,6 +40,10 @@ class Step:
             PipelineError: if it cannot work on these columns.
         """
         return before
+
+    def copies(self, name: str) -> Collection[str]:
+        """Return the columns of its rows that are copies of a column before."""
+        return (name,)
 
     def apply(self, rows: Rows) -> Rows:
         """Return its rows."""
@@ -80,6 +84,9 @@ class Project(Step):
                 fields.append(typed_field(name, self.types[name], place))
         return pa.schema(fields)
 
+    def copies(self, name: str) -> Collection[str]:
+        return [new for new, source in self.columns.items() if source == name]
+
     @cached_property
     def _computed(self) -> dict[str, pa.Field]:
         """The fields of the columns that functions return."""
@@ -118,6 +125,9 @@ class MapRows(Step):
 
     def schema(self, before: pa.Schema, place: str) -> pa.Schema:
         return rows_schema(value_type_of(self.type, place=place).schema, place)
+
+    def copies(self, name: str) -> Collection[str]:
+        return ()
 
     def apply(self, rows: Rows) -> Rows:
         return Rows(_columns(self, self.function(rows), len(rows)), rows.weights, rows.at)
@@ -165,6 +175,9 @@ class Expand(Step):
     def schema(self, before: pa.Schema, place: str) -> pa.Schema:
         return rows_schema(value_type_of(self.type, place=place).schema, place)
 
+    def copies(self, name: str) -> Collection[str]:
+        return ()
+
     def apply(self, rows: Rows) -> Rows:
         positions, values = self.function(rows)
         at = np.asarray(positions, dtype=np.int64)
@@ -211,6 +224,9 @@ class Weigh(Step):
 
     def schema(self, before: pa.Schema, place: str) -> pa.Schema:
         return pa.schema([field for field in before if field.name not in self.dropped])
+
+    def copies(self, name: str) -> Collection[str]:
+        return () if name in self.dropped else (name,)
 
     def apply(self, rows: Rows) -> Rows:
         weights: I64 = rows.weights * np.asarray(self.function(rows), dtype=np.int64)

@@ -49,9 +49,7 @@ class OnTheWay:
             schema = schema.append(pa.field(WEIGHT, pa.int64(), nullable=False))
         return value_type_of(schema, place="zsets")
 
-    def apply(
-        self, batch: pa.RecordBatch | pa.Table
-    ) -> tuple[I64 | None, Mapping[str, pa.Array]]:
+    def apply(self, batch: pa.RecordBatch | pa.Table) -> tuple[I64 | None, Mapping[str, pa.Array]]:
         """Return the records behind the operators; see :class:`headrace.pipeline.streams.Rewrite`."""
         at = np.arange(batch.num_rows)
         weights = np.ones(batch.num_rows, dtype=np.int64)

@@ -24,7 +24,7 @@ from headrace.pipeline.sink import Sink
 from headrace.zsets.aggregates import Aggregate
 from headrace.zsets.apply import Apply, AsUpserts
 from headrace.zsets.group import Group
-from headrace.zsets.join import How, Join
+from headrace.zsets.join import How, Join, right_names
 from headrace.zsets.linear import (
     NO_STEPS,
     Expand,
@@ -55,15 +55,39 @@ OPERATIONS = {
 _DELETES = ("D", "d", "delete", "-D")
 
 
+#: For each column of a key, the columns that are equal to it in every row.
+KeyColumns = tuple[frozenset[str], ...]
+
+
 @dataclass(frozen=True)
 class _Branch:
-    """A stream of the pipeline, and the linear operators that its rows go through."""
+    """A stream of the pipeline, and the linear operators that its rows go through.
+
+    Attributes:
+        stream: the stream.
+        linear: the operators.
+        key: the columns behind them whose hash is the key of the stream's producer; None if that is
+            not known.
+    """
 
     stream: Stream
     linear: Linear = NO_STEPS
+    key: KeyColumns | None = None
 
     def then(self, step: Step) -> _Branch:
-        return replace(self, linear=self.linear.then(step))
+        key = self.key
+        if key is not None:
+            key = tuple(frozenset(new for n in part for new in step.copies(n)) for part in key)
+        return replace(self, linear=self.linear.then(step), key=key)
+
+    def is_keyed_by(self, columns: Sequence[str]) -> bool:
+        """Return whether the hash of some columns is the key that its rows have."""
+        key = self.key
+        return (
+            key is not None
+            and len(key) == len(columns)
+            and all(name in part for name, part in zip(columns, key, strict=True))
+        )
 
 
 class ZStream:
@@ -191,6 +215,7 @@ class ZStream:
             name,
             lambda sides: Join(pairs, how, sides=sides, **options),
             [(self, keys[0]), (other, keys[1])],
+            key=_key_of_join(pairs, how, self.schema, other.schema, options),
         )
 
     def group(self, name: str, by: str | Sequence[str], **aggregates: Aggregate) -> ZStream:
@@ -354,6 +379,7 @@ class ZStream:
         operator: Callable[[list[list[Branch]]], Operator],
         inputs: Sequence[tuple[ZStream, Sequence[str] | None]],
         *,
+        key: KeyColumns | None = None,
         retain: bool = False,
     ) -> ZStream:
         """Add an operator to the pipeline.
@@ -362,6 +388,7 @@ class ZStream:
             name: the name of the computation.
             operator: makes it of its sides.
             inputs: for each side, the rows and the columns of its key; None for any key.
+            key: the columns of its rows that are its key; by default those of the first input.
             retain: whether its changes are kept, so that later computations can begin with them.
         """
         read = _Inputs()
@@ -373,7 +400,13 @@ class ZStream:
             sides.append([read.add(branch, columns, place) for branch in rows._branches])
         kept = [OUT] if retain else []
         node = self.pipeline.compute(name, operator(sides), keys=read.keys, retain=kept)
-        return ZStream(self.pipeline, [_Branch(node[OUT])])
+        (rows, columns), *_ = inputs
+        if columns is None:  # any key
+            (branch, *more) = rows._branches
+            key = branch.key if not more and read.keys == dict.fromkeys(read.keys, KEY) else None
+        elif key is None:
+            key = tuple(frozenset((name,)) for name in columns)
+        return ZStream(self.pipeline, [_Branch(node[OUT], key=key)])
 
 
 def _schema_of(branch: _Branch, place: str) -> pa.Schema:
@@ -398,7 +431,7 @@ class _Inputs:
         rewrite = OnTheWay.of(stream.values.schema, branch.linear, place)
         for known, key in self.keys.items():
             same = known.rewrite == rewrite or (plain and known.rewrite is None)
-            if known.address == stream.address and same and key == _key_of(known, columns):
+            if known.address == stream.address and same and key == _key_of(known, branch, columns):
                 return Branch(known.label)
         taken = {known.label for known in self.keys}
         numbers = range(2, len(taken) + 3)
@@ -406,17 +439,27 @@ class _Inputs:
         if label in taken:
             label = next(f"{label} ({n})" for n in numbers if f"{label} ({n})" not in taken)
         read = stream if plain and label == stream.name else stream.rewritten(rewrite, label)
-        self.keys[read] = _key_of(read, columns)
+        self.keys[read] = _key_of(read, branch, columns)
         return Branch(label)
 
 
-def _key_of(stream: Stream, columns: Sequence[str] | None) -> KeySpec:
-    return _any_key(stream) if columns is None else Hashed(tuple(columns))
+def _key_of(stream: Stream, branch: _Branch, columns: Sequence[str] | None) -> KeySpec:
+    """Return the key by which an operator reads a stream: the producer's, if it is the same."""
+    if columns is None:
+        return _any_key(stream)
+    if branch.is_keyed_by(columns) and _keeps_key(stream):
+        return KEY
+    return Hashed(tuple(columns))
+
+
+def _keeps_key(stream: Stream) -> bool:
+    """Return whether ``"key"`` is the key of a stream's producer."""
+    return bool(stream.key_fields) and KEY not in stream.values.schema.names
 
 
 def _any_key(stream: Stream) -> KeySpec:
     """Return a key for code without state: the producer's, so that rows stay where they are."""
-    if stream.key_fields and KEY not in stream.values.schema.names:
+    if _keeps_key(stream):
         return KEY
     return Hashed(
         tuple(field.name for field in stream.values.schema if not pa.types.is_nested(field.type))
@@ -425,6 +468,23 @@ def _any_key(stream: Stream) -> KeySpec:
 
 def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _key_of_join(
+    pairs: Sequence[tuple[str, str]],
+    how: How,
+    left: pa.Schema,
+    right: pa.Schema,
+    options: Mapping[str, Any],
+) -> KeyColumns | None:
+    """Return the columns of a join's rows that are its key. Rows without a left one have none there."""
+    if how in ("right", "full"):
+        return None
+    names = right_names(left, right, options.get("right_names"), options.get("suffix", "_right"))
+    both = how == "inner"
+    return tuple(
+        frozenset((one, names.get(other, other)) if both else (one,)) for one, other in pairs
+    )
 
 
 class View(ZStream):

@@ -476,6 +476,82 @@ _operator(
 )
 
 
+def _of_one_key(a: ZStream, b: ZStream) -> ZStream:
+    """Operators with one key, of which some have an input from the same task and one from another."""
+    lefts = a.join("first", b, "k", "left").group("second", "k", n=Count("m"))
+    known = lefts.join("third", b.group("fourth", "k", m=Count()), "k", "left")
+    return known.select("k", "n", "m").join("it", a.select("n", l="k"), [("k", "l")], "semi")
+
+
+_operator(
+    "operators-of-one-key",
+    _of_one_key,
+    lambda a, b: model.join(
+        Counter(
+            {
+                (*row[:2], row[3]): weight
+                for row, weight in model.join(
+                    model.group(
+                        model.join(a, b, "left", [(K, 0)], (5, 2)),
+                        [K],
+                        [lambda rows: len(values(rows, 6))],
+                    ),
+                    model.group(b, [0], [len]),
+                    "left",
+                    [(0, 0)],
+                    (2, 2),
+                ).items()
+            }
+        ),
+        _pairs_of(a),
+        "semi",
+        [(0, 0)],
+        (3, 2),
+    ),
+)
+_operator(
+    "one-stream-read-in-three-ways",
+    lambda a, b: (
+        a.filter(lambda r: ~r.nulls("n"))
+        .select("k", "n")
+        .union(a.select("k", "n"))
+        .join("it", a.select(j="k", m="n").filter(lambda r: r["m"] > 0), [("n", "m")])
+    ),
+    lambda a, b: model.join(
+        Counter({row: weight * (1 + (row[1] is not None)) for row, weight in _pairs_of(a).items()}),
+        Counter({row: w for row, w in _pairs_of(a).items() if row[1] is not None and row[1] > 0}),
+        "inner",
+        [(1, 1)],
+        (2, 2),
+    ),
+)
+
+
+def test_operators_of_one_key_run_in_one_layer_and_need_nothing_between_them() -> None:
+    nodes = pipeline_of(_of_one_key).nodes
+    # The group "fourth" is of another producer in the same layer, so all runs in one task.
+    layers = {name: nodes[name].layer for name in ("first", "second", "fourth", "third", "it")}
+    assert layers == {"first": 1, "second": 1, "fourth": 1, "third": 1, "it": 1}
+    assert set(nodes) == {*layers, "result", "all_of_b"}
+
+
+def test_rows_and_columns_that_an_operator_does_not_need_are_not_sent_to_it() -> None:
+    p = hr.Pipeline("p")
+    rows = hr.zsets.table("a", p.inject("a_in", _source(A)))
+    some = rows.filter(lambda r: r["n"] > 0).select("k", m=lambda r: r["n"] * 2, types={"m": int})
+    some.group("it", "m", n=Count())
+    with hr.testing.drive(p, workers=2, bins=8) as t:
+        row = {"k": "a", "f": None, "d": None, "w": None, "_weight": 1, "at": None}
+        t.push_many("a_in", [{**row, "n": n} for n in (-1, 0, 1, 2, 2)], at=[0] * 5)
+        summary = t.step()
+        assert summary is not None
+        assert summary.head.counts["it"].records == 3
+        made = [(m.value.m, m.value.n, m.value._weight) for m in t.outputs("it")]
+        assert sorted(made) == [(2, 1, 1), (4, 2, 1)]
+    received = p.nodes["it"].inputs[0].values.schema
+    assert received.names == ["k", "m", "_weight"]
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, workers=st.integers(1, 3))

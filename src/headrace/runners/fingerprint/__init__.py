@@ -79,7 +79,10 @@ def _parts(pipeline: Pipeline) -> list[object]:
                 node.by_percentile,
                 node.ordered,
                 node.chained,
-                [(stream.label, stream.rewrite) for stream in node.inputs],
+                [
+                    stream.name if stream.rewrite is None else [stream.label, stream.rewrite]
+                    for stream in node.inputs
+                ],
                 sorted(node.outputs),
             ]
         )
