@@ -23,6 +23,8 @@ _FINAL = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # of Sp
 _HALF, _THIRD = np.uint64(32), np.uint64(29)
 #: Rows that are mixed at a time: a block of words and its scratch space stay in the cache.
 _BLOCK = 16_384
+#: What stands before a text in MessagePack, by the number of its bytes.
+_HEADS = [msgspec.msgpack.encode("x" * length)[: -length or None] for length in range(64)]
 
 
 def digest_of(batch: pa.RecordBatch | pa.Table) -> int:
@@ -64,21 +66,10 @@ def _words(column: pa.Array | pa.ChunkedArray) -> U64:
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_decimal128(column.type):
-        words = _words_of_decimals(column)
-    else:
-        words = words_of(_as_key(column))
+    words = words_of(_as_key(column))
     if column.null_count:
         words = words.copy()
         words[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
-    return words
-
-
-def _words_of_decimals(column: pa.Array) -> U64:
-    """Return 64 bits for each decimal, which depend on all of its 128."""
-    halves = np.frombuffer(column.buffers()[1] or b"", dtype=np.uint64)
-    low, high = halves[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2).T
-    words: U64 = low + high * _ODD
     return words
 
 
@@ -94,6 +85,8 @@ def _as_key(column: pa.Array) -> pa.Array:
         return pc.fill_null(column.cast(pa.int64()), 0)
     if pa.types.is_date32(kind):
         return pc.fill_null(column.cast(pa.int32()), 0)
+    if pa.types.is_decimal128(kind):
+        return _as_messages(column.cast(pa.string()))
     if key_type_problem(kind) is not None:
         encoded = [msgspec.msgpack.encode(value, enc_hook=str) for value in column.to_pylist()]
         return pa.array(encoded, pa.binary())
@@ -104,3 +97,14 @@ def _as_key(column: pa.Array) -> pa.Array:
     if pa.types.is_integer(kind):
         return pc.fill_null(column, 0)
     return column  # texts and bytes: a null is hashed as empty
+
+
+def _as_messages(texts: pa.Array) -> pa.Array:
+    """Return each text as MessagePack encodes it.
+
+    Stored files are named by digests, so those of decimals must stay what they were when each decimal
+    was encoded alone. As text it has at most 50 characters.
+    """
+    lengths = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+    heads = pa.array(_HEADS, pa.binary()).take(pa.array(lengths))
+    return pc.binary_join_element_wise(heads, texts.cast(pa.binary()), pa.scalar(b"", pa.binary()))

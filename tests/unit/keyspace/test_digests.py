@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.keyspace.digests import add_digests, digest_of
 
@@ -18,6 +22,7 @@ COLUMNS = {
     "time of day": pa.array([1, None, 2], pa.time32("s")),
     "date": pa.array([1, None, 2], pa.date32()),
     "duration": pa.array([1, None, 2], pa.duration("us")),
+    "decimal": pa.array([Decimal("1.20"), None, Decimal(-3)], pa.decimal128(20, 2)),
     "list": pa.array([[1], None, [2]]),
     "dictionary": pa.array([5, None, 6]).dictionary_encode(),
     "texts in a dictionary": pa.array(["a", None, "b"]).dictionary_encode(),
@@ -37,3 +42,21 @@ def test_rows_of_zeros_count_as_well() -> None:
     one, two = (digest_of(pa.table({"a": [0] * n, "b": [0] * n})) for n in (1, 2))
     assert one
     assert two == add_digests(one, one)
+
+
+def test_the_digest_of_decimals_is_the_one_by_which_files_are_named() -> None:
+    column = COLUMNS["decimal"]
+    assert digest_of(pa.table({"x": column})) == 17658592287595953418
+
+
+@given(scale=st.integers(0, 38), data=st.data())
+def test_a_decimal_has_the_digest_of_the_same_one_with_more_digits(
+    scale: int, data: st.DataObject
+) -> None:
+    whole = st.none() | st.integers(-(10**38) + 1, 10**38 - 1)
+    numbers = data.draw(st.lists(whole, min_size=1, max_size=20))
+    texts = [None if n is None else f"{n}e-{scale}" for n in numbers]
+    values = [None if text is None else Decimal(text) for text in texts]
+    narrow = pa.array(values, pa.decimal128(38, scale))
+    wide = pa.array(values, pa.decimal256(60, scale))  # encoded one by one
+    assert digest_of(pa.table({"x": narrow})) == digest_of(pa.table({"x": wide}))
