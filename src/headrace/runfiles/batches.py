@@ -54,6 +54,11 @@ def _too_long(why: object) -> BadInput:
     )
 
 
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column of a batch, or of a table, as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
 def fits_one_batch(table: pa.Table) -> bool:
     """Return whether each column of a table can be one array."""
     return table.nbytes <= MOST_BYTES or all(

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import PipelineError, UserCodeError
 from headrace.messages import MessageFormat, Raw, Text, Unreadable
+from headrace.runfiles.batches import one_array
 from headrace.sinks.table_columns import last_of_each_key
 
 #: Rows that are encoded at once.
@@ -280,7 +281,7 @@ class MessageColumns:
         gone = rows.column(self._content[0]).is_null()
         for name in self._content[1:]:
             gone = pc.and_(gone, rows.column(name).is_null())
-        return gone.combine_chunks() if isinstance(gone, pa.ChunkedArray) else gone
+        return one_array(gone)
 
     def _partitions(self, rows: pa.Table) -> list[int]:
         name = self._options.partition

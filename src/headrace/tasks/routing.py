@@ -31,7 +31,7 @@ from headrace.keyspace.row_hashing import hash_rows
 from headrace.pipeline import Computed, Hashed, Node, Pipeline, Salt, Stream
 from headrace.pipeline.streams import Rewrite
 from headrace.protocol.parcels import Entry
-from headrace.runfiles.batches import as_one_batch
+from headrace.runfiles.batches import as_one_batch, one_array
 from headrace.schema.columns import ColumnType
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 
@@ -67,7 +67,7 @@ def with_id(batch: pa.RecordBatch | pa.Table, check: Node) -> npt.NDArray[np.boo
     for name in check.key_columns[0] or ():
         column = batch.column(name)
         if column.null_count:
-            there &= _flat(column).is_valid().to_numpy(zero_copy_only=False)
+            there &= one_array(column).is_valid().to_numpy(zero_copy_only=False)
     return there
 
 
@@ -144,7 +144,7 @@ class InputFormat:
         if self.ordered_by is not None:
             columns.append(batch.column(self.ordered_by))
         columns += [*keys, *(batch.column(name) for name in self.stream.values.schema.names)]
-        flat = [_flat(column) for column in [hashes, *columns]]
+        flat = [one_array(column) for column in [hashes, *columns]]
         return pa.RecordBatch.from_arrays(flat, schema=self.schema)
 
     def _rewritten(
@@ -168,7 +168,7 @@ class InputFormat:
         names = [TIMESTAMP_COLUMN]
         names += [] if self.ordered_by is None else [self.ordered_by]
         names += self.keys if self.node.key_columns[self.number] is None else []
-        own = [_flat(batch.column(name)) for name in names]
+        own = [one_array(batch.column(name)) for name in names]
         if at is not None:
             chosen = pa.array(at)
             own = [column.take(chosen) for column in own]
@@ -192,7 +192,7 @@ class InputFormat:
             if isinstance(part, Computed):
                 name, column = "computed", self._computed(batch, part, field.type, place)
             else:
-                name, column = part, _flat(batch.column(part))
+                name, column = part, one_array(batch.column(part))
             if self._is_check:
                 column = _filled(column, field.type)
             if column.null_count:
@@ -217,9 +217,9 @@ class InputFormat:
             UserCodeError: if the function fails, or returns something else.
         """
         try:
-            found = part.function(*[_flat(batch.column(name)) for name in part.columns])
+            found = part.function(*[one_array(batch.column(name)) for name in part.columns])
             if isinstance(found, pa.ChunkedArray):
-                found = _flat(found)
+                found = one_array(found)
             column = found if isinstance(found, pa.Array) else pa.array(found)
             if len(column) != batch.num_rows:
                 raise ValueError(f"it returned {len(column)} values for {batch.num_rows} records")
@@ -276,7 +276,7 @@ class InputFormat:
         hashes = self._places(keys)
         without = ~with_id(batch, self.node)
         if without.any():
-            order = _flat(batch.column(ORDER)).to_numpy()
+            order = one_array(batch.column(ORDER)).to_numpy()
             hashes[without] = self.node.group.places(hash_words(order[without]))
         return hashes
 
@@ -391,7 +391,7 @@ def _salt_of(batch: pa.RecordBatch | pa.Table, salt: Salt) -> pa.Array:
     """Return the salt of each record's key: a number below ``salt.parts``. Nulls do not count."""
     hashes = np.zeros(batch.num_rows, dtype=np.uint64)
     for name in (TIMESTAMP_COLUMN, *salt.by):
-        column = _flat(batch.column(name))
+        column = one_array(batch.column(name))
         there = column.is_valid().to_numpy(zero_copy_only=False)
         hashes[there] += hash_columns([column.drop_null()])
         hashes = hash_words(hashes)
@@ -411,7 +411,7 @@ def _is_of_kind(given: pa.DataType, kind: pa.DataType) -> bool:
 
 def _hash_of(batch: pa.RecordBatch | pa.Table, part: Hashed) -> pa.Array:
     """Return the hash of each record's columns."""
-    columns = [_flat(batch.column(name)) for name in part.columns]
+    columns = [one_array(batch.column(name)) for name in part.columns]
     return pa.array(hash_rows(columns, batch.num_rows).view(np.int64))
 
 
@@ -434,10 +434,6 @@ def _filled(column: pa.Array, kind: pa.DataType) -> pa.Array:
         column = column.dictionary_decode()
     type_ = ColumnType("", kind)
     return column.cast(kind).fill_null(type_.to_arrow(type_.new(1))[0])
-
-
-def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _by_worker(

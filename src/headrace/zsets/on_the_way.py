@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.runfiles.batches import one_array
 from headrace.schema import ValueType, value_type_of
 from headrace.schema.row_columns import as_row_type
 from headrace.zsets.columns import Columns, LazyColumn
@@ -54,7 +55,7 @@ class OnTheWay:
         at = np.arange(batch.num_rows)
         weights = np.ones(batch.num_rows, dtype=np.int64)
         if self.weighted:
-            weights = _flat(batch.column(WEIGHT)).to_numpy(zero_copy_only=False)
+            weights = one_array(batch.column(WEIGHT)).to_numpy(zero_copy_only=False)
         columns = Columns({field.name: _lazy(batch, field) for field in self.before})
         rows = self.linear.apply(Rows(columns, weights, at))
         found = dict(rows.columns)
@@ -64,8 +65,4 @@ class OnTheWay:
 
 
 def _lazy(batch: pa.RecordBatch | pa.Table, field: pa.Field) -> LazyColumn:
-    return LazyColumn(lambda: as_row_type(_flat(batch.column(field.name)), field.type), None)
-
-
-def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return LazyColumn(lambda: as_row_type(one_array(batch.column(field.name)), field.type), None)
