@@ -472,6 +472,7 @@ def section(program: str) -> str:
 def main() -> None:
     """Write both pages."""
     sections = [page("head"), floor(), count(), *(section(program) for program in PLAIN)]
+    sections.append(page("views"))
     (ROOT / "benchmarks" / "RESULTS.md").write_text("\n".join(sections))
     (ROOT / "docs" / "reliability.md").write_text(reliability())
 
