@@ -82,6 +82,48 @@ def test_a_timer_at_the_end_of_time_fires_when_the_input_has_ended(
     assert sorted((key, n) for key, _, n in said) == [(0, 3), (1, 3), (2, 3)]
 
 
+class Later(hr.Computation):
+    """Says the time of each record, and of its timer, as much later as the record asks for."""
+
+    soon = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(int)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        ctx.produce("out", record.timestamp_us)
+        self.soon.set(record.timestamp_us + record.value.n)
+
+    def process_timer(self, ctx: hr.Context, timer: hr.Fired) -> None:
+        ctx.produce("out", timer.time_us)
+
+
+class LaterInBulk(hr.ColumnarComputation):
+    """The same for all keys at once."""
+
+    soon = hr.Timer(hr.EVENT_TIME)
+    out = hr.Output(int)
+
+    def process_batch(self, ctx: hr.BatchContext, batch: hr.KeyedBatch) -> None:
+        ctx.produce("out", batch.keys, batch.max("at"))
+        self.soon.set(batch.keys, batch.max("at") + batch.sum("n"))
+
+    def process_timers(self, ctx: hr.BatchContext, fired: hr.FiredBatch) -> None:
+        ctx.produce("out", fired.keys, fired.times_us)
+
+
+@pytest.mark.parametrize("kind", [Later, LaterInBulk])
+def test_a_timer_fires_in_the_step_whose_watermark_reaches_it_and_in_none_before(kind: Any) -> None:
+    times = [0, 10, 20, 30, 40]
+    items = [Item(at, {0: 20, 10: 21}.get(at, 100), at) for at in times]  # a key each
+    pipeline, collected = hr.Pipeline("test"), Collected()
+    source = hr.sources.Iterable(items, Item, event_time="at")
+    stream = pipeline.inject("items", source, watermark=hr.ascending())
+    node = pipeline.compute("it", kind(), keys={stream: "key"})
+    pipeline.sink("out", node["out"], collected.sink("out"))
+    run_inline(pipeline, rows=1)
+    said = [sorted(row[2] for row in step) for step in collected.rows()["out"]]
+    assert said[: len(times)] == [[0], [10], [20, 20], [30], [31, 40]]
+
+
 class FarAndNear(hr.Computation):
     """Has one timer far away, and another that comes and goes."""
 
