@@ -19,7 +19,7 @@ from headrace.coordinator.step_output import StepOutput
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.eventtime.watermark import PartitionSeen, lowest, merged_seen
 from headrace.keyspace.digests import add_digests
-from headrace.ledger.records import Counts, HeldBy, Slice, sums
+from headrace.ledger.records import Counts, HeavyBin, HeldBy, Slice, sums
 from headrace.protocol.plan import Failure, NodeReport, StepPlan, TaskReport
 from headrace.runfiles.format import FileRef
 
@@ -283,7 +283,16 @@ def _slice(plan: StepPlan, applied: list[TaskReport]) -> Slice | None:
         return None
     files = [report.run for report in applied if report.run is not None and report.in_slice]
     nbytes = sum(report.slice_bytes for report in applied)
-    return Slice(plan.slice.number, plan.slice.of, plan.step, files, nbytes)
+    return Slice(plan.slice.number, plan.slice.of, plan.step, files, nbytes, _heavy(applied))
+
+
+def _heavy(applied: list[TaskReport]) -> list[HeavyBin]:
+    """Return the heavy bins of a slice. Several layers may have rows of one bin."""
+    sizes: dict[tuple[int, int], int] = {}
+    for report in applied:
+        for of in report.slice_heavy:
+            sizes[of.start, of.bits] = sizes.get((of.start, of.bits), 0) + of.nbytes
+    return [HeavyBin(*bin_, nbytes) for bin_, nbytes in sorted(sizes.items())]
 
 
 def _sums(reports: list[TaskReport], field: str) -> dict[str, int]:

@@ -110,6 +110,7 @@ from headrace.runners.fingerprint import fingerprint
 from headrace.storage.base import Store
 from headrace.storage.garbage import with_retries
 from headrace.storage.probe import check_creates
+from headrace.storage.timed import TimedReads
 
 log = logging.getLogger("headrace")
 
@@ -245,7 +246,8 @@ class Driver:
         self.store = store
         self.runner = runner
         self.clock = clock or Clock()
-        self.ledger = Ledger(store, check_predecessor=check_predecessor)
+        self._reads = TimedReads(store)
+        self.ledger = Ledger(self._reads, check_predecessor=check_predecessor)
         self._pins = Pins(store)
         self.listeners: list[Listener] = []
         self.loop_progress = LoopProgress()
@@ -292,7 +294,7 @@ class Driver:
         self._attempts = StepAttempts(runner, self.ledger, self._source_poller, self._stopwatch)
         self._cleaning = Cleaning(self.ledger, concurrent=runner.concurrent)
         self.requests = Requests(
-            CommandLog(store),
+            CommandLog(self._reads),
             self._source_poller,
             runner,
             self._settings,
@@ -301,7 +303,8 @@ class Driver:
             reload,
         )
         self._steering = MigrationController(
-            Meter(self._settings.measure_us), Bounds.of(self._settings)
+            Meter(self._settings.measure_us, self._settings.ahead_bytes),
+            Bounds.of(self._settings),
         )
         self.controller = Controller(
             policy,
@@ -534,6 +537,9 @@ class Driver:
                 self._wait(instruction.until_us)
                 return None
             case Run():
+                meter = self._steering.meter
+                meter.store.note(self._reads.take())
+                meter.starting = self.runner.starting()
                 return self._attempts.run(instruction, self._head)
         with self._stopwatch.phase(_PHASES[type(instruction)]):
             return self._carry_out(instruction)

@@ -17,11 +17,11 @@ from headrace.errors import AlreadyExists, Damaged, NewerFormat, NotFound
 from headrace.keyspace.layout import Layout, LayoutWire
 from headrace.ledger.envelope import Sealed
 from headrace.ledger.migrations import Latency
+from headrace.migration.costs import OpeningRates, RoundFactors, Scatter, Starting, StoreTimes
 from headrace.migration.loads import Load
 from headrace.migration.measurements import Measurements
-from headrace.migration.objective import OpeningRates
 from headrace.storage.base import Store
-from headrace.storage.bounds import HashText, Micros, StepNumber, WholeOrNot, WorkerNumber
+from headrace.storage.bounds import HashText, Micros, StepNumber, Whole, WholeOrNot, WorkerNumber
 
 FOLDER = "measurements/"
 #: A bin with more than this many times the mean load is hot.
@@ -82,6 +82,12 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
             ``Measurements``.
         steps: how long steps take while no state moves.
         opening: how fast workers open state.
+        scatter: how the times of steps scatter while no state moves.
+        store: how long the storage takes to answer.
+        rounds: what the rounds of migrations have taught.
+        starting: how new workers come.
+        busy: the share of the time that records take on the workers; None if not known.
+        ahead_bytes: how many bytes a worker may read ahead in a step.
         decision: the newest decision of the driver's policy.
         computations_us: by computation: microseconds of work in a step, on each worker.
         hot_keys: the busiest keys.
@@ -119,6 +125,12 @@ class Published(msgspec.Struct, frozen=True, omit_defaults=True):
     pids: list[WholeOrNot] = []
     drained: list[WorkerNumber] = []
     hot_since_us: Micros | None = None
+    scatter: Scatter = Scatter()
+    store: StoreTimes = StoreTimes()
+    rounds: RoundFactors = RoundFactors()
+    starting: Starting = Starting()
+    busy: float | None = None
+    ahead_bytes: Whole = 2 << 20
 
     @property
     def load(self) -> Load:

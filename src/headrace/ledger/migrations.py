@@ -43,6 +43,7 @@ class RecordedRound(msgspec.Struct, frozen=True, array_like=True):
         workers, splits, moves, merges: as in ``Update``.
         interferes: whether a worker is source or target of more than one move.
         nbytes: approximate bytes of state that it moves.
+        most_bins, most_bytes: what the worker opens that has most to open.
     """
 
     workers: Workers = 0
@@ -51,6 +52,8 @@ class RecordedRound(msgspec.Struct, frozen=True, array_like=True):
     merges: list[tuple[int, Bits]] = []
     interferes: bool = False
     nbytes: Whole = 0
+    most_bins: Whole = 0
+    most_bytes: Whole = 0
 
     def at(self, step: int) -> Update:
         """Return the update with which the round takes effect at a step."""

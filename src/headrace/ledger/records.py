@@ -12,6 +12,7 @@ from headrace.computation.per_worker import Held
 from headrace.eventtime.watermark import Frontiers
 from headrace.runfiles.format import FileRef
 from headrace.storage.bounds import (
+    Bits,
     SliceCount,
     StepNumber,
     Whole,
@@ -44,6 +45,19 @@ class Division(msgspec.Struct, frozen=True):
     waiting: WholeOrNot = -1
 
 
+class HeavyBin(msgspec.Struct, frozen=True, array_like=True):
+    """A bin that holds much more than others of its slice.
+
+    Attributes:
+        start, bits: the bin, as of the step that wrote the slice.
+        nbytes: bytes of rows in it.
+    """
+
+    start: int
+    bits: Bits
+    nbytes: Whole
+
+
 class Slice(msgspec.Struct, frozen=True):
     """A slice of the hash space: all of its rows as of a step.
 
@@ -52,6 +66,7 @@ class Slice(msgspec.Struct, frozen=True):
         as_of: the step.
         files: the files of that step that hold the slice's rows. They also hold the step's changes.
         nbytes: bytes of rows in the slice; -1 in manifests of older versions.
+        heavy: its bins that hold much more than others.
     """
 
     number: Whole
@@ -59,6 +74,7 @@ class Slice(msgspec.Struct, frozen=True):
     as_of: StepNumber
     files: list[FileRef]
     nbytes: WholeOrNot = -1
+    heavy: list[HeavyBin] = []
 
     @property
     def range(self) -> tuple[int, int]:

@@ -13,10 +13,11 @@ Everything here is pure: layouts and numbers in, layouts and numbers out. Plans 
 elsewhere.
 """
 
+from headrace.migration.costs import Costs
 from headrace.migration.loads import Load, Prices
 from headrace.migration.measurements import Measurements
 from headrace.migration.moves import Difference, Move, Moves, moves_between
-from headrace.migration.objective import Costs, Estimate, Within, estimate, within
+from headrace.migration.objective import Estimate, Within, estimate, within
 from headrace.migration.plans import MigrationPlan, plan
 from headrace.migration.rounds import (
     AllAtOnce,

@@ -1,12 +1,9 @@
-"""The cost of moving, and rounds that keep steps within a latency objective.
+"""Estimates of the cost of moving, and rounds that keep steps within a latency objective.
 
-The new owner of a bin opens it at the step at which it becomes the owner. This takes some time for
-each bin, and some for each byte. The old owner has nothing to do. Workers open bins in parallel. So
-a round makes its step longer by the time that its busiest target needs to open its bins.
-
-This decides how many bins a round may have if a step is to stay within an objective: for each
-target, as many as fit in the *spare time* of a step. The spare time is the objective less what a
-step takes anyway. The same model estimates the cost of any other strategy.
+A round makes its step longer by what :mod:`headrace.migration.costs` says. This decides how many
+bins a round may have if a step is to stay within an objective: for each target, as many as fit in
+the *spare time* of a step. The spare time is the objective less what nine of ten steps take anyway.
+The same prices estimate the cost of any other strategy.
 """
 
 from __future__ import annotations
@@ -15,80 +12,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from headrace.errors import ChangeRefused, PipelineError
+from headrace.errors import ChangeRefused
 from headrace.keyspace.layout import Bin
 from headrace.keyspace.updates import MAX_DEPTH
+from headrace.migration.costs import Costs
 from headrace.migration.moves import Moves
 from headrace.migration.rounds import Rounds, by_demand
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
-
-
-#: How fast a worker is assumed to open state, before that was measured.
-ASSUMED_BYTES_PER_S = 100e6
-ASSUMED_BIN_US = 500.0
-
-
-class OpeningRates(msgspec.Struct, frozen=True):
-    """How long it takes to open state.
-
-    Attributes:
-        bytes_per_s: how fast a worker opens state.
-        bin_us: the fixed time for any bin, however small.
-        round_us: the fixed time for any round, however little moves in it.
-        measured: whether something was measured; otherwise it is assumed.
-    """
-
-    bytes_per_s: float = ASSUMED_BYTES_PER_S
-    bin_us: float = ASSUMED_BIN_US
-    round_us: float = 0.0
-    measured: bool = False
-
-
-class Costs(msgspec.Struct, frozen=True):
-    """What was measured of steps, and of workers that open state.
-
-    Attributes:
-        step_us: how long a step takes in which nothing moves.
-        bytes_per_s: how fast a worker opens state.
-        bin_us: the fixed time to open a bin, however small.
-        round_us: the fixed time by which any round makes its step longer.
-        busy: share of the time in which steps run. The rest of the time drains a backlog. At 1 or
-            more, no backlog drains.
-        measured: whether opening was measured; otherwise it is assumed.
-    """
-
-    step_us: float
-    bytes_per_s: float
-    bin_us: float = 0.0
-    round_us: float = 0.0
-    busy: float = 0.5
-    measured: bool = False
-
-    def __post_init__(self) -> None:
-        fits = self.step_us >= 0 and self.bin_us >= 0 and self.round_us >= 0
-        if not (fits and self.bytes_per_s > 0 and self.busy >= 0):
-            raise PipelineError(
-                f"a migration cannot be reckoned with {self}",
-                place="Costs",
-                remedy="give times that are not negative, and a rate above 0",
-            )
-
-    def opening_us(self, moves: Moves) -> F64:
-        """Return how long the target of each move takes to open the bin."""
-        return np.asarray(self.bin_us + moves.sizes * (1e6 / self.bytes_per_s), dtype=np.float64)
-
-    def round_times_us(self, rounds: Rounds) -> F64:
-        """Return by how much each round is expected to make its step longer."""
-        if not len(rounds):
-            return np.zeros(0)
-        targets = int(rounds.moves.targets.max()) + 1
-        at = rounds.round_of_moves() * targets + rounds.moves.targets
-        slots, slot_of = np.unique(at, return_inverse=True)
-        busy = np.bincount(slot_of, self.opening_us(rounds.moves)).astype(np.float64)
-        first = np.flatnonzero(np.diff(slots // targets, prepend=-1))
-        return np.maximum.reduceat(busy, first) + self.round_us
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -100,12 +32,16 @@ class Estimate(msgspec.Struct, frozen=True):
         rounds: the number of rounds.
         interferes: in how many of them a worker takes part in two moves.
         expected_max_us: the longest that a record is expected to wait for its step: the time of the
-            longest round, or without gaps of the two longest consecutive ones.
-        expected_duration_us: the time from the first round to the last, including gaps; None if a
-            gap would never end, because steps are busy all the time.
+            longest round, or without gaps of the two longest consecutive ones; or what the longest
+            steps take while nothing moves, if that is more.
+        expected_duration_us: the time from the beginning to the last round, including the time until
+            new workers are ready, reading ahead, and gaps; None if a gap would never end, because
+            steps are busy all the time.
         largest: the bin that takes longest to open, and how long it takes, in microseconds.
         measured: whether the times follow from measured rates of opening; otherwise the rates are
             assumed.
+        before_us: the part of the duration before any state moves: until new workers are ready, and
+            all is read ahead.
     """
 
     bins: int
@@ -116,14 +52,29 @@ class Estimate(msgspec.Struct, frozen=True):
     expected_duration_us: int | None
     largest: tuple[str, int] | None = None
     measured: bool = False
+    before_us: int = 0
 
 
-def estimate(rounds: Rounds, costs: Costs) -> Estimate:
+def estimate(
+    rounds: Rounds,
+    costs: Costs,
+    *,
+    other_updates: int = 0,
+    grows: bool = False,
+    shrinks: bool = False,
+) -> Estimate:
     """Return the expected cost of a migration, for rounds of any strategy.
 
     While a round makes its step longer, as much work is left undone as arrives in that time. The
     gap after the round lasts until this is drained, in the share of the time in which steps would
     not run.
+
+    Args:
+        rounds: the rounds.
+        costs: what rounds and steps take.
+        other_updates: how many updates come before or after, in which nothing moves.
+        grows: whether workers come with the first of all updates.
+        shrinks: whether workers leave with the last of all updates.
 
     >>> from headrace.migration.moves import Move
     >>> from headrace.migration.rounds import fluid
@@ -132,19 +83,36 @@ def estimate(rounds: Rounds, costs: Costs) -> Estimate:
     >>> found.expected_max_us, found.expected_duration_us
     (25000, 55000)
     """
-    longer = costs.round_times_us(rounds)
+    moving = costs.round_times_us(rounds)
+    longer = np.concatenate([np.zeros(other_updates), moving])
+    if grows and len(longer):
+        longer[0] += costs.grow_us
+    if shrinks and len(longer):
+        longer[-1] += costs.shrink_us
     opening = costs.opening_us(rounds.moves)
     fattest = int(np.argmax(opening)) if len(opening) else 0
+    before = _before_us(rounds, costs, grows=grows) if len(longer) else 0.0
+    took = _duration(longer, rounds.gap, costs)
     return Estimate(
         bins=len(rounds.moves),
         bytes=int(rounds.moves.sizes.sum()),
         rounds=len(rounds),
         interferes=int(rounds.interferes.sum()),
-        expected_max_us=_up(costs.step_us + _longest_wait(longer, rounds.gap)),
-        expected_duration_us=_duration(longer, rounds.gap, costs),
+        expected_max_us=_up(max(costs.usual_us, costs.step_us + _longest_wait(longer, rounds.gap))),
+        expected_duration_us=None if took is None else _up(before + took),
         largest=(_name(rounds.moves, fattest), _up(opening[fattest])) if len(opening) else None,
         measured=costs.measured,
+        before_us=_up(before),
     )
+
+
+def _before_us(rounds: Rounds, costs: Costs, *, grows: bool) -> float:
+    """Return how long it takes until the first round may come."""
+    start = costs.start_us if grows else 0.0
+    if not costs.prepared or not len(rounds):
+        return start
+    most = float(np.bincount(rounds.moves.targets, rounds.moves.sizes).max())
+    return start + costs.least_ahead_us + most * costs.ahead_us
 
 
 def _longest_wait(longer: F64, gap: bool) -> float:
@@ -154,13 +122,14 @@ def _longest_wait(longer: F64, gap: bool) -> float:
     return float((longer[1:] + longer[:-1]).max())
 
 
-def _duration(longer: F64, gap: bool, costs: Costs) -> int | None:
+def _duration(longer: F64, gap: bool, costs: Costs) -> float | None:
     steps = len(longer) * costs.step_us + float(longer.sum())
     if not gap or len(longer) < 2:
-        return _up(steps)
+        return steps
     if costs.busy >= 1:
         return None
-    return _up(steps + float(longer[:-1].sum()) * costs.busy / (1 - costs.busy))
+    gaps = (len(longer) - 1) * costs.gap_steps * costs.step_us
+    return steps + gaps + float(longer[:-1].sum()) * costs.busy / (1 - costs.busy)
 
 
 def _up(micros: float) -> int:
@@ -182,17 +151,29 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
         costs: what was measured.
         gap: whether the backlog drains after each round. Without gaps a record may wait for two
             rounds, so each round may take only half of the spare time.
+        grows: whether workers appear in a step of their own, before anything moves.
     """
 
     objective_us: int
     costs: Costs
     gap: bool = True
+    grows: bool = False
 
     @property
     def spare_us(self) -> float:
         """How long targets may open state in a step."""
-        spare = self.objective_us - self.costs.step_us
-        return (spare if self.gap else spare / 2) - self.costs.round_us
+        spare = self.objective_us - self.costs.base_us
+        return (spare if self.gap else spare / 2) - self._fixed_us
+
+    @property
+    def _fixed_us(self) -> float:
+        """How long any round takes, with room for one that takes longer than expected."""
+        return self.costs.round_us + self.costs.excess_us
+
+    @property
+    def first_spare_us(self) -> float:
+        """How long a target may open state in its first round, in which it opens files, too."""
+        return self.spare_us - self.costs.first_us
 
     def too_large(self, moves: Moves) -> list[tuple[Bin, float]]:
         """Return the bins that take longer to open than the spare time, and how long each takes."""
@@ -208,15 +189,18 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
         Raises:
             ChangeRefused: when a bin alone takes longer than the spare time, or there is none.
         """
+        if self.grows:
+            self._check_growth()
         if len(moves):
             self._check(moves)
         moves = moves.take(by_demand(moves.pending))
-        nth = _filled(moves.targets, self.costs.opening_us(moves), self.spare_us)
+        opening = self.costs.opening_us(moves)
+        nth = _filled(moves.targets, opening, self.spare_us, self.first_spare_us)
         return Rounds(moves.take(np.argsort(nth, kind="stable")), np.bincount(nth), self.gap)
 
     def _check(self, moves: Moves) -> None:
         if self.spare_us <= 0:
-            needs = self.costs.step_us + self.costs.round_us
+            needs = self.costs.base_us + self._fixed_us * (1 if self.gap else 2)
             raise ChangeRefused(
                 f"a step takes {_ms(needs)} ms without anything to open, "
                 f"which leaves no time within {_ms(self.objective_us)} ms",
@@ -233,6 +217,35 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
                 remedy=f"{self._split(bin_, opening_us)}raise the objective to "
                 f"{_ms(self._needed_us(opening_us))} ms or more",
             )
+        self._check_first(moves)
+
+    def _check_first(self, moves: Moves) -> None:
+        """Check that each target has a bin that fits into its first round."""
+        if self.costs.first_us <= 0:
+            return
+        opening = self.costs.opening_us(moves)
+        least = np.full(int(moves.targets.max()) + 1, np.inf)
+        np.minimum.at(least, moves.targets, opening)
+        least_us = float(least[np.isfinite(least)].max())
+        if least_us > self.first_spare_us:
+            needs = self._needed_us(self.costs.first_us + least_us)
+            raise ChangeRefused(
+                f"in its first round a worker opens the files that hold the state, which takes "
+                f"{_ms(self.costs.first_us)} ms; with one bin its step takes {_ms(needs)} ms",
+                place="objective",
+                remedy="let the new owners read ahead (prepare=True, --prepare), or raise the objective "
+                f"to {_ms(needs)} ms or more",
+            )
+
+    def _check_growth(self) -> None:
+        """Check that workers may appear in a step."""
+        needs = self.costs.base_us + self.costs.grow_us
+        if needs > self.objective_us:
+            raise ChangeRefused(
+                f"a step in which workers appear takes {_ms(needs)} ms",
+                place="objective",
+                remedy=f"raise the objective to {_ms(needs)} ms or more",
+            )
 
     def _split(self, bin_: Bin, opening_us: float) -> str:
         """Return advice on how often a bin would have to be split; empty if that would not help."""
@@ -245,35 +258,47 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
         return f"split bin {bin_} into {1 << times} before it moves, or "
 
     def _needed_us(self, opening_us: float) -> float:
-        wanted = opening_us + self.costs.round_us
-        return self.costs.step_us + (wanted if self.gap else 2 * wanted)
+        wanted = opening_us + self._fixed_us
+        return self.costs.base_us + (wanted if self.gap else 2 * wanted)
 
 
-def within(objective_us: int, costs: Costs, *, gap: bool = True) -> Within:
+def within(objective_us: int, costs: Costs, *, gap: bool = True, grows: bool = False) -> Within:
     """Return the strategy that keeps each step within a latency objective.
 
     Args:
         objective_us: how long a step may take, in microseconds.
         costs: what was measured.
         gap: whether the backlog drains after each round.
+        grows: whether workers appear in a step of their own, before anything moves.
     """
-    return Within(objective_us, costs, gap)
+    return Within(objective_us, costs, gap, grows)
 
 
-def _filled(targets: npt.NDArray[np.int32], opening: F64, spare: float) -> I64:
+def _filled(targets: npt.NDArray[np.int32], opening: F64, spare: float, first: float) -> I64:
     """Return the round of each move.
 
-    A target takes its moves in order, in each round as many as fit.
+    A target takes its moves in order, in each round as many as fit. If the one that comes first does
+    not fit into the first round, another one takes its place.
+
+    Args:
+        targets: the target of each move.
+        opening: how long it takes.
+        spare: how long those of a target may take together in a round.
+        first: the same in its first round.
     """
+    slack = 1 + 1e-12
     nth = np.zeros(len(targets), dtype=np.int64)
     order = np.argsort(targets, kind="stable")
     edges = np.flatnonzero(np.diff(targets[order], prepend=-1, append=-1))
-    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        own = order[first:last]
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        own = order[begin:end]
+        if opening[own[0]] > first * slack:
+            fits = int(np.argmax(opening[own] <= first * slack))
+            own = np.concatenate([own[fits : fits + 1], np.delete(own, fits)])
         ends = np.cumsum(opening[own])
         at, round_ = 0, 0
         while at < len(own):
-            room = (ends[at - 1] if at else 0.0) + spare * (1 + 1e-12)
+            room = (ends[at - 1] if at else 0.0) + (spare if at else first) * slack
             next_ = max(int(np.searchsorted(ends, room, side="right")), at + 1)
             nth[own[at:next_]] = round_
             at, round_ = next_, round_ + 1

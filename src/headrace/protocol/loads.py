@@ -67,15 +67,18 @@ class OpenedState(msgspec.Struct, frozen=True, array_like=True):
     """How much state a worker has opened in a step.
 
     Attributes:
-        bins, nbytes: the number of bins, and the size of their rows.
+        bins, nbytes: the number of bins, and the size of their rows. A bin of which several
+            computations have state counts once for each.
         took_us: how long that took.
         relaid_us: how long it took to follow a change of the layout; 0 if there was none.
+        states: how many computations have opened bins.
     """
 
     bins: int
     nbytes: int
     took_us: float
     relaid_us: float = 0.0
+    states: int = 1
 
 
 def loads_of(

@@ -16,13 +16,14 @@ from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Frontiers, PartitionSeen, Rules, advance
 from headrace.keyspace.layout import LayoutWire
 from headrace.keyspace.updates import Relocated
-from headrace.ledger.records import Link
+from headrace.ledger.records import HeavyBin, Link
 from headrace.ledger.retained import Retained
 from headrace.pipeline.source import Split
 from headrace.protocol.key_loads import KeyLoads
 from headrace.protocol.loads import BinLoads, OpenedState
 from headrace.runfiles.format import FileRef
 from headrace.storage.soft import is_soft
+from headrace.storage.timed import ReadTimes
 
 #: How records travel between layers: through the driver, through files on the one host that runs
 #: all tasks, or through Spark's shuffle.
@@ -314,6 +315,7 @@ class TaskReport(msgspec.Struct):
         retained: the file of retained productions, if there are any.
         in_slice: whether the file of state holds rows of the slice.
         slice_bytes: the size of these rows.
+        slice_heavy: the bins that have much of it.
         nodes, streams: counts, watermarks and digests.
         seen: what the records that it read amount to, by injector and partition.
         read_rows: the number of records read, by injector.
@@ -324,6 +326,7 @@ class TaskReport(msgspec.Struct):
         loads: the load of its bins for each computation, if the step is measured.
         keys: the busiest keys of each computation, if the step is measured.
         opened: how much state it has opened; None if none.
+        reads: how long its process waited for the storage since its report before.
         notes: facts for people: the process, its memory if the step is measured, and whether soft
             state was at hand.
         failure: why it failed.
@@ -346,6 +349,7 @@ class TaskReport(msgspec.Struct):
     retained: FileRef | None = None
     in_slice: bool = False
     slice_bytes: int = 0
+    slice_heavy: list[HeavyBin] = []
     nodes: dict[str, NodeReport] = {}
     streams: dict[str, StreamReport] = {}
     seen: dict[str, dict[str, PartitionSeen]] = {}
@@ -357,6 +361,7 @@ class TaskReport(msgspec.Struct):
     loads: list[BinLoads] = []
     keys: list[KeyLoads] = []
     opened: OpenedState | None = None
+    reads: ReadTimes | None = None
     notes: dict[str, Any] = {}
     failure: Failure | None = None
     packed: dict[str, bytes] = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 
 from headrace.errors import HeadraceError, PipelineError
 from headrace.ledger.places import Places
+from headrace.migration.costs import Starting
 from headrace.pipeline import Pipeline
 from headrace.protocol.plan import Exchange, StepPlan, TaskReport
 from headrace.storage.base import Store
@@ -86,6 +87,10 @@ class Runner(ABC):
         May be called from another thread. A plan with that number is run even if this is not
         finished.
         """
+
+    def starting(self) -> Starting:
+        """Return how more workers would come, for estimates. Cheap. May be called between attempts."""
+        return Starting()
 
     def warm_up(self, run_warm_up: Callable[[], None]) -> None:
         """Do what the first attempt would have to wait for, while another driver still leads.

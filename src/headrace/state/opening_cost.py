@@ -19,12 +19,14 @@ class OpeningCost:
 
     Attributes:
         bins: the number of bins.
+        states: how many computations have opened some.
         nbytes: the size of their rows in memory, in bytes.
         seconds: how long it took to open them.
     """
 
     def __init__(self, timer: Callable[[], float] = _no_time) -> None:
         self.bins = 0
+        self.states = 0
         self.nbytes = 0
         self.seconds = 0.0
         self.timer = timer

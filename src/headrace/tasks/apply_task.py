@@ -12,7 +12,7 @@ from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
 from headrace.eventtime.watermark import Watermarks, lowest, merged_seen
 from headrace.keyspace.digests import digest_of
 from headrace.keyspace.ranges import Ranges
-from headrace.ledger.records import link
+from headrace.ledger.records import link, slice_range
 from headrace.pipeline import Node
 from headrace.protocol.key_loads import key_loads_of
 from headrace.protocol.loads import OpenedState, loads_of
@@ -21,6 +21,7 @@ from headrace.protocol.plan import NodeReport, StepPlan, StreamReport
 from headrace.runfiles.format import RunPart
 from headrace.state.opening_cost import OpeningCost
 from headrace.storage.soft import soft_folder
+from headrace.tasks.heavy_bins import heavy_bins
 from headrace.tasks.inputs import input_batches
 from headrace.tasks.key_groups import run_in_groups
 from headrace.tasks.per_worker import begin_per_worker, end_per_worker
@@ -133,7 +134,9 @@ class ApplyTask(Task):
         relaid = report.phases["state"] if how.startswith("moved") else 0.0
         local: dict[str, Watermarks] = {}
         for node in self.pipeline.nodes_of(self.layer):
+            before = opening.bins
             outputs = self._run_node(node, entry)
+            opening.states += opening.bins > before
             done = report.nodes[node.name]
             for name, stream in node.outputs.items():
                 local[stream.name] = Watermarks(done.output_watermark, done.percentile)
@@ -142,7 +145,10 @@ class ApplyTask(Task):
             self.watermarks |= local
         if opening.bins or relaid:
             took_us = opening.seconds * 1e6
-            report.opened = OpenedState(opening.bins, opening.nbytes, took_us, relaid * 1e6)
+            report.opened = OpenedState(
+                opening.bins, opening.nbytes, took_us, relaid * 1e6, opening.states
+            )
+        report.reads = process.reads.take() or None
         if plan.measured and (memory := process.memory()) is not None:
             report.notes["memory"] = memory
         self._write(entry)
@@ -277,6 +283,9 @@ class ApplyTask(Task):
             report.run = files.add(folder, [*changes, *whole], most_packed=plan.packed_bytes)
             report.in_slice = bool(whole)
             report.slice_bytes = sum(part.batch.nbytes for part in whole)
+            if plan.slice is not None and whole:
+                span = slice_range(plan.slice.number, plan.slice.of)
+                report.slice_heavy = heavy_bins(whole, self.layout, span)
             stage(self._staged, self.pipeline, files, report, uncheckpointed=plan.uncheckpointed)
             files.write(store)
             if not plan.uncheckpointed and chain.soft:

@@ -33,6 +33,7 @@ from headrace.protocol.parcels import (
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.storage.base import Store
 from headrace.storage.soft import WithSoftFiles
+from headrace.storage.timed import TimedReads
 from headrace.tasks.routing import OutgoingEntries, Router
 from headrace.tasks.state_cache import SoftState
 
@@ -79,7 +80,8 @@ class Process:
         self.pipeline = pipeline
         self.router = Router(pipeline)
         self.code = code
-        self.store: Store = WithSoftFiles(store, soft_files)
+        self.reads = TimedReads(store, timer)
+        self.store: Store = WithSoftFiles(self.reads, soft_files)
         self.soft = soft
         self.spool = spool
         self.timer = timer

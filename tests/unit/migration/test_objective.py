@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from headrace.errors import ChangeRefused, PipelineError
 from headrace.keyspace.layout import Bin
 from headrace.keyspace.planner import contiguous
+from headrace.migration.costs import Costs
 from headrace.migration.moves import Move, Moves, moves_between
-from headrace.migration.objective import Costs, Estimate, estimate, within
+from headrace.migration.objective import Estimate, estimate, within
 from headrace.migration.rounds import Rounds, Strategy, all_at_once, batched, fluid
 
 MEASURED = Costs(step_us=30_000, bytes_per_s=100e6, bin_us=1_000, busy=0.5)

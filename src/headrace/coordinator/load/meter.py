@@ -8,24 +8,31 @@ of measuring does not grow with the rate of steps.
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import numpy as np
 
 from headrace.coordinator.adoption import Adopted
 from headrace.coordinator.load.bin_loads import LEAST_STEPS, BinMeter
 from headrace.coordinator.load.bin_sizes import sizes_of_bins
 from headrace.coordinator.load.computation_work import ComputationWork
+from headrace.coordinator.load.files import files_of
 from headrace.coordinator.load.hot_keys import KeyMeter
 from headrace.coordinator.load.measured import Measured
-from headrace.coordinator.load.opening_rates import OpeningMeter
+from headrace.coordinator.load.opening_rates import OpeningMeter, by_worker
+from headrace.coordinator.load.round_times import RoundMeter
+from headrace.coordinator.load.store_times import StoreMeter
 from headrace.coordinator.load.work_rates import Arrivals, WorkRates
 from headrace.keyspace.layout import Layout
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import HOT_BIN, Published
 from headrace.ledger.migrations import Latency
 from headrace.ledger.stored_schema import groups_of
+from headrace.migration.costs import Scatter, Starting
 from headrace.migration.loads import Load
 from headrace.migration.measurements import Measurements
-from headrace.migration.objective import OpeningRates
+from headrace.protocol.loads import OpenedState
 from headrace.protocol.plan import StepPlan
 
 
@@ -39,24 +46,35 @@ def measured_outside(head: Head, layout: Layout, seen: Published | None) -> Meas
     """
     sizes = sizes_of_bins(head, layout)
     if seen is None:
-        return Measured(sizes, groups=groups_of(head.stored_schema))
+        return _of_head(head, sizes, None)
     load = seen.load.moved_to(Layout.from_wire(seen.layout), layout) if seen.known else None
-    return _measured(head, sizes, seen.steps, seen.opening, load)
-
-
-def _measured(
-    head: Head, sizes: list[int] | None, steps: Latency, rates: OpeningRates, load: Load | None
-) -> Measured:
-    return Measured(
-        sizes=sizes,
-        steps=steps,
+    rates = seen.opening
+    return _of_head(
+        head,
+        sizes,
+        load,
+        steps=seen.steps,
         bytes_per_s=rates.bytes_per_s,
         bin_us=rates.bin_us,
         round_us=rates.round_us,
         opened=rates.measured,
+        scatter=seen.scatter,
+        store=seen.store,
+        rounds=seen.rounds,
+        starting=seen.starting,
+        busy=seen.busy,
+        ahead_bytes=seen.ahead_bytes,
+    )
+
+
+def _of_head(head: Head, sizes: list[int] | None, load: Load | None, **others: Any) -> Measured:
+    return Measured(
+        sizes=sizes,
         records=None if load is None else load.records.tolist(),
         busy_us=None if load is None else load.cpu_us.tolist(),
         groups=groups_of(head.stored_schema),
+        files=files_of(head),
+        **others,
     )
 
 
@@ -65,10 +83,22 @@ class Meter:
 
     Args:
         every_us: the least time between two measured steps.
+        ahead_bytes: how many bytes a worker may read ahead in a step.
+
+    Attributes:
+        store: how long the storage takes to answer.
+        rounds: what rounds took.
+        starting: how new workers come.
+        newest: what each worker has opened in the newest step, if anything.
     """
 
-    def __init__(self, every_us: int = 250_000) -> None:
+    def __init__(self, every_us: int = 250_000, ahead_bytes: int = 2 << 20) -> None:
         self._every_us = every_us
+        self._ahead_bytes = ahead_bytes
+        self.store = StoreMeter()
+        self.rounds = RoundMeter()
+        self.starting = Starting()
+        self.newest: list[OpenedState] = []
         self._bins = BinMeter()
         self._work = WorkRates()
         self._arrivals = Arrivals()
@@ -106,9 +136,12 @@ class Meter:
             adopted: its results.
             more: whether more input was waiting than it took.
         """
+        self.newest = by_worker(adopted.tasks)
+        for opened in self.newest:
+            self._opening.note(opened)
         for task in adopted.tasks:
-            if task.opened is not None:
-                self._opening.note(task.opened)
+            if task.reads is not None:
+                self.store.note(task.reads)
         if self._version != plan.layout_version:
             self._changed_us = None if self._version is None else plan.clock_us
             self._version = plan.layout_version
@@ -135,16 +168,53 @@ class Meter:
             self._processes[task.worker] = notes.get("memory", -1), notes.get("pid", -1)
         self._processes = {at: of for at, of in self._processes.items() if at < workers}
 
-    def measured(self, head: Head, layout: Layout, steps: Latency) -> Measured:
+    def measured(
+        self, head: Head, layout: Layout, steps: Latency, scatter: Scatter | None = None
+    ) -> Measured:
         """Return what plans are based on.
 
         Args:
             head: the pipeline as of its newest step.
             layout: the layout whose bins are planned.
             steps: how long steps take.
+            scatter: how they scatter.
         """
         load = self._bins.load(layout) if self._bins.is_known else None
-        return _measured(head, sizes_of_bins(head, layout), steps, self._opening.rates, load)
+        known = self.known(head, steps, scatter or Scatter())
+        return msgspec.structs.replace(
+            known,
+            sizes=sizes_of_bins(head, layout),
+            records=None if load is None else load.records.tolist(),
+            busy_us=None if load is None else load.cpu_us.tolist(),
+        )
+
+    def known(self, head: Head, steps: Latency, scatter: Scatter) -> Measured:
+        """Return what plans are based on, but for single bins."""
+        rates = self._opening.rates
+        return _of_head(
+            head,
+            None,
+            None,
+            steps=steps,
+            bytes_per_s=rates.bytes_per_s,
+            bin_us=rates.bin_us,
+            round_us=rates.round_us,
+            opened=rates.measured,
+            scatter=scatter,
+            store=self.store.times,
+            rounds=self.rounds.factors,
+            starting=self.starting,
+            busy=self._busy(head.layout.workers),
+            ahead_bytes=self._ahead_bytes,
+        )
+
+    def _busy(self, workers: int) -> float | None:
+        """Return the share of the time that records take on the workers; None if not known."""
+        rates = self._work.true_rates(workers)
+        if self._bins.steps < LEAST_STEPS or self._last_us is None or not rates.all():
+            return None
+        arrive = self._arrivals.per_second(self._last_us) * self._arrivals.amplification
+        return float(arrive / rates.sum())
 
     def measurements(self, head: Head, now_us: int, places: int = 0) -> Measurements:
         """Return what policies are based on, as of the newest step.
@@ -192,7 +262,9 @@ class Meter:
         self._ahead = {at: min(self._ahead.get(at, now_us), now_us) for at in times if at > now_us}
         return max((self._ahead.get(at, at) for at in times), default=None)
 
-    def published(self, head: Head, seen: Measurements, steps: Latency) -> Published:
+    def published(
+        self, head: Head, seen: Measurements, steps: Latency, scatter: Scatter | None = None
+    ) -> Published:
         """Return the measurements as data, for observers outside the process."""
         return Published(
             step=head.step,
@@ -216,6 +288,12 @@ class Meter:
             drained=list(seen.drained),
             steps=steps,
             opening=self._opening.rates,
+            scatter=scatter or Scatter(),
+            store=self.store.times,
+            rounds=self.rounds.factors,
+            starting=self.starting,
+            busy=self._busy(len(seen.state_bytes)),
+            ahead_bytes=self._ahead_bytes,
             computations_us=self._by_computation.busy_us(),
             hot_keys=self._keys.hottest(),
             memory_bytes=[self._process(at)[0] for at in range(len(seen.state_bytes))],

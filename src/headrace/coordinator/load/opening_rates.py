@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from headrace.migration.objective import ASSUMED_BIN_US, ASSUMED_BYTES_PER_S, OpeningRates
+from headrace.migration.costs import ASSUMED_BIN_US, ASSUMED_BYTES_PER_S, OpeningRates
 from headrace.protocol.loads import OpenedState
+from headrace.protocol.plan import TaskReport
 
 #: The assumptions weigh as much as this much observed opening time, in microseconds.
 _TRUST_US = 1_000.0
@@ -66,6 +69,27 @@ class OpeningMeter:
             _FIXED_US * of_fixed + (took / rounds if rounds else 0.0),
             self.bins >= _LEAST_BINS,
         )
+
+
+def by_worker(tasks: Iterable[TaskReport]) -> list[OpenedState]:
+    """Return what each worker has opened in a step, in all layers together.
+
+    Layers follow one another, so their times add up. A bin counts once, however many computations
+    have state of it.
+    """
+    found: dict[int, list[OpenedState]] = {}
+    for task in tasks:
+        if task.opened is not None:
+            found.setdefault(task.worker, []).append(task.opened)
+    return [
+        OpenedState(
+            -(-sum(of.bins for of in opened) // max(1, sum(of.states for of in opened))),
+            sum(of.nbytes for of in opened),
+            sum(of.took_us for of in opened),
+            sum(of.relaid_us for of in opened),
+        )
+        for opened in found.values()
+    ]
 
 
 def _solve(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:

@@ -15,11 +15,10 @@ from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Bin, Layout
 from headrace.keyspace.updates import Update, updated
 from headrace.ledger.migrations import Goal, RecordedRound
+from headrace.migration.costs import Costs
 from headrace.migration.loads import BY_STATE, PRICES, Load
-from headrace.migration.objective import (
-    estimate,
-    within,
-)
+from headrace.migration.moves import moves_between
+from headrace.migration.objective import estimate, within
 from headrace.migration.plans import plan
 from headrace.migration.rounds import Strategy
 from headrace.migration.sharding import NO_RULES, LayoutRules, later_layout
@@ -47,28 +46,89 @@ def plan_goal(
         HeadraceError: when a bin or worker does not exist, or no way is within the objective.
     """
     target, reason = target_of(layout, goal, measured, rules)
+    found = way_to(layout, target, goal, measured)
+    return found if found.rounds else msgspec.structs.replace(found, why=reason)
+
+
+def way_to(
+    layout: Layout, target: Layout, goal: Goal, measured: Measured, *, under_way: bool = False
+) -> Planned:
+    """Return the way from a layout to another, in the rounds that a goal asks for.
+
+    Args:
+        layout: the layout in force.
+        target: the layout to go to.
+        goal: says how.
+        measured: what is known of bins and steps.
+        under_way: whether rounds have taken place before. Then files are open already.
+
+    Raises:
+        HeadraceError: when no way is within the objective.
+    """
+    grows = target.workers > layout.workers
+    alone = goal.prepare and grows  # new workers must exist before anything can be read ahead
+    costs = _costs(layout, target, goal, measured, grows=grows and not alone)
+    if under_way:
+        costs = msgspec.structs.replace(costs, first_us=0.0)
     strategy: Strategy = goal.strategy
     if goal.objective_us:
-        strategy = within(goal.objective_us, measured.costs, gap=goal.strategy.gap)
+        strategy = within(goal.objective_us, costs, gap=goal.strategy.gap, grows=alone)
     found = plan(layout, target, strategy, sizes=measured.sizes, pending=_wanted(measured))
     rounds = [
         RecordedRound(part.workers, part.splits, part.moves, part.merges)
         for part in found.updates(0)
     ]
-    for at, round_ in enumerate(found.rounds, found.ahead):
+    most = zip(*(column.tolist() for column in costs.busiest(found.rounds)), strict=True)
+    for at, (round_, (bins, nbytes)) in enumerate(
+        zip(found.rounds, most, strict=True), found.ahead
+    ):
         rounds[at] = msgspec.structs.replace(
-            rounds[at], interferes=round_.interferes, nbytes=int(round_.moves.sizes.sum())
+            rounds[at],
+            interferes=round_.interferes,
+            nbytes=int(round_.moves.sizes.sum()),
+            most_bins=bins,
+            most_bytes=nbytes,
         )
-    if goal.prepare and rounds and rounds[0].workers > layout.workers and rounds[0].moves:
-        # New workers must exist before anything can be prepared on them.
+    alone = alone and bool(rounds and rounds[0].moves)
+    if alone:
         first = msgspec.structs.replace(rounds[0], workers=0)
         rounds = [RecordedRound(workers=rounds[0].workers), first, *rounds[1:]]
-    expected = estimate(found.rounds, measured.costs)
+    others = len(rounds) - len(found.rounds)
+    expected = estimate(
+        found.rounds,
+        costs,
+        other_updates=others,
+        grows=grows and others > 0,
+        shrinks=target.workers < layout.workers,
+    )
     if expected.largest is not None:
         name, opening_us = expected.largest
         named = measured.groups.name(Bin.named(name)), opening_us
         expected = msgspec.structs.replace(expected, largest=named)
-    return Planned(rounds, expected, goal.strategy.gap, "" if rounds else reason)
+    return Planned(rounds, expected, goal.strategy.gap)
+
+
+def _costs(layout: Layout, target: Layout, goal: Goal, measured: Measured, *, grows: bool) -> Costs:
+    """Return what steps and rounds cost on the way to a layout.
+
+    Args:
+        layout, target: the two layouts.
+        goal: says whether the new owners read ahead.
+        measured: what is known.
+        grows: whether workers appear in a step in which state moves.
+    """
+    costs = measured.costs(
+        prepare=goal.prepare, workers=target.workers, givers=_givers(layout, target)
+    )
+    extra = costs.grow_us if grows else 0.0
+    return msgspec.structs.replace(costs, first_us=costs.first_us + extra)
+
+
+def _givers(layout: Layout, target: Layout) -> int:
+    """Return from how many workers a worker gets bins, at most."""
+    moves = moves_between(layout, target).moves
+    pairs = np.unique(np.stack([moves.targets, moves.sources]), axis=1)
+    return int(np.bincount(pairs[0]).max(initial=1)) if len(moves) else 1
 
 
 def _wanted(measured: Measured) -> list[float] | None:

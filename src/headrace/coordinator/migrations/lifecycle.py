@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 
 from headrace.coordinator.migrations.layout_state import LayoutState
-from headrace.coordinator.migrations.step_times import LEVEL_STEPS, RecentStepTimes, StepStats
+from headrace.coordinator.migrations.step_times import LEVEL_STEPS, SLOW, RecentStepTimes, StepStats
 from headrace.coordinator.refused import Refused
 from headrace.errors import HeadraceError
 from headrace.keyspace.layout import HASH_BITS, Layout
@@ -40,9 +40,6 @@ from headrace.ledger.head import Head
 from headrace.ledger.migrations import Latency, MigrationState, RecordedMigration, RecordedRound
 from headrace.migration.objective import Estimate
 
-#: The backlog of a round has drained when a step takes at most this many times as long as steps did
-#: before.
-_DRAINED = 1.2
 #: Maximum number of steps of a gap. Then the next round comes, even if the backlog has not drained.
 MOST_GAP_STEPS = 64
 #: Maximum number of steps of preparing. Then the round comes, even if not everything is prepared.
@@ -52,6 +49,18 @@ MOST_PREPARING_STEPS = 1_024
 _NOTHING_READY = StepStats(0, prepared=False)
 
 _replace = msgspec.structs.replace
+
+#: What becomes of a migration when a round of it has taken place: the migration, perhaps with other
+#: rounds left, and why it ends; "" if it goes on.
+AfterRound = Callable[
+    [LayoutState, RecordedMigration, RecordedRound, StepStats], tuple[RecordedMigration, str]
+]
+
+
+def _as_planned(
+    layout_state: LayoutState, after: RecordedMigration, done: RecordedRound, stats: StepStats
+) -> tuple[RecordedMigration, str]:
+    return after, ""
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -73,19 +82,25 @@ class Planned(msgspec.Struct, frozen=True):
 # -- with a step ------------------------------------------------------------------------------
 
 
-def after_step(layout_state: LayoutState, stats: StepStats, times: RecentStepTimes) -> LayoutState:
+def after_step(
+    layout_state: LayoutState,
+    stats: StepStats,
+    times: RecentStepTimes,
+    after_round: AfterRound = _as_planned,
+) -> LayoutState:
     """Return the layout state for the manifest of a step that was computed.
 
     Args:
         layout_state: the layout state before, as of that manifest.
         stats: statistics of the step.
         times: recent step times; this step is noted there.
+        after_round: called when a round has taken place. It may plan the rounds that are left anew.
     """
     current = layout_state.under_way
     if current is None:
         return _noted_after(layout_state, times.quiet(stats))
     times.moving(current.id, stats, current.during, paused=current.state == "paused")
-    moved = _go_on(layout_state, current, stats, times)
+    moved = _go_on(layout_state, current, stats, times, after_round)
     after = moved.migrations[current.id]
     if after is current:
         return layout_state
@@ -96,12 +111,16 @@ def after_step(layout_state: LayoutState, stats: StepStats, times: RecentStepTim
 
 
 def _go_on(
-    layout_state: LayoutState, current: RecordedMigration, stats: StepStats, times: RecentStepTimes
+    layout_state: LayoutState,
+    current: RecordedMigration,
+    stats: StepStats,
+    times: RecentStepTimes,
+    after_round: AfterRound,
 ) -> LayoutState:
     if current.effective > layout_state.step:
         return layout_state
     if current.effective >= 0:
-        return _completed(layout_state, current, stats)
+        return _completed(layout_state, current, stats, after_round)
     match current.state:
         case "preparing":
             late = layout_state.step - current.since >= MOST_PREPARING_STEPS
@@ -120,12 +139,15 @@ def _drained(migration: RecordedMigration, stats: StepStats, level: bool) -> boo
     if not stats.usual:
         return False
     usual = migration.before.p50_us
-    soon = level or not usual or stats.took_us <= _DRAINED * usual
+    soon = level or not usual or stats.took_us <= SLOW * usual
     return soon and (migration.more_before or not stats.more)
 
 
 def _completed(
-    layout_state: LayoutState, current: RecordedMigration, stats: StepStats
+    layout_state: LayoutState,
+    current: RecordedMigration,
+    stats: StepStats,
+    after_round: AfterRound,
 ) -> LayoutState:
     """Return the layout state when the published round has taken place."""
     done = current.left[0]
@@ -137,6 +159,9 @@ def _completed(
         bins=current.bins + (-done.bins if back else done.bins),
         nbytes=current.nbytes + (-done.nbytes if back else done.nbytes),
     )
+    after, why = after_round(layout_state, after, done, stats)
+    if why:
+        return layout_state.knowing(_ended(after, "aborted", layout_state, why))
     if after.left and after.paused and not back:
         return layout_state.knowing(_in_state(after, "paused", layout_state))
     if after.left and after.gap:
@@ -390,6 +415,8 @@ def undone(migration: RecordedMigration) -> list[RecordedRound]:
                 merges=done.splits[::-1],
                 interferes=done.interferes,
                 nbytes=done.nbytes,
+                most_bins=done.most_bins,
+                most_bytes=done.most_bytes,
             )
         )
     return back[::-1]
@@ -424,5 +451,7 @@ def _as_one(rounds: list[RecordedRound]) -> list[RecordedRound]:
         merges=[merge for part in rounds for merge in part.merges],
         interferes=True,
         nbytes=sum(part.nbytes for part in rounds),
+        most_bins=sum(part.most_bins for part in rounds),
+        most_bytes=sum(part.most_bytes for part in rounds),
     )
     return [joined]

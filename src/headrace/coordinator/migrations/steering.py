@@ -18,6 +18,7 @@ from headrace.coordinator.load.meter import Meter
 from headrace.coordinator.migrations.drained_hosts import must_move
 from headrace.coordinator.migrations.goals import plan_goal
 from headrace.coordinator.migrations.layout_state import LayoutState, layout_at, layout_state_of
+from headrace.coordinator.migrations.learning import note_round, with_rounds_left
 from headrace.coordinator.migrations.lifecycle import after_step, begin, refused, steer_migration
 from headrace.coordinator.migrations.step_times import RecentStepTimes, StepStats
 from headrace.coordinator.refused import Refused
@@ -27,7 +28,7 @@ from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Answer, Command, CommandRequest
 from headrace.ledger.head import Head
 from headrace.ledger.measurements import Published
-from headrace.ledger.migrations import Goal, RecordedMigration, under_way
+from headrace.ledger.migrations import Goal, RecordedMigration, RecordedRound, under_way
 from headrace.migration.measurements import Measurements
 from headrace.pipeline.source import Limit, Offer
 from headrace.protocol.plan import StepPlan
@@ -126,7 +127,39 @@ class MigrationController:
         """
         took_us = stats.took_us + self._commit_us
         stats = msgspec.structs.replace(stats, took_us=took_us, more=self._more and stats.usual)
-        return after_step(layout_state_of(head, clock_us), stats, self._times).manifest_fields(head)
+        layout_state = layout_state_of(head, clock_us)
+
+        def after_round(
+            now: LayoutState, migration: RecordedMigration, done: RecordedRound, stats: StepStats
+        ) -> tuple[RecordedMigration, str]:
+            known = self._known(head)
+            took_us, opened = stats.took_us, self.meter.newest
+            note_round(self.meter.rounds, migration, done, known, took_us, opened)
+            return with_rounds_left(
+                now, migration, lambda: self._measured(head, now), self._known(head)
+            )
+
+        after = after_step(layout_state, stats, self._times, after_round)
+        self._note_published(layout_state.under_way, after)
+        return after.manifest_fields(head)
+
+    def _known(self, head: Head) -> Measured:
+        """Return what is known but for single bins, at no cost."""
+        return self.meter.known(head, self._times.before, self._times.scatter)
+
+    def _note_published(self, before: RecordedMigration | None, after: LayoutState) -> None:
+        """Note how long a gap or reading ahead took, if it has ended with a round to come."""
+        now = None if before is None else after.migrations.get(before.id)
+        if before is None or now is None or now.effective != after.step + 1:
+            return
+        if before.state == "gap":
+            self.meter.rounds.note_gap(after.step - before.since)
+        ahead = before.estimate.before_us if before.estimate is not None else 0
+        if before.state == "preparing" and before.prepare and before.began and ahead:
+            first = next((at for at, of in enumerate(now.rounds or []) if of.moves), -1)
+            if now.next == first:
+                took_us = after.clock_us - before.began.clock_us
+                self.meter.rounds.note_ahead(ahead, took_us)
 
     def decide(self, head: Head, request: CommandRequest, now_us: int) -> Decided:
         """Return the outcome of a command that came while the pipeline runs."""
@@ -143,11 +176,12 @@ class MigrationController:
         )
 
     def _measured(self, head: Head, layout_state: LayoutState) -> Measured:
-        return self.meter.measured(head, layout_state.layout, self._times.before)
+        times = self._times
+        return self.meter.measured(head, layout_state.layout, times.before, times.scatter)
 
     def published(self, head: Head, seen: Measurements) -> Published:
         """Return the measurements as data."""
-        return self.meter.published(head, seen, self._times.before)
+        return self.meter.published(head, seen, self._times.before, self._times.scatter)
 
 
 def has_turn(head: Head) -> bool:

@@ -13,12 +13,17 @@ from statistics import median
 import msgspec
 
 from headrace.ledger.migrations import Latency
+from headrace.migration.costs import Scatter
 
 #: While a backlog drains, each step takes less than this share of the time of those before it.
 _SHORTER = 0.9
 #: The number of steps that show whether a backlog drains.
 LEVEL_STEPS = 3
 
+#: A step is slow if it takes more than this many times as long as most.
+SLOW = 1.2
+#: The share of steps that are no longer than what objectives start from.
+_HIGH = 0.9
 #: The number of steps before a migration that say how long steps usually take, and after it how
 #: long they take then.
 WINDOW = 64
@@ -61,9 +66,23 @@ class RecentStepTimes:
     @property
     def before(self) -> Latency:
         """How long steps take while nothing moves."""
+        return latency_of(self._usual)
+
+    @property
+    def scatter(self) -> Scatter:
+        """How the times of steps scatter while nothing moves."""
+        took = sorted(self._usual)
+        if not took:
+            return Scatter()
+        high = took[min(len(took) - 1, int(_HIGH * len(took)))]
+        usual = took[len(took) // 2]
+        return Scatter(high, sum(one > SLOW * usual for one in took) / len(took))
+
+    @property
+    def _usual(self) -> list[int]:
         took = [stats.took_us for stats in self._quiet]
         cold = max(0, COLD_STEPS - (self._noted - len(took)))
-        return latency_of(took[cold:] if len(took) > 2 * COLD_STEPS else took)
+        return took[cold:] if len(took) > 2 * COLD_STEPS else took
 
     @property
     def more(self) -> bool:

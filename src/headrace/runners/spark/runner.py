@@ -38,6 +38,7 @@ from headrace.errors import (
     StorageError,
     StorageNotShared,
 )
+from headrace.migration.costs import Starting
 from headrace.pipeline import Pipeline
 from headrace.protocol.plan import Exchange, StepPlan, TaskReport
 from headrace.runners.base import EngineFailed, Runner
@@ -72,6 +73,11 @@ log = logging.getLogger("headrace.spark")
 
 #: How often to probe whether executors see the storage, if the probe's file is deleted meanwhile.
 _PROBES = 3
+#: By how much a step is assumed to be longer in which workers appear: new tasks have to find their
+#: processes, and those read the plan's code for the first time.
+_GROW_US = 180_000.0
+#: How long it is assumed to take to start a Python process and to load the code in it.
+_START_US = 1_000_000.0
 #: What Python says of a module that it does not find.
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 
@@ -99,6 +105,8 @@ class SparkRunner(Runner):
         spares: int | None = None,
     ) -> None:
         self._spares = spares
+        self._clock = clock
+        self._start_us = _START_US
         self._owned = False
         self._sc = context or self._find_context()
         self._worker: Worker | None = None
@@ -182,6 +190,13 @@ class SparkRunner(Runner):
         return worker_set
 
     def make_ready(self, workers: int) -> None:
+        more = workers - self.starting().ready
+        begun = self._clock()
+        self._make_ready(workers)
+        if more > 0:
+            self._start_us = (self._clock() - begun) * 1e6 / more
+
+    def _make_ready(self, workers: int) -> None:
         worker_sets = self._worker_sets
         while (
             worker_sets is not None
@@ -189,6 +204,10 @@ class SparkRunner(Runner):
             and worker_sets is not self._worker_sets
         ):
             worker_sets = self._worker_sets  # another topology runs by now
+
+    def starting(self) -> Starting:
+        ready = 0 if self._worker_sets is None else self._worker_sets.ready
+        return Starting(ready, self._start_us, _GROW_US)
 
     def warm_up(self, run_warm_up: Callable[[], None]) -> None:
         run_warm_up()  # the driver itself reads and routes the input of small steps

@@ -227,6 +227,11 @@ class WorkerSets:
                 self._ready[workers] = worker_set
             return not self._closed
 
+    @property
+    def ready(self) -> int:
+        """For how many workers there are processes."""
+        return max(list(self._ready), default=0)
+
     def numbers(self) -> list[int]:
         """Return the sizes of the worker sets that are ready."""
         with self._lock:
