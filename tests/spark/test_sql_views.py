@@ -146,6 +146,31 @@ def test_views_with_nulls_and_empty_tables_are_what_the_queries_give(spark: Any,
     campaign.live(Catalyst(spark), SPECIAL, random.Random(seed))
 
 
+#: Queries of which the planner keeps rows without a column.
+BARE = (
+    "SELECT DISTINCT 1 AS x FROM (SELECT * FROM r UNION ALL SELECT * FROM s) WHERE a IN (1, NULL)",
+    "SELECT max('a') AS x, count(*) AS n FROM (SELECT * FROM r UNION ALL SELECT * FROM s)",
+    "SELECT count(*) AS n FROM (SELECT 1 FROM r UNION ALL SELECT 2 UNION ALL SELECT 3 FROM s)",
+    "SELECT count(*) AS n FROM (SELECT a FROM r UNION ALL VALUES (1), (2))",
+    "SELECT 'x' AS x FROM r CROSS JOIN s",
+    "SELECT count(*) AS n FROM (SELECT 1 FROM r UNION ALL SELECT 1 FROM s) CROSS JOIN s",
+    "SELECT count(*) AS n FROM r LEFT JOIN s ON r.a = s.a",
+    "SELECT b AS x FROM r WHERE EXISTS (SELECT 1 FROM s UNION ALL SELECT 1 FROM r)",
+    "SELECT b AS x FROM r WHERE NOT EXISTS (SELECT 1 FROM s WHERE a > 3)",
+    "SELECT 1 AS x FROM (SELECT 1 FROM r UNION SELECT 1 FROM s)",
+    "SELECT count(*) AS n FROM (SELECT 1 FROM r INTERSECT ALL SELECT 1 FROM s)",
+    "SELECT count(*) AS n FROM (SELECT 1 FROM r EXCEPT ALL SELECT 1 FROM s)",
+    "SELECT 1 AS x FROM r HAVING count(*) > 2",
+    "SELECT 1 AS x FROM (SELECT a, b FROM r GROUP BY a, b WITH ROLLUP)",
+    "SELECT count(*) AS n FROM (SELECT row_number() OVER (ORDER BY a, b, c, d, e, f) FROM r)",
+    "SELECT (SELECT count(*) FROM r) AS x FROM s",
+)
+
+
+def test_views_of_rows_without_columns_are_what_the_queries_give(spark: Any) -> None:
+    campaign.live(Catalyst(spark), BARE, random.Random(1))
+
+
 def _table(rows: list[Any], schema: pa.Schema) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.table(

@@ -440,6 +440,8 @@ def _projected(
 
 def _typed(stream: ZStream, columns: Sequence[Column]) -> ZStream:
     """Return a stream whose columns may all be NULL where those of a union may be."""
+    if not columns:  # (what rows without columns have instead may differ)
+        return chosen(stream, {})
     nullable = [
         one.nullable and not field.nullable
         for one, field in zip(columns, stream.schema, strict=True)
