@@ -18,6 +18,10 @@ from headrace.errors import BadInput
 
 #: What an array of texts or bytes may have, in bytes. Tests lower it.
 MOST_BYTES = (1 << 31) - 1
+#: Values of this size in the mean, in bytes, are not copied to bring rows into an order.
+WIDE = 64 << 10
+#: Chunks of this size in the mean, in bytes, are not joined.
+_LARGE_CHUNK = 1 << 20
 #: Rows of state, as one batch or as a table of several.
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 T = TypeVar("T", pa.RecordBatch, pa.Table)
@@ -59,23 +63,32 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def fits_one_batch(table: pa.Table) -> bool:
-    """Return whether each column of a table can be one array."""
-    return table.nbytes <= MOST_BYTES or all(
-        column.nbytes <= MOST_BYTES for column in table.columns
-    )
-
-
 def combined(table: pa.Table) -> pa.Table:
-    """Return a table with as few chunks as its columns allow."""
-    if fits_one_batch(table):
-        return table.combine_chunks()
-    parts: list[list[pa.RecordBatch]] = [[]]
-    for batch in pieces(table):
-        if sum(part.nbytes for part in parts[-1]) + batch.nbytes > MOST_BYTES and parts[-1]:
+    """Return a table whose columns have as few chunks as they may, if joining them is worth a copy.
+
+    A column is left as it is if its chunks are large, or its values are.
+    """
+    return _of_columns(table, [_joined(column) for column in table.columns])
+
+
+def _of_columns(table: pa.Table, columns: list[pa.ChunkedArray]) -> pa.Table:
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if column.num_chunks < 2:
+        return column
+    nbytes = column.nbytes
+    if nbytes >= _LARGE_CHUNK * column.num_chunks or nbytes >= WIDE * len(column):
+        return column
+    if nbytes <= MOST_BYTES:
+        return pa.chunked_array([column.combine_chunks()])
+    parts: list[list[pa.Array]] = [[]]
+    for chunk in column.chunks:
+        if sum(part.nbytes for part in parts[-1]) + chunk.nbytes > MOST_BYTES and parts[-1]:
             parts.append([])
-        parts[-1].append(batch)
-    return pa.Table.from_batches([as_one_batch(part) for part in parts], table.schema)
+        parts[-1].append(chunk)
+    return pa.chunked_array([pa.concat_arrays(part) for part in parts])
 
 
 def pieces(rows: Rows) -> Iterator[pa.RecordBatch]:
@@ -98,14 +111,42 @@ def halves(rows: T, most_bytes: int) -> Iterator[T]:
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.int64] | pa.Array) -> pa.Table:
-    """Return rows of a table by their positions, however large its columns are."""
+    """Return rows of a table by their positions, however large its columns are.
+
+    Cost: large values (more than 64 KiB in the mean) are not copied, and keep the memory alive that
+    they are in.
+    """
     at = pa.array(rows)
-    if fits_one_batch(table):
-        return table.take(at)
-    wide = pa.schema([field.with_type(_wide(field.type)) for field in table.schema])
-    found = table.cast(wide).take(at)
-    parts = [pa.Table.from_batches([part], wide).cast(table.schema) for part in pieces(found)]
-    return pa.concat_tables(parts)
+    return _of_columns(table, [_taken(column, at) for column in table.columns])
+
+
+def _taken(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
+    nbytes = column.nbytes
+    if nbytes >= WIDE * max(len(column), 1):
+        return _sliced(column, at.to_numpy())
+    if nbytes <= MOST_BYTES:
+        # (Arrow would join the chunks, too, and then take ten times as long.)
+        return pa.chunked_array([one_array(column).take(at)])
+    found = column.cast(_wide(column.type)).combine_chunks().take(at)
+    parts = halves(pa.record_batch([found], ["of"]), MOST_BYTES)
+    return pa.chunked_array([part.column(0).cast(column.type) for part in parts])
+
+
+def _sliced(column: pa.ChunkedArray, at: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+    """Return values of a column by their positions, as slices of its chunks."""
+    ends = np.cumsum([len(chunk) for chunk in column.chunks], dtype=np.int64)
+    chunk_of = np.searchsorted(ends, at, side="right")
+    edges = np.flatnonzero((np.diff(at) != 1) | (np.diff(chunk_of) != 0)) + 1
+    firsts, counts = [0, *edges.tolist()], np.diff([0, *edges.tolist(), len(at)]).tolist()
+    slices = (
+        [
+            column.chunk(number).slice(position - ends[number] + len(column.chunk(number)), count)
+            for number, position, count in zip(chunk_of[firsts], at[firsts], counts, strict=True)
+        ]
+        if len(at)
+        else []
+    )
+    return pa.chunked_array(slices, column.type)
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:

@@ -18,6 +18,7 @@ rewrites nothing.
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -201,22 +202,20 @@ class RunPart(msgspec.Struct):
 
 
 def write_run(parts: list[RunPart], layout: Layout) -> tuple[bytes, str]:
-    """Return the bytes of a run file, and the checksum of its footer."""
-    chunks: list[bytes | pa.Buffer] = []
-    offset = 0
-    sections: list[Section] = []
-    for part in parts:
-        section, blocks = _section(part, layout, offset)
-        sections.append(section)
-        chunks.extend(blocks)
-        offset += sum(len(block) for block in blocks)
+    """Return the bytes of a run file, and the checksum of its footer.
+
+    Cost: beside the rows and the file, one block is in memory at a time.
+    """
+    file = io.BytesIO()
+    sections = [_write_section(part, layout, file) for part in parts]
     footer = msgspec.msgpack.encode(Footer(FORMAT, sections))
     checksum = xxhash.xxh3_64_intdigest(footer)
-    chunks += [footer, _TRAILER.pack(len(footer), checksum, MAGIC)]
-    return b"".join(chunks), f"{checksum:016x}"
+    file.write(footer)
+    file.write(_TRAILER.pack(len(footer), checksum, MAGIC))
+    return file.getvalue(), f"{checksum:016x}"  # (this copies nothing)
 
 
-def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[pa.Buffer]]:
+def _write_section(part: RunPart, layout: Layout, file: io.BytesIO) -> Section:
     rows: Rows = part.batch
     hashes = rows.column(HASH).to_numpy(zero_copy_only=False)
     edges, touched = layout.first_rows_of_bins(hashes)
@@ -224,12 +223,11 @@ def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[
     if part.timer_rows is not None and len(part.timer_rows[0]):
         bins = _bin_table(edges, touched, part.timer_rows, layout)
     blocks: list[Block] = []
-    buffers: list[pa.Buffer] = []
     for first, last in _block_edges(edges, rows):
         buffer = as_one_batch(list(pieces(rows.slice(first, last - first)))).serialize()
         blocks.append(
             Block(
-                offset,
+                file.tell(),
                 len(buffer),
                 xxhash.xxh3_64_intdigest(buffer),
                 last - first,
@@ -237,10 +235,9 @@ def _section(part: RunPart, layout: Layout, offset: int) -> tuple[Section, list[
                 int(hashes[last - 1]),
             )
         )
-        offset += len(buffer)
-        buffers.append(buffer)
+        file.write(buffer)
     schema = rows.schema.serialize().to_pybytes()
-    return Section(part.owner, part.kind, schema, blocks, bins), buffers
+    return Section(part.owner, part.kind, schema, blocks, bins)
 
 
 def _block_edges(bin_rows: npt.NDArray[np.int64], rows: Rows) -> list[tuple[int, int]]:

@@ -13,27 +13,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
-from headrace.keyspace.hashing import hash_is_key, words_of
 from headrace.keyspace.layout import Layout
-from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.ranges import Ranges
-from headrace.runfiles.batches import combined, taken
 from headrace.runfiles.format import Block, LowestTimers, RunReader
-from headrace.runfiles.sections import as_one, deleted, identity_of, is_whole, whole_section
-from headrace.schema.reserved import HASH
+from headrace.runfiles.newest_rows import Dated, merge, newest
+from headrace.runfiles.sections import is_whole, whole_section
 
 #: Calls a function for each item, perhaps for several at once; see
 #: ``storage.reading.Reading.each``.
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
-_SEQUENCE = "sequence"
 _NEVER = -1
-#: A step, and rows as of that step.
-Dated = tuple[int, pa.Table]
 
 
 class SlicePart(msgspec.Struct, frozen=True):
@@ -326,90 +319,3 @@ def lower_by_facts(
 
 
 _ONE = np.uint64(1)
-
-
-def merge(dated: Iterable[Dated]) -> pa.Table | None:
-    """Return the newest row of each identity, without deleted rows, sorted by hash.
-
-    Args:
-        dated: (step, rows), in any order.
-    """
-    parts = list(dated)
-    if not parts:
-        return None
-    table, superseded = _in_order(parts)
-    live = ~superseded & ~deleted(table)
-    if not live.all():
-        table = table.filter(pa.array(live))
-    return table if table.num_rows else None
-
-
-def newest(dated: Iterable[Dated]) -> pa.Table:
-    """Return the newest row of each identity, including deletions, sorted by hash.
-
-    Args:
-        dated: (step, rows), in any order; at least one.
-    """
-    table, superseded = _in_order(list(dated))
-    return table.filter(pa.array(~superseded)) if superseded.any() else table
-
-
-def _in_order(dated: list[Dated]) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Return all rows sorted by hash, and which of them have a newer row of their identity."""
-    parts = sorted(dated, key=lambda part: part[0])
-    table = as_one([table for _, table in parts])
-    identity = identity_of(table.schema)
-    key = [name for name in identity if name != HASH]
-    distinct_by_hash = hash_is_key([table.schema.field(name).type for name in key])
-    sorted_ = _by_hash(table, key[0]) if distinct_by_hash else None
-    return sorted_ or _by_identity(table, parts, identity)
-
-
-def _by_hash(table: pa.Table, key: str) -> tuple[pa.Table, npt.NDArray[np.bool_]] | None:
-    """Sort rows by hash and step, and find those that have a newer row of their hash.
-
-    The rows must ascend by step.
-
-    Returns:
-        None if two keys share a hash. That may happen in a group, where hashes lack some bits.
-    """
-    hashes = table.column(HASH).to_numpy()
-    if (hashes[1:] < hashes[:-1]).any():
-        order = order_by_hash(hashes)
-        table, hashes = taken(table, order), hashes[order]
-    same = hashes[1:] == hashes[:-1]
-    if same.any():
-        words = words_of(table.column(key).combine_chunks())  # (of a fixed size)
-        if (same & (words[1:] != words[:-1])).any():
-            return None
-    return table, np.append(same, False)
-
-
-def _by_identity(
-    table: pa.Table, parts: list[Dated], identity: list[str]
-) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Sort rows by identity and step, and find those that have a newer row of their identity."""
-    steps = np.repeat([step for step, _ in parts], [rows.num_rows for _, rows in parts])
-    table = table.append_column(_SEQUENCE, pa.array(steps))
-    order = [(name, "ascending") for name in [*identity, _SEQUENCE]]
-    table = combined(taken(table, pc.sort_indices(table, sort_keys=order)))
-    superseded = np.ones(max(table.num_rows - 1, 0), dtype=bool)
-    for name in identity:
-        superseded &= same_as_next(table.column(name))
-    return table.drop_columns([_SEQUENCE]), np.append(superseded, False)
-
-
-def same_as_next(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return for each value but the last whether it equals the next.
-
-    A null equals a null, and NaN equals NaN: columns that identify rows may hold either.
-    """
-    one, other = column[:-1], column[1:]
-    equal = pc.equal(one, other)
-    if column.null_count:
-        equal = pc.or_(pc.fill_null(equal, False), pc.and_(pc.is_null(one), pc.is_null(other)))
-    if pa.types.is_floating(column.type):
-        nan = pc.and_(pc.is_nan(one), pc.is_nan(other))
-        equal = pc.or_(equal, pc.fill_null(nan, False))
-    same: npt.NDArray[np.bool_] = equal.to_numpy(zero_copy_only=False)
-    return same

@@ -16,7 +16,7 @@ from headrace.pipeline import Pipeline
 from headrace.protocol.plan import ChainPlan, StepPlan, TaskReport
 from headrace.runfiles.batches import combined
 from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
-from headrace.runfiles.merging import Dated, newest
+from headrace.runfiles.newest_rows import Dated, newest
 from headrace.runfiles.sections import due_rows
 from headrace.storage.base import Store
 from headrace.storage.soft import soft_folder

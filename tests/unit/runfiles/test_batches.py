@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput
-from headrace.runfiles.batches import as_one_batch
+from headrace.runfiles import batches
+from headrace.runfiles.batches import as_one_batch, combined, taken
 
 
 @given(st.lists(st.lists(st.integers(-5, 5), max_size=5), min_size=1, max_size=6))
@@ -27,3 +30,43 @@ def test_more_text_than_one_column_can_hold_is_refused_and_not_left_out() -> Non
     assert as_one_batch([batch]).num_rows == 1
     with pytest.raises(BadInput, match="more than 2 GiB"):
         as_one_batch([batch, batch])
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=5),
+    st.randoms(use_true_random=False),
+    st.sampled_from([1, 100, 1 << 20]),
+    st.sampled_from([40, 1 << 20]),
+)
+def test_rows_by_position_are_the_same_whether_columns_are_copied_or_not(
+    chunks: list[list[int]], random: Any, wide: int, most: int
+) -> None:
+    """A column of wide values is slices, one beside it is an array, and one beyond the bound several."""
+    texts = [[f"{n} " + "x" * n for n in of] for of in chunks]
+    parts = [
+        pa.table({"n": pa.array(of, pa.int64()), "text": pa.array(text, pa.string())})
+        for of, text in zip(chunks, texts, strict=True)
+    ]
+    table = pa.concat_tables(parts)
+    at = [random.randrange(len(table)) for _ in range(len(table))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "WIDE", wide)
+        patch.setattr(batches, "MOST_BYTES", most)
+        whole = combined(table)
+        found = taken(table, np.array(at, dtype=np.int64))
+    assert whole.equals(table)
+    assert found.to_pylist() == [table.to_pylist()[n] for n in at]
+    assert found.schema == table.schema
+
+
+def test_large_values_are_brought_into_an_order_without_a_copy() -> None:
+    """Each was copied three times."""
+    parts = [pa.table({"n": [n, n + 10], "of": [bytes(batches.WIDE)] * 2}) for n in range(4)]
+    table = pa.concat_tables(parts)
+    order = np.arange(8)[::-1].copy()
+    before = pa.total_allocated_bytes()
+    found = combined(taken(table, order))
+    assert found.column("n").to_pylist() == table.column("n").to_pylist()[::-1]
+    assert found.column("of").equals(table.column("of").take(pa.array(order)))
+    del parts
+    assert pa.total_allocated_bytes() - before < batches.WIDE

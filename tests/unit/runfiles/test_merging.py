@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.hashing import hash_words
-from headrace.runfiles.merging import Dated, merge
+from headrace.runfiles.newest_rows import Dated, merge
 from headrace.runfiles.sections import COLUMN_PREFIX, DELETED
 from headrace.schema.reserved import HASH
 

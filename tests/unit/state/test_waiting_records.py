@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import MAX_HASH, Ranges
-from headrace.runfiles.merging import merge
+from headrace.runfiles.newest_rows import merge
 from headrace.runfiles.sections import due_rows
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.state.buffer import _FEW_LOOKS, RecordBuffer, sequences

@@ -26,7 +26,7 @@ from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Node
 from headrace.runfiles.format import RunPart, RunReader
-from headrace.runfiles.merging import merge
+from headrace.runfiles.newest_rows import merge
 from headrace.runfiles.sections import COLUMN_PREFIX
 from headrace.schema.columns import Column, ColumnType
 from headrace.schema.reserved import HASH
