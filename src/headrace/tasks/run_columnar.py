@@ -119,8 +119,8 @@ class BatchVisitor:
     @property
     def divisible(self) -> bool:
         """Whether a step may work on its keys in groups."""
-        is_late = any(stream.is_late for stream in self.node.outputs.values())
-        return self._handle_step is None and not self.per_worker.handles and not is_late
+        # (With per-worker state, what a key gets depends on the keys of the same call.)
+        return not self.per_worker.handles
 
     def step(
         self,

@@ -100,7 +100,7 @@ class GroupVisitor:
         state: its keys.
     """
 
-    divisible = False  # see headrace.tasks.key_groups
+    divisible = True  # see headrace.tasks.key_groups
 
     def __init__(self, node: Node, computation: GroupedComputation, state: KeyedState) -> None:
         self.node = node

@@ -177,6 +177,8 @@ class KeyContext(StepContext[ProducedRecords]):
 class Visitor:
     """Runs one computation on one worker: its state, its handlers, and the loop over keys."""
 
+    divisible = True  # see headrace.tasks.key_groups
+
     def __init__(self, node: Node, computation: Computation, state: KeyedState) -> None:
         self.node = node
         self.state = state
@@ -209,11 +211,6 @@ class Visitor:
         }
         self._portion = KeyPortion()
         self._is_at_the_end = self._is_last_portion = False
-
-    @property
-    def divisible(self) -> bool:
-        """Whether a step may work on its keys in groups."""
-        return not any(stream.is_late for stream in self.node.outputs.values())
 
     def _handlers(self) -> tuple[Handler, Handler]:
         """Return the user's handlers, wrapped if a cell has to own values that can be changed."""

@@ -1,4 +1,7 @@
-"""Drives a pipeline over Z-sets through random steps, crashes, moves and numbers of workers."""
+"""Drives a pipeline over Z-sets through random steps, crashes, moves and numbers of workers.
+
+Every other run may remember next to nothing of its state, so that it works on a few bins at a time.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.testing import Harness
 
+_BOUNDS = (512, 1 << 30)
 #: What may befall a run between two steps.
 EVENTS = st.sampled_from(
     [None, None, "crash", "before_commit", "before_release", "restart", "rescale", "move", "split"]
@@ -47,7 +51,8 @@ def run_steps(
         after_step: looks at the run after each step.
         workers: the number of workers at first.
     """
-    with hr.testing.drive(pipeline, workers=workers, bins=8) as t:
+    upkeep = hr.Settings(cached_bytes=_BOUNDS[len(steps) % 2])
+    with hr.testing.drive(pipeline, workers=workers, bins=8, settings=upkeep) as t:
         for number, (pushes, event) in enumerate(steps):
             pushed = 0
             for injector, records in pushes.items():
