@@ -1,10 +1,10 @@
 """Resident memory against ``cached_bytes``, with ten times as much state, and right after a restart.
 
 Each kind of state runs in a process of its own: per-record values of 1 kB to 10 MB, maps with many
-entries, a table of texts, and records that wait. A run fills ten times the bound, touches keys at
-random, and is started again. Resident memory counts from what the process has before its first
-step, with the modules that PyArrow imports later (pandas: 45 MB). The last column is the cost: the
-time of a step over that of one with room for everything.
+entries, and tables of texts, one of them of a computation that sees all of a step at once. A run
+fills ten times the bound, touches keys at random, and is started again. Resident memory counts from
+what the process has before its first step, with the modules that PyArrow imports later (pandas:
+45 MB). The last column is the cost: the time of a step over that of one with room for everything.
 """
 
 from __future__ import annotations
@@ -72,6 +72,16 @@ class Texts(hr.ColumnarComputation):
         self.held.at(batch.keys).upsert(text=np.array(texts, dtype=object))
 
 
+class Steps(hr.StepComputation):
+    held = hr.TableState({"text": str})
+
+    def process_step(self, ctx: hr.BatchContext, batches: hr.StepBatches) -> None:
+        (batch,) = batches.values()
+        last = batch.starts + batch.counts - 1
+        texts = [os.urandom(size // 2).hex() for size in batch["size"][last].tolist()]
+        self.held.at(batch.keys).upsert(text=np.array(texts, dtype=object))
+
+
 #: Kind → its computation and the size of what a key holds.
 KINDS: dict[str, tuple[Callable[[], Any], int]] = {
     "values of 1 kB": (Values, 1_000),
@@ -81,6 +91,7 @@ KINDS: dict[str, tuple[Callable[[], Any], int]] = {
     "maps of 100 kB": (Maps, 100_000),
     "texts of 1 kB in a table": (Texts, 1_000),
     "texts of 1 MB in a table": (Texts, 1_000_000),
+    "texts of 100 kB, streams at once": (Steps, 100_000),
 }
 
 

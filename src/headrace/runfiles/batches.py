@@ -123,7 +123,7 @@ def taken(table: pa.Table, rows: npt.NDArray[np.int64] | pa.Array) -> pa.Table:
 def _taken(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
     nbytes = column.nbytes
     if nbytes >= WIDE * max(len(column), 1):
-        return _sliced(column, at.to_numpy())
+        return _sliced(column, at.to_numpy().astype(np.int64))
     if nbytes <= MOST_BYTES:
         # (Arrow would join the chunks, too, and then take ten times as long.)
         return pa.chunked_array([one_array(column).take(at)])

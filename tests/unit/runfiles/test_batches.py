@@ -37,9 +37,10 @@ def test_more_text_than_one_column_can_hold_is_refused_and_not_left_out() -> Non
     st.randoms(use_true_random=False),
     st.sampled_from([1, 100, 1 << 20]),
     st.sampled_from([40, 1 << 20]),
+    st.sampled_from([np.int64, np.uint64]),
 )
 def test_rows_by_position_are_the_same_whether_columns_are_copied_or_not(
-    chunks: list[list[int]], random: Any, wide: int, most: int
+    chunks: list[list[int]], random: Any, wide: int, most: int, kind: Any
 ) -> None:
     """A column of wide values is slices, one beside it is an array, and one beyond the bound several."""
     texts = [[f"{n} " + "x" * n for n in of] for of in chunks]
@@ -53,7 +54,7 @@ def test_rows_by_position_are_the_same_whether_columns_are_copied_or_not(
         patch.setattr(batches, "WIDE", wide)
         patch.setattr(batches, "MOST_BYTES", most)
         whole = combined(table)
-        found = taken(table, np.array(at, dtype=np.int64))
+        found = taken(table, np.array(at, dtype=kind))
     assert whole.equals(table)
     assert found.to_pylist() == [table.to_pylist()[n] for n in at]
     assert found.schema == table.schema
