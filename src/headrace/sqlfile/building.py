@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import zsets
-from headrace.errors import HeadraceError, PipelineError
+from headrace.errors import BadInput, HeadraceError, PipelineError
 from headrace.eventtime.watermark import bounded_delay
 from headrace.pipeline import Pipeline
 from headrace.sql import Views
@@ -21,6 +22,7 @@ from headrace.sqlfile.connectors import Given, Made, Target, sink_of, source_of
 from headrace.sqlfile.statements import Declared, Insert, SinkOfView, Table, Text, declared
 from headrace.sqlfile.tokens import Script
 from headrace.zsets import ZStream
+from headrace.zsets.rows import Rows
 
 #: Where Spark says that something is wrong in a query.
 _PLACE = re.compile(r"line (\d+),? pos (\d+)")
@@ -184,13 +186,21 @@ class _Building:
         """Return the rows of a table that is read."""
         given = Given(self._script, table.name, table.options)
         watermark = table.watermark
-        made = source_of(given, table.columns, None if watermark is None else watermark.column)
+        time = None if watermark is None else watermark.column
+        made = source_of(given, table.columns, time, table.key)
         assert made.source is not None
         delay = timedelta(microseconds=0 if watermark is None else watermark.delay_us)
         stream = self.pipeline.inject(
             f"{table.name}_input", made.source, watermark=bounded_delay(delay)
         )
-        return zsets.table(table.name, stream, key=table.key or None, op=made.op)
+        rows = zsets.table(
+            table.name,
+            stream,
+            key=table.key or None,
+            op=made.op,
+            ignore_missing=made.ignore_missing,
+        )
+        return _with_required(rows, table, made.required)
 
     # -- where rows go ------------------------------------------------------------------------
 
@@ -291,6 +301,38 @@ class _Building:
             if error.place.startswith(f"{self._script.name}:"):
                 raise
             raise self._script.error(error.what, at, error.remedy) from error
+
+
+@dataclass(frozen=True)
+class _Required:
+    """A column that no row of a table may lack."""
+
+    column: str
+    table: str
+
+    def __call__(self, rows: Rows) -> Any:
+        found = rows.columns[self.column]
+        if found.null_count:
+            raise BadInput(
+                f"{found.null_count} new rows of table {self.table!r} have no {self.column!r}, "
+                "which is declared NOT NULL",
+                place=f"table {self.table!r}",
+                remedy="correct the messages, or declare the column without NOT NULL; "
+                "nothing of this step was committed",
+            )
+        return found
+
+
+def _with_required(rows: ZStream, table: Table, required: Collection[str]) -> ZStream:
+    """Return the rows of a table, of which none may lack one of some columns."""
+    if not required:
+        return rows
+    columns: dict[str, Any] = {
+        name: _Required(name, table.name) if name in required else name
+        for name in rows.schema.names
+    }
+    types = {name: table.columns.field(name) for name in required}
+    return rows.select(types=types, **columns)
 
 
 def _of_target(name: str) -> str:

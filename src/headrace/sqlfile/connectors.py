@@ -53,12 +53,16 @@ class Made:
             changes with their weights.
         op: the column of a source that says what happened to a row; None if every record is a new
             row.
+        ignore_missing: whether a source may delete rows that are not there.
+        required: columns that a deletion leaves empty, and all other records must have.
     """
 
     source: Source | None = None
     sink: Sink | None = None
     upserts: bool = False
     op: str | None = None
+    ignore_missing: bool = False
+    required: tuple[str, ...] = ()
 
 
 class Given:
@@ -143,19 +147,25 @@ class Given:
 # -- sources ----------------------------------------------------------------------------------
 
 
-def source_of(given: Given, columns: pa.Schema, time: str | None) -> Made:
+def source_of(
+    given: Given, columns: pa.Schema, time: str | None, key: tuple[str, ...] = ()
+) -> Made:
     """Return the source of a table.
 
     Args:
         given: the options of the table.
         columns: its columns.
         time: the column of the event time, if the table names one.
+        key: its primary key; empty if it has none.
 
     Raises:
         PipelineError: for options that are missing, unknown or wrong, with their place.
     """
-    maker = _SOURCES[given.one_of("connector", _SOURCES)]
-    made = maker(given, columns, time)
+    connector = given.one_of("connector", [*_SOURCES, _UPSERT_KAFKA])
+    if connector == _UPSERT_KAFKA:
+        made = _upsert_kafka_source(given, columns, time, key)
+    else:
+        made = _SOURCES[connector](given, columns, time)
     given.check_used()
     return made
 
@@ -186,14 +196,14 @@ def _files(given: Given, columns: pa.Schema, time: str | None) -> Made:
     return Made(source=source, op=op)
 
 
-def _with(columns: pa.Schema, op: str, given: Given) -> pa.Schema:
+def _with(columns: pa.Schema, op: str, given: Given, kind: pa.DataType | None = None) -> pa.Schema:
     if op in columns.names:
         raise given.error(
             f"{op!r} says what happened to a row, and is a column of the table, too",
             "leave it out of the table's columns",
             at="change.op-column",
         )
-    return columns.append(pa.field(op, pa.string(), nullable=False))
+    return columns.append(pa.field(op, kind or pa.string(), nullable=False))
 
 
 def _kafka_source(given: Given, columns: pa.Schema, time: str | None) -> Made:
@@ -218,6 +228,45 @@ def _kafka_source(given: Given, columns: pa.Schema, time: str | None) -> Made:
     return Made(source=source, op=OP if changes else None)
 
 
+def _upsert_kafka_source(
+    given: Given, columns: pa.Schema, time: str | None, key: tuple[str, ...]
+) -> Made:
+    """Return a topic as a table: a message is the new row of its key, a tombstone deletes it.
+
+    A tombstone has a key and nothing else, so the source has all other columns as nullable.
+    """
+    topic, servers, settings = _broker(given)
+    for name in ("key.format", "value.format"):
+        given.one_of(name, ("json",), "json")
+    given.one_of("value.fields-include", ("ALL", "EXCEPT_KEY"), "ALL")
+    if not key:
+        raise given.error(
+            "a topic of new rows and tombstones is read by key, and its table has no primary key",
+            "name the columns in the key of the messages: PRIMARY KEY (id) NOT ENFORCED",
+        )
+    if time is not None and time not in key:
+        raise given.error(
+            f"column {time!r} is the event time of the table, and a tombstone has no {time!r}",
+            "leave WATERMARK FOR out: the time of a row is then that of its message",
+        )
+    group = settings.pop("group.id", None)
+    options: dict[str, Any] = {} if time is None else {"event_time": time}
+    loose = pa.schema([field.with_nullable(field.name not in key) for field in columns])
+    source = sources.Kafka(
+        topic.split(";"),
+        servers=servers,
+        schema=_with(loose, OP, given, pa.bool_()),
+        format="json",
+        key_format="json",
+        columns={OP: "kafka.tombstone", **{name: f"kafka.key.{name}" for name in key}},
+        group_id=group,
+        settings=settings,
+        **options,
+    )
+    required = tuple(f.name for f in columns if not f.nullable and f.name not in key)
+    return Made(source=source, op=OP, ignore_missing=True, required=required)
+
+
 def _broker(given: Given) -> tuple[str, str, dict[str, str]]:
     topic = given.need("topic", "orders")
     servers = given.need(f"{_PROPERTIES}bootstrap.servers", "broker:9092")
@@ -230,6 +279,7 @@ _SOURCES: Mapping[str, Callable[[Given, pa.Schema, str | None], Made]] = {
     "filesystem": _files,
     "kafka": _kafka_source,
 }
+_UPSERT_KAFKA = "upsert-kafka"
 
 # -- sinks ------------------------------------------------------------------------------------
 
@@ -341,7 +391,7 @@ def _check_key(given: Given, target: Target) -> None:
 _SINKS: Mapping[str, Callable[[Given, Target], Made]] = {
     "filesystem": _files_sink,
     "kafka": _kafka_sink,
-    "upsert-kafka": _upsert_kafka,
+    _UPSERT_KAFKA: _upsert_kafka,
     "jdbc": _database,
     "delta": _delta,
     "iceberg": _iceberg,

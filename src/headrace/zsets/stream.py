@@ -572,7 +572,8 @@ def table(
     - With ``weight``, a column of integers says how often the row is added.
     - With ``key``, each record is the new row of its key. With ``op``, a deletion deletes the row,
       and everything else, such as ``"U"`` or ``"update"``, replaces it. This is what
-      ``hr.messages.Debezium`` reads.
+      ``hr.messages.Debezium`` reads. A column of booleans says which records are deletions:
+      ``kafka.tombstone`` is one.
 
     Args:
         name: the name of the table: that of its computation, if it has state.
@@ -621,6 +622,12 @@ def table(
         )
     if op is None and weight is None:
         return rows.compute(name, retain=True) if retain else rows
+    if op is not None and rows.schema.field(op).type == pa.bool_():
+        raise PipelineError(
+            f"column {op!r} says which records are deletions, and nothing says of what",
+            place=place,
+            remedy="give the columns of the key that a deletion has: key=",
+        )
     function = _Weights(op, place) if op is not None else _Column(weight or "")
     weighed = rows._with(Weigh(function, (op or weight or "",)))
     if checked:
@@ -673,7 +680,10 @@ class _Deletes:
     place: str
 
     def __call__(self, rows: Rows) -> Any:
-        found = pc.is_in(rows.columns[self.column], pa.array(_DELETES))
+        column = rows.columns[self.column]
+        if pa.types.is_boolean(column.type):
+            return column.fill_null(False).to_numpy(zero_copy_only=False)
+        found = pc.is_in(column, pa.array(_DELETES))
         return found.to_numpy(zero_copy_only=False)
 
 

@@ -27,6 +27,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+WITH_FLAG = SCHEMA.set(2, pa.field("op", pa.bool_()))
+
 
 def _source() -> hr.sources.Source:
     return hr.sources.Iterable([], SCHEMA, event_time="at")
@@ -48,6 +50,14 @@ def _weights(t: Harness, name: str) -> Counter[Any]:
     return found
 
 
+def test_a_flag_for_deletions_needs_a_key_by_which_rows_are_deleted() -> None:
+    p = hr.Pipeline("p")
+    stream = p.inject("in", hr.sources.Iterable([], WITH_FLAG, event_time="at"))
+    with pytest.raises(PipelineError, match="which records are deletions") as refused:
+        hr.zsets.table("it", stream, op="op")
+    assert "key=" in refused.value.remedy
+
+
 UPSERTS = st.lists(
     st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from([None, "x", "y"]), st.booleans()),
     max_size=6,
@@ -55,13 +65,14 @@ UPSERTS = st.lists(
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(UPSERTS, EVENTS), max_size=6), st.integers(1, 3))
+@given(st.lists(st.tuples(UPSERTS, EVENTS), max_size=6), st.integers(1, 3), st.booleans())
 def test_a_table_with_a_key_holds_the_last_row_of_each_key(
-    steps: list[tuple[list[tuple[Any, Any, bool]], str | None]], workers: int
+    steps: list[tuple[list[tuple[Any, Any, bool]], str | None]], workers: int, by_flag: bool
 ) -> None:
     p = hr.Pipeline("p")
+    source = hr.sources.Iterable([], WITH_FLAG if by_flag else SCHEMA, event_time="at")
     rows = hr.zsets.table(
-        "it", p.inject("in", _source()), key="id", op="op", ignore_missing=True
+        "it", p.inject("in", source), key="id", op="op", ignore_missing=True
     ).select("id", "v")
     rows.view("seen", key="id").upserts_to("out", hr.sinks.Calls(lambda *of: None))
     model: dict[Any, Any] = {}
@@ -85,7 +96,15 @@ def test_a_table_with_a_key_holds_the_last_row_of_each_key(
         assert replaced == model
 
     pushes = [
-        ({"in": [_row(id_, v, "D" if deletes else "U") for id_, v, deletes in rows]}, event)
+        (
+            {
+                "in": [
+                    _row(id_, v, deletes if by_flag else "D" if deletes else "U")
+                    for id_, v, deletes in rows
+                ]
+            },
+            event,
+        )
         for rows, event in steps
     ]
     run_steps(p, pushes, after_step, workers=workers)

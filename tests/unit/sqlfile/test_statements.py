@@ -137,6 +137,9 @@ def test_a_text_that_does_not_end_and_a_setting_that_is_none_are_refused() -> No
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", TIME)])
 
 
+UPSERT = "'connector'='upsert-kafka','topic'='a','properties.bootstrap.servers'='h:1'"
+
+
 def given(options: str) -> Given:
     text = f"CREATE TABLE t (a INT) WITH ({options})"
     script = Script(text, "f.sql")
@@ -167,6 +170,39 @@ def test_a_source_is_made_of_the_options(options: str, kind: Any) -> None:
     made = source_of(given(options), COLUMNS, "at")
     assert isinstance(made.source, kind)
     assert made.op == ("change_op" if "debezium" in options else None)
+
+
+def test_a_topic_that_is_read_by_key_has_nullable_columns_but_for_its_key() -> None:
+    columns = COLUMNS.append(pa.field("n", pa.int32(), nullable=False))
+    made = source_of(given(UPSERT), columns, None, ("id",))
+    assert (made.op, made.ignore_missing, made.required) == ("change_op", True, ("n",))
+    assert made.source is not None
+    read = made.source.values().schema
+    assert {f.name: f.nullable for f in read} == {
+        "id": False,
+        "at": True,
+        "n": True,
+        "change_op": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "time", "key", "what", "remedy"),
+    [
+        ("", None, (), "has no primary key", "PRIMARY KEY (id)"),
+        ("", "at", ("id",), "a tombstone has no 'at'", "leave WATERMARK FOR out"),
+        (",'value.format'='avro'", None, ("id",), "'value.format' = 'avro'", "use json"),
+        (",'scan.startup.mode'='x'", None, ("id",), "no option 'scan.startup.mode'", "it has"),
+    ],
+)
+def test_a_topic_that_cannot_be_read_by_key_is_refused(
+    options: str, time: str | None, key: tuple[str, ...], what: str, remedy: str
+) -> None:
+    with pytest.raises(PipelineError) as refused:
+        source_of(given(UPSERT + options), COLUMNS, time, key)
+    assert what in refused.value.what
+    assert remedy in refused.value.remedy
+    assert refused.value.place.startswith("f.sql:1:")
 
 
 @pytest.mark.parametrize(
