@@ -35,14 +35,12 @@ def test_more_text_than_one_column_can_hold_is_refused_and_not_left_out() -> Non
 @given(
     st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=5),
     st.randoms(use_true_random=False),
-    st.sampled_from([1, 100, 1 << 20]),
     st.sampled_from([40, 1 << 20]),
     st.sampled_from([np.int64, np.uint64]),
 )
-def test_rows_by_position_are_the_same_whether_columns_are_copied_or_not(
-    chunks: list[list[int]], random: Any, wide: int, most: int, kind: Any
+def test_rows_by_position_are_the_same_however_large_columns_are(
+    chunks: list[list[int]], random: Any, most: int, kind: Any
 ) -> None:
-    """A column of wide values is slices, one beside it is an array, and one beyond the bound several."""
     texts = [[f"{n} " + "x" * n for n in of] for of in chunks]
     parts = [
         pa.table({"n": pa.array(of, pa.int64()), "text": pa.array(text, pa.string())})
@@ -51,23 +49,9 @@ def test_rows_by_position_are_the_same_whether_columns_are_copied_or_not(
     table = pa.concat_tables(parts)
     at = [random.randrange(len(table)) for _ in range(len(table))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "WIDE", wide)
         patch.setattr(batches, "MOST_BYTES", most)
         whole = combined(table)
         found = taken(table, np.array(at, dtype=kind))
     assert whole.equals(table)
     assert found.to_pylist() == [table.to_pylist()[n] for n in at]
     assert found.schema == table.schema
-
-
-def test_large_values_are_brought_into_an_order_without_a_copy() -> None:
-    """Each was copied three times."""
-    parts = [pa.table({"n": [n, n + 10], "of": [bytes(batches.WIDE)] * 2}) for n in range(4)]
-    table = pa.concat_tables(parts)
-    order = np.arange(8)[::-1].copy()
-    before = pa.total_allocated_bytes()
-    found = combined(taken(table, order))
-    assert found.column("n").to_pylist() == table.column("n").to_pylist()[::-1]
-    assert found.column("of").equals(table.column("of").take(pa.array(order)))
-    del parts
-    assert pa.total_allocated_bytes() - before < batches.WIDE

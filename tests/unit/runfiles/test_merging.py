@@ -33,7 +33,11 @@ def written(step: int, rows: dict[int, int | None], distinct: int) -> Dated:
     )
 
 
-@given(STEPS, st.sampled_from([1, 2, 3, 2**64 - 1]), st.randoms(use_true_random=False))
+@given(
+    STEPS,
+    st.sampled_from([1, 2, 3, 2**64 - 1]),
+    st.randoms(use_true_random=False),
+)
 def test_the_newest_row_of_each_key_is_left_also_where_keys_share_hashes(
     steps: list[dict[int, int | None]], distinct: int, random: object
 ) -> None:
