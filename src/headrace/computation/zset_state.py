@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, overload
 
 import numpy as np
@@ -12,9 +13,12 @@ from headrace.computation.columnar import TableState
 from headrace.computation.declarations import Declares
 from headrace.computation.table_handles import ZSetHandle
 from headrace.errors import PipelineError
+from headrace.eventtime.domains import EVENT_TIME
+from headrace.eventtime.durations import duration_micros
 from headrace.schema import ValueType, value_type_of
 from headrace.schema.columns import ColumnType
 from headrace.schema.row_columns import RowColumn
+from headrace.schema.row_times import is_time
 from headrace.schema.whole_decimals import WIDE
 
 #: The column that holds the weight of a row.
@@ -45,6 +49,11 @@ class ZSetState(TableState):
             stream, without nested ones; ``int | None`` may be null.
         sums: name → type of the sums: ``int`` for 64 bits, or a decimal for a sum of up to 38
             digits.
+        until: column → duration, for rows that nothing will touch any more: a row is let go when the
+            input watermark has got to the value of the column and this long behind it; with several
+            columns, to the first of these times. The columns are timestamps, dates, or integers of
+            microseconds since 1970. A row with a null there stays. The end of the input lets nothing
+            go, since it may be taken back.
         renamed_from: the state's name when it was first stored, if it has been renamed since.
 
     Example::
@@ -70,6 +79,7 @@ class ZSetState(TableState):
         columns: Mapping[str, Any] | pa.Schema,
         *,
         sums: Mapping[str, Any] | None = None,
+        until: Mapping[str, timedelta | str] | None = None,
         renamed_from: str = "",
     ) -> None:
         super().__init__({WEIGHT: int}, renamed_from=renamed_from)
@@ -78,6 +88,27 @@ class ZSetState(TableState):
         self.sums = dict(sums or {})
         if not len(self.schema):
             raise PipelineError("a row of a Z-set has at least one column", place="ZSetState")
+        self.until_us = {
+            name: duration_micros(after, f"until={{{name!r}}}", place="ZSetState")
+            for name, after in (until or {}).items()
+        }
+        for name in self.until_us:
+            self._check_time(name)
+
+    def _check_time(self, name: str) -> None:
+        """Check that a column says when its rows may go.
+
+        Raises:
+            PipelineError: if it does not.
+        """
+        kind = self.schema.field(name).type if name in self.schema.names else None
+        if kind is None or not is_time(kind):
+            what = "is not there" if kind is None else f"is of type {kind}"
+            raise PipelineError(
+                f"until={{{name!r}: …}}: the column {what}",
+                place="ZSetState",
+                remedy="name a timestamp, a date, or an integer of microseconds",
+            )
 
     def column_types(self, *, place: str) -> tuple[list[ColumnType], list[ColumnType]]:
         """Return the columns of the rows, and those of weights and sums.
@@ -104,7 +135,13 @@ class ZSetState(TableState):
         rows, columns = self.column_types(place=place)
         names = [f"{kind.name}:{kind.arrow}{'?' * kind.nullable}" for kind in rows]
         kept = [f"{kind.name}:{kind.arrow}" for kind in columns]
-        return f"table [{', '.join(names)}] {', '.join(kept)}"
+        until = f" ttl in {EVENT_TIME}" if self.until_us else ""
+        return f"table [{', '.join(names)}] {', '.join(kept)}{until}"
+
+    def shape(self, *, place: str) -> dict[str, Any]:
+        """Return the stored form of the columns; see :mod:`headrace.pipeline.state_schemas`."""
+        shape = super().shape(place=place)
+        return {**shape, "ttl": EVENT_TIME.value} if self.until_us else shape
 
     # A Z-set is stored as a table is, and its handle is another.
     @overload  # type: ignore[override]

@@ -2,34 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-
-from headrace.sql.ir.printing import describe
-from headrace.sql.ir.relations import Query, Relation, inputs
+from headrace.sql.ir.printing import describe, shown_expression
+from headrace.sql.ir.relations import (
+    Distinct,
+    Group,
+    Join,
+    Query,
+    Relation,
+    Window,
+    inputs,
+)
 from headrace.sql.rules.properties import is_append_only, state_of
 from headrace.sql.rules.sharing import shared
+from headrace.sql.rules.waterlines import JoinUntil, Waterlines
 
 
-def explained(query: Query, append_only: Set[str] = frozenset()) -> str:
+def explained(query: Query, waterlines: Waterlines | None = None, final: str = "") -> str:
     """Return a view as text: one line a relation, inputs below it.
 
     Args:
         query: the view.
-        append_only: the names of tables whose rows are never deleted or changed.
+        waterlines: what is known of the tables' watermarks.
+        final: when its rows are final, if they wait for that.
     """
     graph = shared([query])
     times = len(graph.nodes)
     layers = graph.layers(graph.views[query.name])
     head = f"view {query.name}: {times} relations, {layers} of them with state on the longest path"
-    return "\n".join([head, *_lines(query.relation, 1, append_only)])
+    if final:
+        head += f"; rows wait until they are final, {final}"
+    return "\n".join([head, *_lines(query.relation, 1, waterlines or Waterlines())])
 
 
-def _lines(relation: Relation, depth: int, append_only: Set[str]) -> list[str]:
-    state = state_of(relation, append_only)
-    notes = "" if state.kept == "none" else f"  -- keeps {state}; {state.size}"
-    if is_append_only(relation, append_only) and state.kept != "none":
-        notes += "; its rows are never withdrawn"
+def _lines(relation: Relation, depth: int, waterlines: Waterlines) -> list[str]:
+    # (A group keeps rows for max() even if none is ever deleted.)
+    state = state_of(relation)
+    notes = ""
+    if state.kept != "none":
+        notes = f"  -- keeps {state}; {_bounded_by(relation, waterlines) or state.size}"
+        if is_append_only(relation, waterlines.append_only):
+            notes += "; its rows are never withdrawn"
     lines = [f"{'  ' * depth}{describe(relation)}{notes}"]
     for one in inputs(relation):
-        lines += _lines(one, depth + 1, append_only)
+        lines += _lines(one, depth + 1, waterlines)
     return lines
+
+
+def _bounded_by(relation: Relation, waterlines: Waterlines) -> str:
+    """Return by what the state of a relation is bounded; empty if it grows."""
+    match relation:
+        case Group():
+            until = waterlines.until(relation.child, relation.keys)
+            names = [shown_expression(one, relation.child.columns) for one in relation.keys]
+        case Window():
+            until = waterlines.until(relation.child, relation.partition)
+            names = [shown_expression(one, relation.child.columns) for one in relation.partition]
+        case Distinct():
+            found = waterlines.of(relation.child)
+            until = {at: slack + 1 for at, slack in list(found.items())[:1]}
+            names = [one.name for one in relation.columns]
+        case Join():
+            return _of_join(relation, waterlines.join_until(relation))
+        case _:
+            return ""
+    ends = [f"{shown_after(after)} {names[at]}" for at, after in until.items()]
+    return f"bounded: let go {', or '.join(ends)}" if ends else ""
+
+
+def _of_join(join: Join, until: JoinUntil) -> str:
+    lefts, rights = join.left.columns, join.right.columns
+    left = [f"{shown_after(us)} {lefts[at].name}" for at, us in until.left.items()]
+    right = [f"{shown_after(us)} {rights[at].name}" for at, us in until.right.items()]
+    for at, (one, other) in until.keys.items():
+        left.append(f"{shown_after(one)} {shown_expression(join.keys[at].left, lefts)}")
+        right.append(f"{shown_after(other)} {shown_expression(join.keys[at].right, rights)}")
+    if not left and not right:
+        return ""
+    parts = [
+        f"the {name} side {'is let go ' + ', or '.join(of) if of else 'grows with its rows'}"
+        for name, of in (("left", left), ("right", right))
+    ]
+    return f"{'bounded: ' if left and right else ''}{'; '.join(parts)}"
+
+
+_UNITS = (
+    (86_400_000_000, "d"),
+    (3_600_000_000, "h"),
+    (60_000_000, "m"),
+    (1_000_000, "s"),
+    (1_000, "ms"),
+    (1, "us"),
+)
+
+
+def shown_after(micros: int) -> str:
+    """Return when the watermark gets to a time that is so long behind another: ``10s after``."""
+    # (One microsecond behind a time is when the watermark has passed it.)
+    if micros in (0, 1):
+        return "when the watermark has reached" if not micros else "when the watermark has passed"
+    whole = micros - 1 if micros > 0 and (micros - 1) % 1_000 == 0 else micros
+    shown, rest = "", abs(whole)
+    for size, unit in _UNITS:
+        if rest >= size:
+            shown += f"{rest // size}{unit}"
+            rest %= size
+    return f"when the watermark is {shown} {'behind' if micros < 0 else 'past'}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -52,8 +53,8 @@ from headrace.sql.row_functions import (
     name_of,
 )
 from headrace.sql.rules.properties import has_one_row
+from headrace.sql.rules.waterlines import Waterlines
 from headrace.sql.windowing import RANKINGS, columns_of, first_ranks, over
-from headrace.zsets import Aggregate as Maintained
 from headrace.zsets import Count, OfRows, Order, Rows, ZStream, table
 
 #: The column of rows that have none.
@@ -74,9 +75,11 @@ class Lowering:
 
     Args:
         tables: the stream of each table, with its columns by their names.
+        waterlines: what is known of the tables' watermarks.
     """
 
     tables: Mapping[str, ZStream]
+    waterlines: Waterlines = field(default_factory=Waterlines)
     one_row: ZStream | None = None
     built: dict[str, ZStream] = field(default_factory=dict)
     view: str = ""
@@ -102,7 +105,11 @@ class Lowering:
             case Group():
                 return self._group(relation)
             case Distinct():
-                return self.stream(relation.child).distinct(self._name("distinct", relation))
+                until = self.waterlines.until(relation.child, _refs(relation.columns))
+                return self.stream(relation.child).distinct(
+                    self._name("distinct", relation),
+                    until={name_of(at): _after(us) for at, us in until.items()},
+                )
             case Union():
                 return self._union(relation.children, relation.columns)
             case Expand():
@@ -206,6 +213,7 @@ class Lowering:
             condition=_condition(join),
             right_names=names,
             mark="exists",
+            until=self._until_of(join, hashed, ons, others),
         )
         of_left = {name_of(at): name_of(at) for at in range(width)}
         if join.kind in {"semi", "anti"}:
@@ -216,6 +224,19 @@ class Lowering:
             name_of(width + at): names[name_of(at)] for at in range(len(join.right.columns))
         }
         return chosen(joined, {**of_left, **of_right})
+
+    def _until_of(
+        self, join: Join, hashed: Sequence[KeyPair], ons: Sequence[str], others: Sequence[str]
+    ) -> tuple[dict[str, timedelta], dict[str, timedelta]]:
+        """Return when the rows of a join's sides are let go, by the names of their columns."""
+        until = self.waterlines.join_until(join)
+        left = {name_of(at): _after(us) for at, us in until.left.items()}
+        right = {name_of(at): _after(us) for at, us in until.right.items()}
+        for pair, one, other in zip(hashed, ons, others, strict=True):
+            found = until.keys.get(join.keys.index(pair))
+            if found is not None:
+                left[one], right[other] = _after(found[0]), _after(found[1])
+        return left, right
 
     def _not_in(self, join: Join) -> ZStream:
         """Return the left rows whose value is not in a list that may have NULLs.
@@ -273,7 +294,7 @@ class Lowering:
         of = relation.child.columns
         expressions = [*(_nullable(one) for one in _refs(of)), real]
         child = _projected(self.stream(relation.child), expressions, of)
-        aggregates: dict[str, Maintained] = {
+        aggregates: dict[str, Any] = {
             f"x{at}": OfRows(
                 type=one.type.arrow,
                 function=OnlyRow(name_of(at), name_of(width), one.type.arrow),
@@ -298,11 +319,17 @@ class Lowering:
         keys = [name_of(expressions.index(one)) for one in group.keys]
         if len(set(keys)) < len(keys):
             raise PipelineError(f"view {self.view!r} groups by one expression twice")
-        results = {
+        results: dict[str, Any] = {
             f"x{at}": maintained(one, [name_of(expressions.index(part)) for part in of])
             for at, (one, of) in enumerate(zip(group.aggregates, arguments, strict=True))
         }
-        grouped = child.group(self._name("group", group), keys, **results)
+        until = self.waterlines.until(group.child, group.keys)
+        grouped = child.group(
+            self._name("group", group),
+            keys,
+            until={keys[at]: _after(us) for at, us in until.items()},
+            **results,
+        )
         columns = [*keys, *results]
         return chosen(grouped, {name_of(at): name for at, name in enumerate(columns)})
 
@@ -348,7 +375,8 @@ class Lowering:
             f"w{at}": over(one, [next(columns) for _ in of])
             for at, (one, of) in enumerate(zip(window.functions, read, strict=True))
         }
-        found = stream.over(self._name("window", window), by, order, **functions)
+        until = self._until_of_partitions(window, names)
+        found = stream.over(self._name("window", window), by, order, until=until, **functions)
         width = len(window.child.columns)
         places = {name_of(at): name_of(at) for at in range(width)}
         return chosen(
@@ -361,7 +389,8 @@ class Lowering:
         ranking: Any = window.functions[0].function
         name = self._name("rank", window) + ("" if first is None else f"_{first}")
         by = list(dict.fromkeys(names))
-        ranked = stream.top(name, by, order, first, ranking=ranking, number="number")
+        until = self._until_of_partitions(window, names)
+        ranked = stream.top(name, by, order, first, ranking=ranking, number="number", until=until)
         width = len(window.child.columns)
         columns = {name_of(at): name_of(at) for at in range(width)}
         refs = [*_refs(window.child.columns), Ref(width, SqlType("bigint"), False)]
@@ -369,6 +398,10 @@ class Lowering:
         number = Call("cast", (refs[-1],), INT, False, (("mode", "ansi"),))
         types = (*window.child.columns, Column("number", SqlType("bigint"), False))
         return _projected(renamed, [*refs[:-1], number], types)
+
+    def _until_of_partitions(self, window: Window, names: Sequence[str]) -> dict[str, timedelta]:
+        until = self.waterlines.until(window.child, window.partition)
+        return {names[at]: _after(us) for at, us in until.items()}
 
     def _partitioned(
         self, window: Window, more: Sequence[Expression]
@@ -381,6 +414,10 @@ class Lowering:
             for name, one in zip(names, window.order, strict=False)
         ]
         return stream, order, names[len(window.order) :]
+
+
+def _after(micros: int) -> timedelta:
+    return timedelta(microseconds=micros)
 
 
 def _refs(columns: Sequence[Column]) -> list[Ref]:

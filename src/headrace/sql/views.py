@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
 from headrace.errors import PipelineError
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.session import spark_session
-from headrace.sql.explaining import explained
+from headrace.sql.explaining import explained, shown_after
 from headrace.sql.ir.relations import Column, Query
 from headrace.sql.ir.types import of_arrow
 from headrace.sql.lowering import Lowering, chosen
 from headrace.sql.planner import Parser, query_of
 from headrace.sql.row_functions import name_of
+from headrace.sql.rules.waterlines import Waterlines, Watermark
 from headrace.sql.stored import PlannedView, what_it_reads
-from headrace.zsets import ZStream
+from headrace.zsets import OnTimeRows, ZStream
 
 
 class Views:
@@ -53,30 +56,113 @@ class Views:
         self._texts: dict[str, str] = {}
         self._columns: dict[str, list[Column]] = {}
         self._streams: dict[str, ZStream] = {}
-        self._lowering = Lowering(self._streams)
+        self._waterlines = Waterlines()
+        self._lowering = Lowering(self._streams, self._waterlines)
+        self._late: dict[str, ZStream] = {}
+        self._final: dict[str, str] = {}  # when the rows of views are final that wait for it
         self._known = dict(planned or {})
         self.planned: dict[str, PlannedView] = {}
 
-    def table(self, name: str, rows: ZStream) -> None:
+    def table(
+        self,
+        name: str,
+        rows: ZStream,
+        *,
+        append_only: bool = False,
+        watermark: str | None = None,
+        lateness: DurationLike = "0s",
+    ) -> None:
         """Declare a table.
+
+        Of a table with a watermark, rows that come too late are left out of all views: they are
+        counted as late, and are in :meth:`late`. In return, views let go of what they keep for rows
+        that none can join any more, and can wait until a row is final (``emit="final"``).
 
         Args:
             name: its name in queries.
             rows: its rows; see :func:`headrace.zsets.table`.
+            append_only: whether rows are only inserted. A deletion is an error then.
+            watermark: the column of each row's time, for a table that is ``append_only``. It is not
+                needed for rows of ``hr.zsets.table(…, watermark=…)``, which have one.
+            lateness: how far a row may be behind the watermark of the stream, as it was after the
+                step before.
 
         Raises:
             PipelineError: if the name is taken, or a column has a type that SQL does not have.
+
+        Example::
+
+            views = hr.sql.Views(spark)
+            views.table("bid", hr.zsets.table("all_bids", bids), append_only=True, watermark="at")
+            dear = views.view("dear", "SELECT at, price FROM bid WHERE price > 99", emit="final")
+            dear.view("answer")
         """
         self._check_free(name)
+        rows = self._on_time(name, rows, append_only, watermark, lateness)
+        self._add_table(name, rows)
+
+    def _on_time(
+        self,
+        name: str,
+        rows: ZStream,
+        append_only: bool,
+        watermark: str | None,
+        lateness: DurationLike,
+    ) -> ZStream:
+        """Return the rows of a table without those that come too late."""
+        place = f"table {name!r}"
+        if watermark is not None and not append_only:
+            raise PipelineError(
+                f"watermark={watermark!r} is for a table whose rows are only inserted",
+                place=place,
+                remedy="say append_only=True; a deletion of a row is an error then",
+            )
+        if watermark is None and duration_micros(lateness, "lateness", place=place):
+            raise PipelineError(
+                f"lateness={lateness!r} needs a watermark", place=place, remedy='watermark="at"'
+            )
+        is_checked = append_only and watermark is None and not rows.only_inserts
+        if (watermark is not None and not _has(rows, watermark, lateness)) or is_checked:
+            rows = rows.on_time(f"{name}_on_time", watermark, lateness, what=place)
+        return rows
+
+    def _add_table(self, name: str, rows: ZStream) -> None:
+        place = f"table {name!r}"
         try:
             columns = [Column(one.name, of_arrow(one.type), one.nullable) for one in rows.schema]
         except TypeError as error:
-            raise PipelineError(str(error), place=f"table {name!r}") from error
+            raise PipelineError(str(error), place=place) from error
+        if isinstance(rows, OnTimeRows):
+            self._late[name] = rows.late
+            if rows.watermark is not None:
+                self._waterlines.watermarks[name] = Watermark(
+                    rows.schema.get_field_index(rows.watermark), _micros(rows.lateness)
+                )
+        if isinstance(rows, OnTimeRows) or rows.only_inserts:
+            self._waterlines.append_only.add(name)
         self._columns[name] = columns
         self._streams[name] = rows
         self._undeclared.append(lambda planner: planner.declare(name, columns))
 
-    def view(self, name: str, sql: str) -> ZStream:
+    def late(self, name: str) -> ZStream:
+        """Return the rows of a table that came too late, and so are in no view.
+
+        Args:
+            name: the table.
+
+        Raises:
+            PipelineError: if there is no such table, or it has no watermark.
+        """
+        if name not in self._late:
+            raise PipelineError(
+                f"no row of {name!r} is ever late",
+                remedy="declare the table with append_only=True and watermark=",
+            )
+        return self._late[name]
+
+    def view(
+        self, name: str, sql: str, *, emit: Literal["changes", "final"] = "changes"
+    ) -> ZStream:
         """Declare a view, and return its rows: a stream of changes.
 
         Later views may read it by its name. What views compute alike is computed once. A column
@@ -86,17 +172,22 @@ class Views:
             name: its name.
             sql: a query over tables and views. The order that it asks for is one for readers, and
                 is not maintained, unless there is a LIMIT.
+            emit: ``"changes"`` has the result up to date after every step. ``"final"`` has each row
+                once, when nothing can change it any more. It needs a column that says when that is,
+                which follows from the watermark of a table, such as the end of a window. A later
+                view that reads it sees only rows that are final.
 
         Raises:
             PipelineError: if the query is wrong, or cannot be maintained. It names the clause and
                 the reason.
         """
         self._check_free(name)
+        if emit not in ("changes", "final"):
+            raise PipelineError(f"emit={emit!r}", remedy='"changes" or "final"')
         planned = self._planned(name, sql)
         query = planned.query
-        self._texts[name] = sql
-        self._undeclared.append(lambda planner: planner.declare_view(name, sql))
         self._lowering.view = name
+        final = self._when_final(name, query) if emit == "final" else {}
         rows = self._lowering.stream(query.relation)
         names = [_python_name(one.name) for one in query.relation.columns]
         if len(set(names)) < len(names):
@@ -107,7 +198,43 @@ class Views:
             )
         self.planned[name] = planned
         rows.pipeline.views[name] = planned.declared()
-        return chosen(rows, {of: name_of(at) for at, of in enumerate(names)})
+        named = chosen(rows, {of: name_of(at) for at, of in enumerate(names)})
+        if not final:
+            self._texts[name] = sql
+            self._undeclared.append(lambda planner: planner.declare_view(name, sql))
+            return named
+        ((at, after),) = final.items()
+        until = {names[at]: timedelta(microseconds=after)}
+        found = named.final(f"{name}_final", until)
+        self._final[name] = f"{shown_after(after)} {names[at]}"
+        self._add_table(name, found)
+        self._waterlines.watermarks[name] = Watermark(at, after - 1)
+        self._waterlines.append_only.add(name)
+        return found
+
+    def _when_final(self, name: str, query: Query) -> dict[int, int]:
+        """Return the column that says when a row is final, and how long behind it that is.
+
+        Raises:
+            PipelineError: if there is none.
+        """
+        found = self._waterlines.final(query.relation)
+        if not found:
+            tables = list(what_it_reads(query.sql, self._columns, self._texts)[0])
+            without = [one for one in tables if one not in self._waterlines.watermarks]
+            why = (
+                f"no watermark is declared for {', '.join(without)}"
+                if without
+                else "no column of it follows from their watermarks"
+            )
+            raise PipelineError(
+                f'view {name!r} has emit="final", and nothing says when its rows are final: {why}',
+                place=query.sql,
+                remedy="select a time that is never NULL and behind which nothing comes: the end of a "
+                "window that is in GROUP BY, or the watermark column of a table; in a join, times of "
+                "both sides are compared. views.explain(…) tells what is known of each part",
+            )
+        return found
 
     @property
     def queries(self) -> dict[str, Query]:
@@ -139,7 +266,7 @@ class Views:
         """Return what a view is made of, and the state with which each part is maintained."""
         if name not in self.planned:
             raise PipelineError(f"there is no view {name!r}")
-        return explained(self.planned[name].query)
+        return explained(self.planned[name].query, self._waterlines, self._final.get(name, ""))
 
     def _check_free(self, name: str) -> None:
         if name in self._columns or name in self._texts:
@@ -150,6 +277,19 @@ def _catalyst(spark: Any) -> Any:
     from headrace.sql.catalyst import Catalyst  # (imports Spark, which a test may do without)
 
     return Catalyst(spark if spark is not None else spark_session())
+
+
+def _has(rows: ZStream, watermark: str, lateness: DurationLike) -> bool:
+    """Return whether rows are judged by a watermark already."""
+    return (
+        isinstance(rows, OnTimeRows)
+        and rows.watermark == watermark
+        and _micros(rows.lateness) == duration_micros(lateness)
+    )
+
+
+def _micros(duration: timedelta) -> int:
+    return duration_micros(duration)
 
 
 def _python_name(name: str) -> str:

@@ -27,6 +27,8 @@ from headrace.zsets.rows import Rows
 #: Where Spark says that something is wrong in a query.
 _PLACE = re.compile(r"line (\d+),? pos (\d+)")
 _NAME = "pipeline.name"
+#: The option of a table whose records say what happened to a row.
+_OP = "change.op-column"
 
 
 class SqlFile:
@@ -125,7 +127,7 @@ class _Building:
             )
         for table in self._read_tables():
             with self._placed(table.at):
-                views.table(table.name, self._rows(table))
+                self._declare(views, table, self._rows(table))
         for view in what.views:
             rows = self._planned(views, view.name, view.query)
             if view.materialized:
@@ -139,8 +141,11 @@ class _Building:
     def explained(self, views: Views) -> str:
         what = self._declared
         for table in self._read_tables():
-            columns = table.columns
-            views.table(table.name, _never_read(self.pipeline, table.name, columns))
+            rows = _never_read(self.pipeline, table.name, table.columns)
+            if _loses_late_rows(table):
+                assert table.watermark is not None
+                rows = rows.on_time(table.name, table.watermark.column, what=_what(table))
+            self._declare(views, table, rows)
         for view in what.views:
             self._planned(views, view.name, view.query)
         queries = {_of_target(one.target): one.query for one in what.inserts}
@@ -162,17 +167,22 @@ class _Building:
 
     # -- tables -------------------------------------------------------------------------------
 
-    def _read_tables(self) -> list[Table]:
-        """Return the tables that a query names: others are sinks, or not needed."""
+    def _is_read(self, name: str) -> bool:
+        """Return whether a query names a table."""
         what = self._declared
         texts = [view.query.text for view in what.views]
         texts += [insert.query.text for insert in what.inserts]
         texts += [sink.query.text for sink in what.sinks]
         texts += [one.what.text for one in what.explained]
         read = " ".join(texts).lower()
+        return bool(re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", read))
+
+    def _read_tables(self) -> list[Table]:
+        """Return the tables that a query names: others are sinks, or not needed."""
         found = []
-        for table in what.tables.values():
-            if re.search(rf"(?<!\w){re.escape(table.name.lower())}(?!\w)", read):
+        for table in self._declared.tables.values():
+            late = _loses_late_rows(table) and self._is_read(f"{table.name}_late")
+            if late or self._is_read(table.name):
                 if table.name in self._targets:
                     raise self._script.error(
                         f"table {table.name!r} is read, and rows are inserted into it",
@@ -193,6 +203,10 @@ class _Building:
         stream = self.pipeline.inject(
             f"{table.name}_input", made.source, watermark=bounded_delay(delay)
         )
+        if watermark is not None and made.op is None and _loses_late_rows(table):
+            return _with_required(
+                zsets.table(table.name, stream, watermark=watermark.column), table, made.required
+            )
         rows = zsets.table(
             table.name,
             stream,
@@ -201,6 +215,14 @@ class _Building:
             ignore_missing=made.ignore_missing,
         )
         return _with_required(rows, table, made.required)
+
+    def _declare(self, views: Views, table: Table, rows: ZStream) -> None:
+        """Declare a table, and another one for its rows that come too late, if that is read."""
+        views.table(table.name, rows)
+        late = f"{table.name}_late"
+        is_own = late in self._declared.tables
+        if isinstance(rows, zsets.OnTimeRows) and not is_own and self._is_read(late):
+            views.table(late, rows.late)
 
     # -- where rows go ------------------------------------------------------------------------
 
@@ -284,7 +306,7 @@ class _Building:
 
     def _planned(self, views: Views, name: str, query: Text) -> ZStream:
         try:
-            return views.view(name, query.text)
+            return views.view(name, query.text, emit="final" if query.final else "changes")
         except HeadraceError as error:
             what = error.what.split("\n", maxsplit=1)[0].rstrip(";")
             found = _PLACE.search(what)
@@ -333,6 +355,20 @@ def _with_required(rows: ZStream, table: Table, required: Collection[str]) -> ZS
     }
     types = {name: table.columns.field(name) for name in required}
     return rows.select(types=types, **columns)
+
+
+def _loses_late_rows(table: Table) -> bool:
+    """Return whether rows of a table that come too late are in no view: they are only inserted."""
+    watermark = table.watermark
+    if watermark is None or table.key or _OP in table.options.values:
+        return False
+    changes = table.options.values.get("format")
+    is_time = pa.types.is_timestamp(table.columns.field(watermark.column).type)
+    return is_time and (changes is None or changes.text != "debezium-json")
+
+
+def _what(table: Table) -> str:
+    return f"table {table.name!r}"
 
 
 def _of_target(name: str) -> str:

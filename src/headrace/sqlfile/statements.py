@@ -44,12 +44,17 @@ _STATEMENTS = (
 )
 
 
+#: What stands behind a query whose rows wait until they are final.
+_FINAL = ("EMIT", "ON", "WINDOW", "CLOSE")
+
+
 @dataclass(frozen=True)
 class Text:
-    """A text, and where it stands in the file."""
+    """A text, and where it stands in the file. Rows of a query may wait until they are final."""
 
     text: str
     at: int
+    final: bool = False
 
 
 @dataclass(frozen=True)
@@ -425,7 +430,11 @@ class _Reader:
         if not words:
             raise self._wrong("a query", "write SELECT …")
         self._next += len(words)
-        return Text(self._script.text[words[0].start : words[-1].end + 1], words[0].start)
+        final = len(words) > len(_FINAL) and all(
+            word.is_(keyword) for word, keyword in zip(words[-len(_FINAL) :], _FINAL, strict=True)
+        )
+        last = words[-len(_FINAL) - 1] if final else words[-1]
+        return Text(self._script.text[words[0].start : last.end + 1], words[0].start, final)
 
     # -- words --------------------------------------------------------------------------------
 

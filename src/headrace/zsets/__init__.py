@@ -3,6 +3,7 @@
 * ``stream``: streams and views, and how they are built; ``tables``: where rows come from.
 * ``linear``: operators without state, which run inside others.
 * ``join``, ``group`` (with ``aggregates``), ``top``, ``window``, ``sets``: operators with state.
+* ``lateness``: rows that come too late, and rows that are final.
 * ``operator``: what operators have in common; ``apply``: operators that keep nothing.
 * ``rows``: rows with weights, consolidated and compared.
 
@@ -15,6 +16,7 @@ from headrace.zsets.aggregates import Aggregate, Avg, Count, Max, Min, OfRows, S
 from headrace.zsets.apply import Apply, AsUpserts
 from headrace.zsets.group import Group
 from headrace.zsets.join import Join
+from headrace.zsets.lateness import Final, OnTime
 from headrace.zsets.linear import (
     Expand,
     Linear,
@@ -27,7 +29,7 @@ from headrace.zsets.linear import (
 from headrace.zsets.operator import Branch, Operator
 from headrace.zsets.rows import WEIGHT, Rows
 from headrace.zsets.sets import SetOperation
-from headrace.zsets.stream import View, ZStream, table
+from headrace.zsets.stream import OnTimeRows, View, ZStream, table
 from headrace.zsets.tables import Checked, KeyedView, Upserts
 from headrace.zsets.top import Order, Top
 from headrace.zsets.window import Frame, Over, Window
@@ -42,6 +44,7 @@ __all__ = [
     "Checked",
     "Count",
     "Expand",
+    "Final",
     "Frame",
     "Group",
     "Join",
@@ -52,6 +55,8 @@ __all__ = [
     "Min",
     "Negate",
     "OfRows",
+    "OnTime",
+    "OnTimeRows",
     "Operator",
     "Order",
     "Over",

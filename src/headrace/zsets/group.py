@@ -13,7 +13,7 @@ from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.zsets.aggregates import Aggregate, OfRows
 from headrace.zsets.linear import NO_STEPS, Linear, field_of
-from headrace.zsets.operator import Operator, Side, add, held_by
+from headrace.zsets.operator import NEVER, Operator, Side, Until, add, check_columns, held_by
 from headrace.zsets.rows import (
     I64,
     Groups,
@@ -41,6 +41,8 @@ class Group(Operator):
         by: the columns; none for one group of all rows. That group has a row even if no rows are
             left (but not before the first has come).
         aggregates: name → aggregate, for each further column of the result.
+        until: columns of ``by`` that say when a group does not change any more; see
+            :data:`headrace.zsets.operator.Until`.
         sides, then: see :class:`Operator`.
 
     State: a row for each group; for aggregates that look again also the columns that they look at.
@@ -59,16 +61,19 @@ class Group(Operator):
         by: Sequence[str],
         aggregates: Mapping[str, Aggregate] | None = None,
         *,
+        until: Until = NEVER,
         sides: Sequence[Side] | None = None,
         then: Linear = NO_STEPS,
     ) -> None:
         super().__init__(sides, then)
         self._by = tuple(by)
         self._aggregates = dict(aggregates or {})
+        self._until = dict(until)
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
         (schema,) = schemas
         groups = [field_of(schema, name, self._place) for name in self._by]
+        check_columns(pa.schema(groups), self._until, self._place)
         fields = {n: of.field(n, schema, self._place) for n, of in self._aggregates.items()}
         self._fields = fields
         linear = {n for n, of in self._aggregates.items() if of.is_linear(schema)}
@@ -85,12 +90,12 @@ class Group(Operator):
         keys = pa.schema(groups or [pa.field(_ALL, pa.bool_(), nullable=False)])
         self._names = tuple(keys.names)
         self._types = {field.name: field.type for field in schema}
-        states: dict[str, Declaration] = {"groups": ZSetState(keys, sums=sums)}
+        states: dict[str, Declaration] = {"groups": ZSetState(keys, sums=sums, until=self._until)}
         looked_at = self._looked_at()
         self._kept = tuple(n for n in schema.names if n in looked_at and n not in self._by)
         if self._again:
             kept = [schema.field(name) for name in self._kept]
-            states["rows"] = ZSetState(pa.schema([*keys, *kept]))
+            states["rows"] = ZSetState(pa.schema([*keys, *kept]), until=self._until)
         return states, pa.schema([*groups, *fields.values()])
 
     def _looked_at(self) -> set[str]:

@@ -21,9 +21,10 @@ from headrace.computation.batches import Keys
 from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.errors import PipelineError
+from headrace.eventtime.durations import duration_micros
 from headrace.zsets.columns import Columns
 from headrace.zsets.linear import NO_STEPS, Linear, as_mask, field_of
-from headrace.zsets.operator import Operator, Side, add, any_null, held_by
+from headrace.zsets.operator import NEVER, Operator, Side, Until, add, any_null, held_by
 from headrace.zsets.rows import I64, Mask, Rows, consolidated, joined, multiplied, no_rows, pairs
 
 #: ``mark`` keeps all left rows, with a column that says whether they have a partner.
@@ -50,6 +51,9 @@ class Join(Operator):
             the left side has too gets ``suffix``.
         suffix: see above.
         mark: the name of the column of ``"mark"``.
+        until: for each side, columns that say when none of its rows will meet another, or be
+            deleted; see :data:`headrace.zsets.operator.Until`. A row that decides whether one of
+            the other side has a partner stays as long as that one may change.
         sides, then: see :class:`Operator`.
 
     State: the rows of both sides, and for outer, semi and anti joins the number of rows for each
@@ -76,6 +80,7 @@ class Join(Operator):
         right_names: Mapping[str, str] | None = None,
         suffix: str = "_right",
         mark: str = "exists",
+        until: tuple[Until, Until] = (NEVER, NEVER),
         sides: Sequence[Side] | None = None,
         then: Linear = NO_STEPS,
     ) -> None:
@@ -91,7 +96,7 @@ class Join(Operator):
         self._strict = tuple(pair for n, pair in enumerate(self._on) if n not in safe)
         self._condition = condition
         self._right_names = dict(right_names or {})
-        self._suffix, self._mark = suffix, mark
+        self._suffix, self._mark, self._until = suffix, mark, until
         self._outer_left = how in ("left", "full")
         self._outer_right = how in ("right", "full")
 
@@ -110,13 +115,15 @@ class Join(Operator):
         self._renamed = right_names(left, right, self._right_names, self._suffix)
         self._left, self._right = left, right
         has_pairs = self._how in _PAIRS
-        states: dict[str, Declaration] = {"left": ZSetState(left)}
+        states: dict[str, Declaration] = {"left": ZSetState(left, until=self._until[0])}
         if has_pairs or self._condition is not None:
-            states["right"] = ZSetState(right)
+            states["right"] = ZSetState(right, until=self._until[1])
         if self._condition is None and not (has_pairs and not self._outer_left):
-            states["right_keys"] = ZSetState(self._keys_schema(right, 1))
+            keys = self._keys_schema(right, 1)
+            states["right_keys"] = ZSetState(keys, until=self._until_of_keys())
         if self._condition is None and self._outer_right:
-            states["left_keys"] = ZSetState(self._keys_schema(left, 0))
+            keys = self._keys_schema(left, 0)
+            states["left_keys"] = ZSetState(keys, until=self._until_of_keys())
         return states, self._schema_of_result(left, right)
 
     def _keys_schema(self, schema: pa.Schema, side: int) -> pa.Schema:
@@ -124,6 +131,15 @@ class Join(Operator):
         names = [pair[side] for pair in self._on]
         fields = [schema.field(name).with_name(f"k{n}") for n, name in enumerate(names)]
         return pa.schema(fields or [pa.field("k", pa.bool_(), nullable=False)])
+
+    def _until_of_keys(self) -> Until:
+        """Return when no row of either side has a value of the key any more."""
+        left, right = self._until
+        return {
+            f"k{n}": max(left[one], right[other], key=duration_micros)
+            for n, (one, other) in enumerate(self._on)
+            if one in left and other in right
+        }
 
     def _schema_of_result(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
         if self._how in ("semi", "anti"):

@@ -10,8 +10,9 @@ and in an order that depends on the rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,10 @@ class Branch:
 
 #: The branches of one input of an operator.
 Side = Sequence[Branch]
+#: Column → duration: no row changes any more whose column is this far behind the input watermark.
+#: What an operator keeps for such rows is let go; see :class:`headrace.ZSetState`.
+Until = Mapping[str, timedelta | str]
+NEVER: Until = {}
 
 
 class Operator(StepComputation):
@@ -243,7 +248,7 @@ def any_null(rows: Rows, names: Sequence[str]) -> Mask:
     return found
 
 
-def check_columns(schema: pa.Schema, names: Sequence[str], place: str) -> None:
+def check_columns(schema: pa.Schema, names: Iterable[str], place: str) -> None:
     """Check that columns are there.
 
     Raises:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import PipelineError
+from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.pipeline import Hashed, Node, Pipeline, Stream
 from headrace.pipeline.keys import KEY, KeySpec
 from headrace.pipeline.sink import Sink
@@ -25,6 +27,7 @@ from headrace.zsets.aggregates import Aggregate
 from headrace.zsets.apply import Apply, AsUpserts
 from headrace.zsets.group import Group
 from headrace.zsets.join import How, Join, right_names
+from headrace.zsets.lateness import LATE, Final, OnTime
 from headrace.zsets.linear import (
     NO_STEPS,
     Expand,
@@ -40,7 +43,7 @@ from headrace.zsets.linear import (
     rows_schema,
 )
 from headrace.zsets.on_the_way import OnTheWay
-from headrace.zsets.operator import OUT, Branch, Operator, common_schema
+from headrace.zsets.operator import NEVER, OUT, Branch, Operator, Until, common_schema
 from headrace.zsets.rows import WEIGHT, Rows
 from headrace.zsets.sets import SetOperation
 from headrace.zsets.tables import Checked, KeyedView, Upserts
@@ -200,7 +203,7 @@ class ZStream:
             other: the right side.
             on: columns that must be equal: names, or pairs (of the left, of the right).
             how: the kind of join.
-            options: ``null_safe``, ``condition``, ``right_names``, ``suffix``, ``mark``.
+            options: ``null_safe``, ``condition``, ``right_names``, ``suffix``, ``mark``, ``until``.
 
         Example::
 
@@ -218,12 +221,75 @@ class ZStream:
             key=_key_of_join(pairs, how, self.schema, other.schema, options),
         )
 
-    def group(self, name: str, by: str | Sequence[str], **aggregates: Aggregate) -> ZStream:
+    def final(self, name: str, until: Until) -> ZStream:
+        """Return each row once, when it is final. See :class:`Final`.
+
+        Args:
+            name: the name of the computation.
+            until: column → duration: a row is final when the input watermark has got to the value of
+                the column and this long behind it. That no such row changes any more follows from
+                the rows' tables: they have a ``watermark``.
+
+        Example::
+
+            rows = hr.zsets.table("rows", orders, watermark="at", lateness="10s")
+            rows.final("complete", {"at": "10s"})
+        """
+        return self._compute(name, lambda sides: Final(until, sides=sides), [(self, None)])
+
+    def on_time(
+        self,
+        name: str,
+        column: str | None,
+        lateness: DurationLike = "0s",
+        *,
+        what: str | None = None,
+        retain: bool = False,
+    ) -> OnTimeRows:
+        """Return rows that are only inserted, without those that come too late.
+
+        Args:
+            name: the name of the computation.
+            column: the column of each row's time; None to check only that no row is deleted.
+            lateness: how far a row may be behind the input watermark of the step before.
+            what: what the rows are, for messages.
+            retain: whether they are kept, too; see :func:`table`.
+        """
+        text = what or f"table {name!r}"
+        wait = timedelta(microseconds=duration_micros(lateness, "lateness", place=text))
+        made = self._compute(
+            name,
+            lambda sides: OnTime(column, wait, what=text, sides=sides),
+            [(self, None)],
+            retain=retain,
+        )
+        late = self.pipeline.nodes[name][LATE]
+        return OnTimeRows(made, column, wait, ZStream(self.pipeline, [_Branch(late)]))
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether it is known that no row is ever deleted: no step on the way says so."""
+        return all(
+            WEIGHT not in of.stream.values.schema.names
+            and not any(isinstance(step, Negate | Weigh) for step in of.linear.steps)
+            for of in self._branches
+        )
+
+    def group(
+        self,
+        name: str,
+        by: str | Sequence[str],
+        *,
+        until: Until = NEVER,
+        **aggregates: Aggregate,
+    ) -> ZStream:
         """Return a row for each group, with aggregates. See :class:`Group`.
 
         Args:
             name: the name of the computation.
             by: the columns; an empty list for one group of all rows.
+            until: column → duration: a group is let go when the input watermark has got to the value
+                of the column, and this long behind it. The result stays as it is then.
             aggregates: name → aggregate.
 
         Example::
@@ -233,12 +299,14 @@ class ZStream:
         """
         columns = _listed(by)
         return self._compute(
-            name, lambda sides: Group(columns, aggregates, sides=sides), [(self, columns)]
+            name,
+            lambda sides: Group(columns, aggregates, until=until, sides=sides),
+            [(self, columns)],
         )
 
-    def distinct(self, name: str) -> ZStream:
+    def distinct(self, name: str, *, until: Until = NEVER) -> ZStream:
         """Return each row once, for as long as its weight is above zero."""
-        return self.group(name, self.schema.names)
+        return self.group(name, self.schema.names, until=until)
 
     def top(
         self,
@@ -250,6 +318,7 @@ class ZStream:
         offset: int = 0,
         ranking: Ranking = "row_number",
         number: str | None = None,
+        until: Until = NEVER,
     ) -> ZStream:
         """Return the first rows of each group, or all with their number. See :class:`Top`."""
         columns = _listed(by)
@@ -257,7 +326,14 @@ class ZStream:
         return self._compute(
             name,
             lambda sides: Top(
-                columns, orders, limit, offset=offset, ranking=ranking, number=number, sides=sides
+                columns,
+                orders,
+                limit,
+                offset=offset,
+                ranking=ranking,
+                number=number,
+                until=until,
+                sides=sides,
             ),
             [(self, columns)],
         )
@@ -267,6 +343,8 @@ class ZStream:
         name: str,
         by: str | Sequence[str],
         order: str | Order | Sequence[str | Order],
+        *,
+        until: Until = NEVER,
         **functions: Over,
     ) -> ZStream:
         """Return all rows, each with functions of its place in its group. See :class:`Window`.
@@ -275,6 +353,7 @@ class ZStream:
             name: the name of the computation.
             by: the columns of the group; an empty list for one group of all rows.
             order: what the rows of a group are ordered by.
+            until: see :meth:`group`.
             functions: name → function.
 
         Example::
@@ -285,7 +364,9 @@ class ZStream:
         columns = _listed(by)
         orders = [order] if isinstance(order, str | Order) else list(order)
         return self._compute(
-            name, lambda sides: Window(columns, orders, functions, sides=sides), [(self, columns)]
+            name,
+            lambda sides: Window(columns, orders, functions, until=until, sides=sides),
+            [(self, columns)],
         )
 
     def intersect(self, name: str, other: ZStream, *, all: bool = False) -> ZStream:
@@ -487,6 +568,29 @@ def _key_of_join(
     )
 
 
+class OnTimeRows(ZStream):
+    """The rows of a table with a watermark: they are only inserted, and are on time.
+
+    :func:`headrace.zsets.table` makes one.
+
+    Attributes:
+        watermark: the column of each row's time, or None.
+        lateness: how far a row may be behind the watermark.
+        late: the rows that came too late, as a stream of their own.
+
+    Example::
+
+        rows = hr.zsets.table("rows", orders, watermark="at", lateness="10s")
+        rows.group("by_shop", "shop", n=hr.zsets.Count())  # those of rows.late are not in it
+    """
+
+    def __init__(
+        self, rows: ZStream, watermark: str | None, lateness: timedelta, late: ZStream
+    ) -> None:
+        super().__init__(rows.pipeline, rows._branches)
+        self.watermark, self.lateness, self.late = watermark, lateness, late
+
+
 class View(ZStream):
     """Rows that are kept: the result of all input up to a step, which can be read.
 
@@ -552,6 +656,16 @@ class View(ZStream):
         )
 
 
+@overload
+def table(
+    name: str,
+    stream: Stream | Node,
+    *,
+    watermark: str,
+    lateness: DurationLike = "0s",
+    retain: bool = False,
+) -> OnTimeRows: ...
+@overload
 def table(
     name: str,
     stream: Stream | Node,
@@ -561,6 +675,19 @@ def table(
     weight: str | None = None,
     checked: bool = True,
     ignore_missing: bool = False,
+    retain: bool = False,
+) -> ZStream: ...
+def table(
+    name: str,
+    stream: Stream | Node,
+    *,
+    key: str | Sequence[str] | None = None,
+    op: str | None = None,
+    weight: str | None = None,
+    checked: bool = True,
+    ignore_missing: bool = False,
+    watermark: str | None = None,
+    lateness: DurationLike = "0s",
     retain: bool = False,
 ) -> ZStream:
     """Return the rows of a table whose changes a stream brings.
@@ -574,6 +701,7 @@ def table(
       and everything else, such as ``"U"`` or ``"update"``, replaces it. This is what
       ``hr.messages.Debezium`` reads. A column of booleans says which records are deletions:
       ``kafka.tombstone`` is one.
+    - With ``watermark``, each record is an insertion, and those that come too late are left out.
 
     Args:
         name: the name of the table: that of its computation, if it has state.
@@ -585,6 +713,10 @@ def table(
             deleted that is not there.
         ignore_missing: with ``key``, whether the deletion of a row that is not there is counted, and
             no error.
+        watermark: the column of each row's time. A row is late if it is behind the watermark of the
+            stream, as it was after the step before, by more than ``lateness``. Late rows are counted,
+            and are in ``rows.late``. What is kept for rows that none can join any more is let go.
+        lateness: see above.
         retain: whether the storage keeps all changes of the table. Then a view that is added to a
             running pipeline can begin with them: ``job.change(new, begin={name: "beginning", …})``,
             for all of its computations. Afterwards it equals one that was there from the start.
@@ -605,6 +737,14 @@ def table(
     rows = ZStream(cast(Pipeline, of.pipeline), [_Branch(of)], place)
     for column in [*_listed(key or ()), *([op] if op else []), *([weight] if weight else [])]:
         field_of(rows.schema, column, place)
+    if watermark is not None:
+        if key is not None or op is not None or weight is not None:
+            raise PipelineError(
+                "watermark= is for rows that are only inserted, and key, op or weight may delete",
+                place=place,
+                remedy="leave out watermark=, or the others",
+            )
+        return rows.on_time(name, watermark, lateness, retain=retain)
     if key is not None:
         deletes, dropped = (None, ()) if op is None else (_Deletes(op, place), (op,))
         return rows._compute(
@@ -687,4 +827,4 @@ class _Deletes:
         return found.to_numpy(zero_copy_only=False)
 
 
-__all__ = ["WEIGHT", "View", "ZStream", "table"]
+__all__ = ["WEIGHT", "OnTimeRows", "View", "ZStream", "table"]

@@ -18,7 +18,7 @@ from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.errors import PipelineError
 from headrace.zsets.linear import NO_STEPS, Linear
-from headrace.zsets.operator import Operator, Side, add, check_columns, held_by
+from headrace.zsets.operator import NEVER, Operator, Side, Until, add, check_columns, held_by
 from headrace.zsets.rows import I64, Groups, Rows, consolidated, joined, no_rows, order_codes, pairs
 
 Ranking = Literal["row_number", "rank", "dense_rank"]
@@ -69,6 +69,8 @@ class Top(Operator):
         ranking: what is counted. ``"row_number"`` counts rows. ``"rank"`` and ``"dense_rank"`` give
             rows that are equal in ``order`` the same number, with gaps after them or without.
         number: the name of a column for the number, from 1; None for none.
+        until: columns of ``by`` that say when a group does not change any more; see
+            :data:`headrace.zsets.operator.Until`.
         sides, then: see :class:`Operator`.
 
     State: all rows, since any of them may move up. Cost: all rows of the touched groups.
@@ -91,6 +93,7 @@ class Top(Operator):
         offset: int = 0,
         ranking: Ranking = "row_number",
         number: str | None = None,
+        until: Until = NEVER,
         sides: Sequence[Side] | None = None,
         then: Linear = NO_STEPS,
     ) -> None:
@@ -104,16 +107,17 @@ class Top(Operator):
         self._by = tuple(by)
         self._order = tuple(Order(of) if isinstance(of, str) else of for of in order)
         self._first, self._last = offset, int(_EVERY) if limit is None else offset + limit
-        self._ranking, self._number = ranking, number
+        self._ranking, self._number, self._until = ranking, number, dict(until)
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
         (schema,) = schemas
         check_columns(schema, [*self._by, *(of.column for of in self._order)], self._place)
+        check_columns(pa.schema([schema.field(n) for n in self._by]), self._until, self._place)
         numbered = (
             [] if self._number is None else [pa.field(self._number, pa.int64(), nullable=False)]
         )
         self._names = tuple(schema.names)
-        return {"rows": ZSetState(schema)}, pa.schema([*schema, *numbered])
+        return {"rows": ZSetState(schema, until=self._until)}, pa.schema([*schema, *numbered])
 
     def changes(self, keys: Keys, *sides: Rows) -> Rows:
         rows = consolidated(sides[0])

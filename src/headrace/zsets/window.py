@@ -29,7 +29,7 @@ from headrace.schema.row_columns import row_type
 from headrace.schema.whole_decimals import WIDE, whole_numbers, wide_of, widened
 from headrace.zsets.aggregates import Aggregate, Extreme
 from headrace.zsets.linear import NO_STEPS, Linear
-from headrace.zsets.operator import Operator, Side, add, check_columns, held_by
+from headrace.zsets.operator import NEVER, Operator, Side, Until, add, check_columns, held_by
 from headrace.zsets.rows import (
     I64,
     Groups,
@@ -411,6 +411,8 @@ class Window(Operator):
         by: the columns of the group; none for one group of all rows.
         order: what the rows of a group are ordered by; nothing leaves them all equal.
         functions: name → function, for each further column.
+        until: columns of ``by`` that say when a group does not change any more; see
+            :data:`headrace.zsets.operator.Until`.
         sides, then: see :class:`Operator`.
 
     State: all rows. Cost: all rows of the touched groups.
@@ -431,22 +433,24 @@ class Window(Operator):
         order: Sequence[Order | str],
         functions: Mapping[str, Over],
         *,
+        until: Until = NEVER,
         sides: Sequence[Side] | None = None,
         then: Linear = NO_STEPS,
     ) -> None:
         super().__init__(sides, then)
         self._by = tuple(by)
         self._order = tuple(Order(of) if isinstance(of, str) else of for of in order)
-        self._functions = dict(functions)
+        self._functions, self._until = dict(functions), dict(until)
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
         (schema,) = schemas
         check_columns(schema, [*self._by, *(of.column for of in self._order)], self._place)
+        check_columns(pa.schema([schema.field(n) for n in self._by]), self._until, self._place)
         for of in self._functions.values():
             self._check_frame(of.frame, schema)
         self._fields = [of.field(n, schema, self._place) for n, of in self._functions.items()]
         self._names = tuple(schema.names)
-        return {"rows": ZSetState(schema)}, pa.schema([*schema, *self._fields])
+        return {"rows": ZSetState(schema, until=self._until)}, pa.schema([*schema, *self._fields])
 
     def _check_frame(self, frame: Frame, schema: pa.Schema) -> None:
         if frame.unit == "rows" or {frame.lower, frame.upper} <= {None, 0}:

@@ -51,6 +51,14 @@ def test_a_table_has_columns_a_key_a_watermark_and_options() -> None:
     }
 
 
+def test_a_query_may_wait_for_its_rows_to_be_final() -> None:
+    one, other = read(
+        "CREATE VIEW v AS SELECT x FROM t emit on window close; CREATE VIEW w AS SELECT emit FROM t"
+    ).views
+    assert (one.query.text, one.query.final) == ("SELECT x FROM t", True)
+    assert (other.query.text, other.query.final) == ("SELECT emit FROM t", False)
+
+
 def test_queries_stay_as_they_are_written() -> None:
     found = read(
         "CREATE VIEW v AS SELECT 'a;b' AS x -- why\n FROM t;\n"

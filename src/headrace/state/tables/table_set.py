@@ -447,9 +447,14 @@ class TableSet(BinnedState):
     # -- a step -------------------------------------------------------------------------------
 
     def expire(self, domain: TimeDomain, until: int) -> None:
-        """Delete the rows whose time to live has ended."""
+        """Delete the rows whose time to live has ended.
+
+        Rows of Z-sets stay at the end of the input. If that is taken back, more may touch them.
+        """
         for handle in self.states.values():
             table = handle.table
+            if isinstance(handle, BoundZSet) and until >= MAX_TIME:
+                continue
             if table.domain is domain:
                 table.remove(np.sort(table.pop_due(until)))
 

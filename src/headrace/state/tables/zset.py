@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace.computation.batches import Keys
 from headrace.computation.declarations import stored_name
 from headrace.computation.zset_state import SUM, WEIGHT, ZSetState
+from headrace.eventtime.domains import EVENT_TIME
 from headrace.keyspace.arrays import U64
 from headrace.keyspace.hashing import hash_words
 from headrace.keyspace.row_hashing import hash_rows
@@ -20,6 +21,7 @@ from headrace.runfiles.sections import table_section
 from headrace.schema import whole_decimals
 from headrace.schema.columns import Column, ColumnType, own
 from headrace.schema.row_columns import arrow_of
+from headrace.schema.row_times import due_times
 from headrace.state.tables.index import Slots
 from headrace.state.tables.table import Table, rows_are_distinct
 from headrace.state.upgrading import StoredTableRows
@@ -135,10 +137,11 @@ class BoundZSet:
             state.key_types,
             rows,
             columns,
-            None,
+            EVENT_TIME if declared.until_us else None,
             state.ranges,
             hash_is_key=state.node.hash_is_key,
         )
+        self._until_us = declared.until_us
         self.sums = [kind.name.removeprefix(SUM) for kind in columns if kind.name != WEIGHT]
         text = f"computation {place!r}, Z-set {name!r}"
         self.stored = StoredTableRows(rows, columns, declared.version, {}, place=text)
@@ -238,8 +241,22 @@ class BoundZSet:
                 [column[stays] for column in identity],
                 once=True,
             )
-            table.put(claimed, {n: column[stays] for n, column in enumerate(after)}, None)
+            content = {n: column[stays] for n, column in enumerate(after)}
+            table.put(claimed, content, self._due_times(identity, stays))
         return BoundZSetChange(self.sums, before, after)
+
+    def _due_times(self, identity: Sequence[Column], stays: I64) -> I64 | None:
+        """Return when some of the rows are let go, or None if they never are."""
+        if not self._until_us:
+            return None
+        columns = zip(self.table.sub, identity[len(self.table.keys) :], strict=True)
+        times = [
+            due_times(kind.to_arrow(column[stays]), self._until_us[kind.name])
+            for kind, column in columns
+            if kind.name in self._until_us
+        ]
+        found: I64 = np.minimum.reduce(times)
+        return found
 
     def _plus(self, kind: ColumnType, before: Column, added: Column) -> Column:
         try:
