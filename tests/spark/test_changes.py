@@ -6,7 +6,7 @@ import importlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,11 @@ def test_workers_that_get_ready_while_the_code_changes_get_ready_with_the_new_co
     began, changed = threading.Event(), threading.Event()
     warm_up, codes = WorkerSet.warm_up, []
 
-    def late(worker_set: WorkerSet, first: int) -> None:
+    def late(worker_set: WorkerSet, there: Set[int]) -> None:
         codes.append(worker_set.code.digest)
         began.set()
         assert changed.wait(300)
-        warm_up(worker_set, first)
+        warm_up(worker_set, there)
 
     monkeypatch.setattr(WorkerSet, "warm_up", late)
     store, collected = LocalStore(tmp_path), Collected()

@@ -281,12 +281,20 @@ def test_closing_ends_the_workers_tasks(two_slots: Any, tmp_path: Path) -> None:
     assert two_slots.parallelize(range(10), 2).count() == 10
 
 
-def test_with_fewer_slots_than_workers_steps_are_jobs(
-    two_slots: Any, tmp_path: Path, expected: dict[str, Any]
+@pytest.mark.parametrize("faults", [{}, {5: ("killed", 0), 12: ("stopped", 1)}])
+def test_more_workers_than_slots_stay_in_as_many_processes_as_there_are_slots(
+    two_slots: Any, tmp_path: Path, expected: dict[str, Any], faults: Any
 ) -> None:
-    run = Run(two_slots, tmp_path, {}, workers=3)
+    run = Run(two_slots, tmp_path, faults, workers=9)
+    seen = set()
+
+    def look(_: hr.StepSummary) -> None:
+        if run.runner.residents is not None:
+            seen.add(len(run.runner.residents.pids))
+
+    run._driver.listeners.append(look)
     assert run() == expected
-    assert not any(run.resident)
+    assert run.resident[0] and run.resident[-1] and seen == {2}
 
 
 def test_heartbeats_end_with_their_resident() -> None:

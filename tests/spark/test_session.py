@@ -12,13 +12,20 @@ from typing import Any
 import psutil
 import pytest
 
+import headrace as hr
+from headrace.control.control import Control
+from headrace.driver.driver import Driver
 from headrace.errors import SessionUnsuitable
+from headrace.keyspace.layout import Layout
+from headrace.ledger.commands import Command
+from headrace.ledger.migrations import Goal
 from headrace.runners.spark.runner import SparkRunner
 from headrace.runners.spark.worker_sets import WorkerSets
 from headrace.session.settings import SESSION_SETTINGS, check_settings
 from headrace.storage import LocalStore
 from tests.spark.test_local_mode import DEEP
-from tests.support.pipelines import Collected, draw
+from tests.support.pipelines import Collected, draw, run_inline
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -76,15 +83,63 @@ def test_processes_of_workers_that_may_be_added_are_there_before_anybody_asks(
         runner.close()
 
 
+def test_processes_that_are_not_needed_after_a_rescale_end_and_come_back_when_they_are(
+    local_spark: Any, tmp_path: Path
+) -> None:
+    now = [0.0]
+    runner = SparkRunner(local_spark.sparkContext, clock=lambda: now[0], spares=0)
+    processes: dict[int, dict[int, int]] = {}
+
+    def grow_and_shrink(summary: hr.StepSummary) -> None:
+        now[0] += 100
+        workers = Layout.from_wire(summary.head.layout).workers
+        if summary.step == 1:
+            ask(driver, 2)
+        if workers == 2 and 12 in processes and 2 not in processes:
+            until(lambda: len(daemons()) == 2)
+            ask(driver, 4)
+        processes.setdefault(workers, daemons())
+
+    collected = Collected()
+    settings = hr.Settings(limit=hr.Limit(DEEP.rows, 1 << 30))
+    driver = Driver(
+        draw(DEEP, collected),
+        LocalStore(tmp_path),
+        runner,
+        workers=12,
+        bins=16,
+        drain=True,
+        settings=settings,
+    )
+    driver.listeners.append(grow_and_shrink)
+    try:
+        driver.run()
+    finally:
+        driver.close()
+    assert sorted(processes[12].values()) == [0, 1, 2, 3], "as many as there are slots"
+    assert sorted(processes[2].values()) == [0, 1]
+    assert processes[2].items() <= processes[12].items(), "they are the same"
+    assert sorted(processes[4].values()) == [0, 1, 2, 3]
+    inline = Collected()
+    run_inline(draw(DEEP, inline), rows=DEEP.rows)
+    assert collected.rows() == inline.rows()
+
+
+def ask(driver: Driver, workers: int) -> None:
+    """Ask for another number of workers."""
+    Control(driver.store).put(Command("migrate", goal=Goal("rescale", workers)))
+    driver.look_for_commands()
+
+
 def daemons() -> dict[int, int]:
-    """Return the Python daemons of workers: process → worker."""
+    """Return the Python daemons of seats: process → name."""
     found = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             parent = process.parent()
-            worker = process.environ().get("HEADRACE_WORKER")
-            if worker is not None and parent is not None and parent.name() == "java":
-                found[process.pid] = int(worker)
+            seat = process.environ().get("HEADRACE_SEAT")
+            if seat is not None and parent is not None and parent.name() == "java":
+                found[process.pid] = int(seat)
     return found
 
 

@@ -112,18 +112,24 @@ class Starting(msgspec.Struct, frozen=True):
     """How new workers come.
 
     Attributes:
-        ready: for how many workers there are processes; 0 if none are needed.
-        worker_us: how long it takes until one more worker is ready.
+        ready: how many processes there are for workers.
+        worker_us: how long it takes to start one more; 0 if none are needed.
         grow_us: by how much the step is assumed to be longer in which workers appear.
+        most: how many processes there can be, which workers share; 0 if each has its own.
     """
 
     ready: int = 0
     worker_us: float = 0.0
     grow_us: float = 0.0
+    most: int = 0
+
+    def missing(self, workers: int) -> int:
+        """Return how many processes have to be started for this many workers."""
+        return max(0, min(workers, self.most or workers) - self.ready)
 
     def start_us(self, workers: int) -> float:
         """Return how long it takes until this many workers are ready."""
-        return max(0, workers - self.ready) * self.worker_us
+        return self.missing(workers) * self.worker_us
 
 
 class Costs(msgspec.Struct, frozen=True):

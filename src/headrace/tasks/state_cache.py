@@ -15,7 +15,7 @@ Soft state may be dropped at any time. This costs time and never changes a resul
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import numpy as np
@@ -425,7 +425,16 @@ class SoftState:
 
     def drop_older(self, store: str, code: str) -> None:
         """Drop entries of other code on a storage: of another topology, or of an earlier run."""
-        self._drop(lambda of, its_code: of == store and its_code != code)
+        self._drop(lambda of, its_code, _: of == store and its_code != code)
+
+    def forget_others(self, store: str, workers: Collection[int]) -> None:
+        """Drop entries of workers that another process serves by now.
+
+        Args:
+            store: the location of the storage.
+            workers: the workers that this process serves.
+        """
+        self._drop(lambda of, _, worker: of == store and worker not in workers)
 
     def use(self, store: str, now_s: float) -> None:
         """Note that a storage is in use, and drop entries of storages that were idle for a while.
@@ -441,13 +450,14 @@ class SoftState:
         idle = {of for of, used_s in self._used_s.items() if now_s - used_s > _IDLE_S}
         if idle:
             self._used_s = {of: at for of, at in self._used_s.items() if of not in idle}
-            self._drop(lambda of, _: of in idle)
+            self._drop(lambda of, _, __: of in idle)
             for of in idle:
                 self._opened.pop(of, None)
 
-    def _drop(self, whether: Callable[[str, str], bool]) -> None:
+    def _drop(self, whether: Callable[[str, str, int], bool]) -> None:
+        """Drop entries, by their storage, code and worker."""
         for remembered in (self._entries, self._ahead):
-            for at in [at for at in remembered if whether(at[0], at[1])]:
+            for at in [at for at in remembered if whether(at[0], at[1], at[3])]:
                 del remembered[at]
                 self.has_evicted = True
 

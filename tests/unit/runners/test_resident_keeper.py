@@ -15,8 +15,6 @@ from headrace.runners.spark.residents.residents import ResidentLost
 class World:
     """A session of four slots, and a clock."""
 
-    defaultParallelism = 4  # noqa: N815  (as Spark calls it)
-
     def __init__(self) -> None:
         self.now = 100.0
         self.why: str | None = None  # why residents do not come
@@ -46,13 +44,14 @@ class Fake:
 
 
 class Workers:
-    workers = 2
+    seats = range(2)
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(module, "Residents", Fake)
+    monkeypatch.setattr(module.private_api, "slots", lambda context: 4)
     monkeypatch.setattr(module, "tasks_that_wait", lambda context, but=(): made.waiting)
     return made
 

@@ -1,8 +1,5 @@
 """The hosts on which the workers of a Spark session run.
 
-For each worker there is an RDD of one element, the worker's number. On a cluster it prefers a host.
-In every session it has Python processes of its own, so the worker finds its soft state again.
-
 When workers are added, the others keep their hosts and their soft state. When hosts come or go or
 are drained, as few workers as possible move.
 """
@@ -39,8 +36,7 @@ class PreferredHosts:
 
     Attributes:
         version: changes when a preferred host or an executor changes.
-        lock: hold it while you get these RDDs, or build others from them. RDDs are built with an
-            environment that all threads share.
+        lock: hold it while you build RDDs. They are built with an environment that all threads share.
     """
 
     def __init__(
@@ -54,7 +50,6 @@ class PreferredHosts:
         self._sc = context
         self._clock = clock
         self._executors_of = look
-        self._rdds: list[Any] = []
         self._hosts: list[str | None] = []
         self._drained: frozenset[str] = frozenset()
         self._settled = 0  # the number of workers for which all is settled
@@ -62,8 +57,8 @@ class PreferredHosts:
         self._there = sorted(_hosts_of(self._executors))
         self._look_again_s = clock() + LOOK_EVERY_S
 
-    def of(self, workers: int) -> list[Any]:
-        """Return the RDDs of this many workers. New ones go to hosts with the fewest workers."""
+    def of(self, workers: int) -> list[str | None]:
+        """Return where this many workers live. New ones go to hosts with the fewest workers."""
         missing = workers - len(self._hosts)
         if missing > 0:
             self._look(at_face_value=True)
@@ -71,12 +66,7 @@ class PreferredHosts:
             for _ in range(missing):
                 hosts.append(roomiest(hosts, self._free))
             self._place(hosts)
-        return self._rdds[:workers]
-
-    def hosts(self, workers: int) -> list[str] | None:
-        """Return the hosts of this many workers. None if one of them has no host."""
-        found = [host for host in self._hosts[:workers] if host is not None]
-        return found if len(found) == workers else None
+        return self._hosts[:workers]
 
     def drain(self, hosts: Collection[str]) -> None:
         """Keep workers away from some hosts, from the next :meth:`settle` on."""
@@ -133,19 +123,8 @@ class PreferredHosts:
         moved = [at for at, (a, b) in enumerate(zip(self._hosts, hosts, strict=False)) if a != b]
         for number in moved:
             log.info("worker %d moves from %s to %s", number, self._hosts[number], hosts[number])
-        rdds = [
-            self._rdds[number]
-            if number < len(self._rdds) and number not in moved
-            else self._rdd(number, host)
-            for number, host in enumerate(hosts)
-        ]
-        self._hosts, self._rdds = hosts, rdds
+        self._hosts = hosts
         self.version += bool(moved)
-
-    def _rdd(self, number: int, host: str | None) -> Any:
-        if host is None:
-            return self._sc.parallelize([number], 1)
-        return private_api.located(self._sc, [number], [host])
 
 
 def _hosts_of(addresses: list[str]) -> set[str]:

@@ -112,6 +112,28 @@ def executors(sc: Any) -> list[str]:
         return []
 
 
+def slots(sc: Any) -> int | None:
+    """Return how many tasks the executors that there are can run at once.
+
+    It is None if that is not known, or not settled: with dynamic allocation there are as many
+    executors as tasks ask for.
+
+    Reason: ``defaultParallelism`` is the same number, until a user sets
+    ``spark.default.parallelism``.
+
+    Without it: each worker has a Python process of its own, however few slots there are.
+    """
+    try:
+        if sc._conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+            return None
+        scala_sc = sc._jsc.sc()
+        profile = scala_sc.resourceProfileManager().defaultResourceProfile()
+        return int(scala_sc.maxNumConcurrentTasks(profile)) or None
+    except Exception as error:
+        log.warning("this Spark does not say how many tasks it can run at once: %s", error)
+        return None
+
+
 def cached_hosts(rdd: Any) -> list[str]:
     """Return the host of each partition of a cached RDD; "" for one that is not cached.
 
@@ -132,8 +154,8 @@ def cached_hosts(rdd: Any) -> list[str]:
         return []
 
 
-def located(sc: Any, numbers: list[int], hosts: list[str]) -> Any:
-    """Return an RDD with one number in each partition. Each partition prefers a host.
+def located(sc: Any, items: list[Any], hosts: list[str]) -> Any:
+    """Return an RDD with one item in each partition. Each partition prefers a host.
 
     Reason: ``SparkContext.makeRDD`` with preferred locations has no counterpart in Python.
 
@@ -147,15 +169,15 @@ def located(sc: Any, numbers: list[int], hosts: list[str]) -> Any:
         jvm, java_sc = sc._jvm, sc._jsc.sc()
         seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
         pairs = [
-            jvm.scala.Tuple2(serializer.dumps(number), seq([host]))
-            for number, host in zip(numbers, hosts, strict=True)
+            jvm.scala.Tuple2(serializer.dumps(item), seq([host]))
+            for item, host in zip(items, hosts, strict=True)
         ]
         tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
         java_rdd = java_sc.makeRDD(seq(pairs), tag)
         return RDD(java_rdd.toJavaRDD(), sc, serializer)
     except Exception as error:
         log.warning("this Spark cannot prefer hosts (%s): workers have no preferred host", error)
-        return sc.parallelize(numbers, len(numbers))
+        return sc.parallelize(items, len(items))
 
 
 def compute_beside(rdd: Any, leader: Any, partitions: list[int]) -> None:

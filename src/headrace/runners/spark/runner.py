@@ -43,7 +43,7 @@ from headrace.pipeline import Pipeline
 from headrace.protocol.plan import Exchange, StepPlan, TaskReport
 from headrace.runners.base import EngineFailed, Runner
 from headrace.runners.ending import cancel, ended
-from headrace.runners.spark import task_entry
+from headrace.runners.spark import private_api, task_entry
 from headrace.runners.spark.code_shipping import pickled
 from headrace.runners.spark.job_names import JobNames
 from headrace.runners.spark.left_bytes import LeftBytes
@@ -117,6 +117,7 @@ class SparkRunner(Runner):
         self._properties = Properties(self._sc)
         self._keeper: ResidentKeeper | None = None
         self._frozen = False
+        self._slots: int | None = None
         self._group = f"headrace-{uuid.uuid4().hex}"
         self._named: int | None = None  # the thread whose jobs are in this group
         self._running: StepPlan | None = None
@@ -143,14 +144,23 @@ class SparkRunner(Runner):
         self._make_spool()
         self._properties.left = LeftBytes(store, self._spool_directory)
         code = self._send_code(pipeline)
-        self._worker_sets = WorkerSets(self._sc, self._preferred_hosts, code, pipeline.layers)
+        self._worker_sets = WorkerSets(
+            self._sc, self._preferred_hosts, code, pipeline.layers, self._clock
+        )
         self._probe(store, workers)
         self._names = JobNames(self._sc, pipeline.name)
         self._keeper = self._new_keeper()
         self._worker_set(workers)
-        free = min(workers, max(0, self.default_workers() - workers))
-        self.make_ready(workers + (free if self._spares is None else self._spares))
+        self._slots = private_api.slots(self._sc)
+        self.make_ready(self._kept(workers))
         self._freeze()
+
+    def _kept(self, workers: int) -> int:
+        """Return for how many workers Python processes are kept, while there are some workers."""
+        if self._spares is not None:
+            return workers + self._spares
+        slots = self._slots or self.default_workers()
+        return workers + min(workers, max(0, slots - workers))
 
     def _new_keeper(self) -> ResidentKeeper:
         if self._is_local():
@@ -186,11 +196,12 @@ class SparkRunner(Runner):
         with self._preferred_hosts.lock:
             self._preferred_hosts.settle(workers)
         worker_set = self._worker_sets.of(workers)
+        self._worker_sets.let_go(self._kept(workers))
         self.places = self._preferred_hosts.places(workers)
         return worker_set
 
     def make_ready(self, workers: int) -> None:
-        more = workers - self.starting().ready
+        more = self.starting().missing(workers)
         begun = self._clock()
         self._make_ready(workers)
         if more > 0:
@@ -207,7 +218,7 @@ class SparkRunner(Runner):
 
     def starting(self) -> Starting:
         ready = 0 if self._worker_sets is None else self._worker_sets.ready
-        return Starting(ready, self._start_us, _GROW_US)
+        return Starting(ready, self._start_us, _GROW_US, self._slots or 0)
 
     def warm_up(self, run_warm_up: Callable[[], None]) -> None:
         run_warm_up()  # the driver itself reads and routes the input of small steps
@@ -223,7 +234,11 @@ class SparkRunner(Runner):
         assert self._worker is not None and self._worker_sets is not None
         worker = Worker(pipeline, pipeline.name, self._worker.store, SoftState())
         worker_sets = WorkerSets(
-            self._sc, self._preferred_hosts, self._send_code(pipeline), pipeline.layers
+            self._sc,
+            self._preferred_hosts,
+            self._send_code(pipeline),
+            pipeline.layers,
+            self._clock,
         )
         for workers in self._worker_sets.numbers():
             worker_sets.of(workers)

@@ -10,10 +10,12 @@ import functools
 import gc
 import os
 import pickle
+import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +38,8 @@ from headrace.tasks.worker import Worker
 PLAN = "headrace.plan"
 PAYLOAD = "headrace.payload"
 _PARCEL, _REPORTS = b"P", b"R"
+#: How long after its task a process that is not needed ends, in seconds.
+_ENDS_AFTER_S = 1.0
 
 _plan_decoder = msgspec.msgpack.Decoder(StepPlan)
 _reports_decoder = msgspec.msgpack.Decoder(list[TaskReport])
@@ -62,8 +66,22 @@ class Code(msgspec.Struct, frozen=True):
     spool: str | None = None
 
 
+class _Tasks:
+    """The tasks of this process.
+
+    Attributes:
+        begun: how many have begun.
+    """
+
+    begun = 0
+
+
+_tasks = _Tasks()
+
+
 def _begin() -> None:
     """Prepare the process for a task."""
+    _tasks.begun += 1
     has_no_terminal()
     write_whole_lines(sys.stdout)
     _collect_no_garbage()
@@ -143,7 +161,7 @@ def _watched(plan: StepPlan, task_attempt: str) -> Iterator[None]:
         raise
 
 
-# -- driver and host exchange: a task for each layer and worker -------------------------------
+# -- driver and host exchange: a task for each layer and seat ---------------------------------
 
 
 def run_task(
@@ -175,21 +193,42 @@ def run_task(
     return _encoder.encode(result)
 
 
-def read_share(code: Code, numbers: Iterable[int]) -> Iterator[bytes]:
-    """Read a worker's share of the division. The partition's element is the worker's number."""
-    (number,) = list(numbers)
-    context = TaskContext.get()
-    yield run_task(code, _plan(context), 0, number, str(context.taskAttemptId()), [])
+def run_seat(
+    code: Code,
+    plan: StepPlan,
+    layer: int,
+    workers: Sequence[int],
+    task_attempt: str,
+    payloads: Iterable[list[bytes]],
+) -> Iterator[bytes]:
+    """Run a task for each worker of a seat in turn, and yield their encoded results.
+
+    Args:
+        code, plan, layer, task_attempt: see :func:`run_task`.
+        workers: the numbers of the workers.
+        payloads: for each worker, a parcel from each task of the layer before.
+    """
+    _soft.forget_others(plan.store, workers)
+    for worker, payload in zip(workers, payloads, strict=True):
+        yield run_task(code, plan, layer, worker, task_attempt, payload)
 
 
-def apply_one(code: Code, layer: int, numbers: Iterable[int]) -> Iterator[bytes]:
-    """Apply a layer on one worker. The partition's element is the worker's number."""
-    (number,) = list(numbers)
+def read_shares(code: Code, seats: Iterable[Sequence[int]]) -> Iterator[bytes]:
+    """Read the shares of a seat's workers. The partition's element is their numbers."""
+    (workers,) = list(seats)
     context = TaskContext.get()
-    payload = msgspec.msgpack.decode(
-        unpack(context.getLocalProperty(f"{PAYLOAD}.{number}")), type=list[bytes]
-    )
-    yield run_task(code, _plan(context), layer, number, str(context.taskAttemptId()), payload)
+    task_attempt = str(context.taskAttemptId())
+    yield from run_seat(code, _plan(context), 0, workers, task_attempt, [[] for _ in workers])
+
+
+def apply_layer(code: Code, layer: int, seats: Iterable[Sequence[int]]) -> Iterator[bytes]:
+    """Apply a layer on a seat's workers. The partition's element is their numbers."""
+    (workers,) = list(seats)
+    context = TaskContext.get()
+    texts = (context.getLocalProperty(f"{PAYLOAD}.{worker}") for worker in workers)
+    payloads = (msgspec.msgpack.decode(unpack(text), type=list[bytes]) for text in texts)
+    task_attempt = str(context.taskAttemptId())
+    yield from run_seat(code, _plan(context), layer, workers, task_attempt, payloads)
 
 
 # -- shuffle exchange -------------------------------------------------------------------------
@@ -238,21 +277,47 @@ def apply_shuffled(
     yield number, _REPORTS + _encoder.encode(reports)
 
 
-def load(code: Code, numbers: Iterable[int]) -> Iterator[int]:
-    """Load the code in the process of a worker that will be needed soon."""
+def load(code: Code, seats: Iterable[Any]) -> Iterator[int]:
+    """Load the code in a process that will be needed soon."""
     _begin()
-    list(numbers)
+    list(seats)
     pickle.loads(code.broadcast.value)
     gc.collect()
     yield os.getpid()
 
 
-def run_warm_up(code: Code, run: Callable[[], None], numbers: Iterable[int]) -> Iterator[int]:
-    """Load the code and do what a step does, in the process of a worker that is needed soon."""
+def run_warm_up(code: Code, run: Callable[[], None], seats: Iterable[Any]) -> Iterator[int]:
+    """Load the code and do what a step does, in a process that will be needed soon."""
     if code.digest not in _warmed_up:
         run()
         _warmed_up.add(code.digest)
-    yield from load(code, numbers)
+    yield from load(code, seats)
+
+
+def end_process(seats: Iterable[Any]) -> list[Any]:
+    """End this process and the daemon that has forked it, soon after this task.
+
+    Spark starts another daemon when one is needed again. A process that gets another task meanwhile
+    stays.
+    """
+    _begin()
+    found = list(seats)[:0]
+    if _is_of_a_daemon():
+        timer = threading.Timer(_ENDS_AFTER_S, _end_if_idle, (_tasks.begun,))
+        timer.daemon = True
+        timer.start()
+    return found
+
+
+def _is_of_a_daemon() -> bool:
+    """Return whether the parent is a daemon of Spark. It may be the executor itself."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == "pyspark.daemon" and os.getpgrp() == os.getppid()
+
+
+def _end_if_idle(begun: int) -> None:
+    if _tasks.begun == begun:
+        os.kill(os.getppid(), signal.SIGTERM)  # a daemon ends what it has forked
 
 
 # -- start ------------------------------------------------------------------------------------

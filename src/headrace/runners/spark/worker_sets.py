@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from headrace.runners.spark import private_api, task_entry
 from headrace.runners.spark.anchor import make_anchor, same
 from headrace.runners.spark.preferred_hosts import PreferredHosts
+from headrace.runners.spark.seats import seats_of
+from headrace.session.spark_errors import short
+
+log = logging.getLogger("headrace.spark")
 
 #: Number of worker sets that are kept: the one that runs, and the next or the last one.
 _MOST_WORKER_SETS = 2
 
 
+#: How long the processes of a larger worker set stay after it was used last, in seconds.
+_KEPT_S = 60.0
 #: Number of times that a job runs in a warm-up. This speeds up the JVM, too.
 _WARM_UPS = 8
 
@@ -30,6 +39,7 @@ class WorkerSet:
         workers: the number of workers.
 
     Attributes:
+        seats: the Python processes that serve them.
         layers: a job for each layer.
         read: a job that reads the division.
         keep_warm: a job that does nothing.
@@ -51,13 +61,15 @@ class WorkerSet:
         self._shuffle: tuple[Any, Any] | None = None
         self._anchor: Any = None
         with preferred_hosts.lock:
-            preferred_hosts.of(workers)
+            self._hosts = preferred_hosts.of(workers)
             self._version = preferred_hosts.version
+            self.seats = seats_of(self._hosts, private_api.slots(context))
+            self._every = [self._located(seat.workers, seat.host) for seat in self.seats]
             self.layers = [
-                self._job(functools.partial(task_entry.apply_one, code, layer))
+                self._job(functools.partial(task_entry.apply_layer, code, layer))
                 for layer in range(1, layers + 1)
             ]
-            self.read = self._job(functools.partial(task_entry.read_share, code))
+            self.read = self._job(functools.partial(task_entry.read_shares, code))
             self.keep_warm = self._job(task_entry.nothing)
 
     @property
@@ -65,44 +77,61 @@ class WorkerSet:
         """Whether its jobs run where the workers live now."""
         return self._version == self._preferred_hosts.version
 
-    def _job(self, task: Any, first: int = 0) -> Callable[[], list[Any]]:
-        """Return a function that runs a task for each worker, as a one-stage job.
+    def _located(self, item: Any, host: str | None) -> Any:
+        """Return an RDD of one item, which prefers a host."""
+        if host is None:
+            return self._sc.parallelize([item], 1)
+        return private_api.located(self._sc, [item], [host])
 
-        Each worker has a pool of Python processes.
+    def _job(self, task: Any, seats: Collection[int] | None = None) -> Callable[[], list[Any]]:
+        """Return a function that runs a task on seats, as a one-stage job.
+
+        Args:
+            task: the task.
+            seats: the places of the seats in the list; None for all.
         """
+        at = range(len(self.seats)) if seats is None else seats
         with self._preferred_hosts.lock:
-            parts = [
-                self._rdd(task, number, rdd_of_worker)
-                for number, rdd_of_worker in enumerate(self._preferred_hosts.of(self.workers))
-                if number >= first
-            ]
+            parts = [self._rdd(task, seat) for seat in at]
         found: Callable[[], list[Any]] = private_api.lean_collector(self._sc.union(parts))
         return found
 
-    def _rdd(self, task: Any, worker: int, rdd_of_worker: Any) -> Any:
-        """Return the RDD of a task for a worker, which has a pool of processes of its own."""
+    def _rdd(self, task: Any, seat: int) -> Any:
+        """Return the RDD of a task on a seat, which has a pool of processes of its own."""
 
         def made() -> Any:
-            rdd = rdd_of_worker.mapPartitions(task)
+            rdd = self._every[seat].mapPartitions(task)
             rdd._jrdd  # noqa: B018  (the environment is taken over when the JVM's RDD is made)
             return rdd
 
-        return private_api.set_environment(made, self._sc, {"HEADRACE_WORKER": str(worker)})
+        name = str(self.seats[seat].name)
+        return private_api.set_environment(made, self._sc, {"HEADRACE_SEAT": name})
 
-    def job_of(self, worker: int, task: Any) -> Callable[[], list[Any]]:
-        """Return a function that runs a task for one worker, where that lives."""
+    def job_of(self, seat: int, task: Any) -> Callable[[], list[Any]]:
+        """Return a function that runs a task on one seat."""
         with self._preferred_hosts.lock:
-            rdd = self._rdd(task, worker, self._preferred_hosts.of(self.workers)[worker])
+            rdd = self._rdd(task, seat)
         found: Callable[[], list[Any]] = private_api.lean_collector(rdd)
         return found
 
-    def warm_up(self, first: int) -> None:
-        """Start the Python processes of the workers from number ``first`` on, and load the code."""
-        if first < self.workers:
-            self._job(functools.partial(task_entry.load, self.code), first)()
+    def warm_up(self, there: AbstractSet[int]) -> None:
+        """Start the Python processes of seats, and load the code.
+
+        Args:
+            there: the names of seats whose processes are there.
+        """
+        new = [at for at, seat in enumerate(self.seats) if seat.name not in there]
+        if new:
+            self._job(functools.partial(task_entry.load, self.code), new)()
+
+    def end_seats(self, kept: int) -> None:
+        """End the Python processes of seats that serve only workers from number ``kept`` on."""
+        gone = [at for at, seat in enumerate(self.seats) if seat.name >= kept]
+        if gone:
+            self._job(task_entry.end_process, gone)()
 
     def run_warm_up(self, run_warm_up: Callable[[], None]) -> None:
-        """Start the Python processes of all workers, load the code, and warm them up.
+        """Start the Python processes of all seats, load the code, and warm them up.
 
         Args:
             run_warm_up: does in a process what steps do.
@@ -139,10 +168,12 @@ class WorkerSet:
     def _shuffle_rdd(self) -> Any:
         count = self.workers
         if self._anchor is None:
-            hosts = self._preferred_hosts.hosts(count)
-            self._anchor = None if hosts is None else make_anchor(self._sc, hosts)
+            hosts = [host for host in self._hosts if host is not None]
+            self._anchor = make_anchor(self._sc, hosts) if len(hosts) == count else None
         with self._preferred_hosts.lock:  # input is read there, too, not on a drained host
-            every = self._sc.union(self._preferred_hosts.of(count))
+            every = self._sc.union(
+                [self._located(number, host) for number, host in enumerate(self._hosts)]
+            )
         stage = every.mapPartitions(functools.partial(task_entry.read_one, self.code))
         for layer in range(1, self._depth + 1):
             parcels = stage.partitionBy(count, same)
@@ -163,6 +194,13 @@ class WorkerSet:
         self._drop_anchor()
 
 
+def _end_seats(worker_set: WorkerSet, kept: int) -> None:
+    try:
+        worker_set.end_seats(kept)
+    except Exception as error:  # the session may be ending
+        log.info("processes that are not needed could not be ended: %s", short(error))
+
+
 class WorkerSets:
     """The worker sets that are ready to run one version of a pipeline's code, by number of workers.
 
@@ -173,17 +211,25 @@ class WorkerSets:
         preferred_hosts: the preferred hosts of workers.
         code: the pipeline's code.
         layers: its number of layers.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
-        self, context: Any, preferred_hosts: PreferredHosts, code: task_entry.Code, layers: int
+        self,
+        context: Any,
+        preferred_hosts: PreferredHosts,
+        code: task_entry.Code,
+        layers: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.code = code
         self._sc = context
         self._preferred_hosts = preferred_hosts
         self._layers = layers
         self._lock = threading.Lock()
+        self._clock = clock
         self._ready: dict[int, WorkerSet] = {}
+        self._used_s: dict[int, float] = {}
         self._closed = False
 
     def of(self, workers: int) -> WorkerSet:
@@ -198,6 +244,7 @@ class WorkerSets:
                 worker_set = None
             worker_set = worker_set or self._made(workers)
             self._ready[workers] = worker_set  # the newest comes last
+            self._used_s[workers] = self._clock()
             while len(self._ready) > _MOST_WORKER_SETS:
                 self._ready.pop(next(iter(self._ready))).close()
             return worker_set
@@ -212,7 +259,7 @@ class WorkerSets:
         with self._lock:
             if self._closed or workers in self._ready:
                 return not self._closed
-            there = max(self._ready, default=0)
+            there = {seat.name for one in self._ready.values() for seat in one.seats}
         worker_set = self._made(workers)
         try:
             worker_set.warm_up(there)
@@ -225,12 +272,37 @@ class WorkerSets:
                 worker_set.close()
             else:
                 self._ready[workers] = worker_set
+                self._used_s[workers] = self._clock()
             return not self._closed
 
     @property
     def ready(self) -> int:
-        """For how many workers there are processes."""
-        return max(list(self._ready), default=0)
+        """How many processes there are for workers."""
+        return max((len(one.seats) for one in list(self._ready.values())), default=0)
+
+    def let_go(self, kept: int) -> None:
+        """End processes that are not needed any more, beside the steps.
+
+        They are those of a worker set that has more workers than ``kept``, and was neither used nor got
+        ready for a while.
+
+        Args:
+            kept: the number of workers for which processes are kept.
+        """
+        now_s = self._clock()
+        with self._lock:
+            gone = [
+                workers
+                for workers in self._ready
+                if workers > kept and now_s - self._used_s[workers] > _KEPT_S
+            ]
+            sets = [self._ready.pop(workers) for workers in gone]
+        for worker_set in sets:
+            worker_set.close()
+            ending = threading.Thread(
+                target=_end_seats, args=(worker_set, kept), name="headrace-ending", daemon=True
+            )
+            ending.start()
 
     def numbers(self) -> list[int]:
         """Return the sizes of the worker sets that are ready."""

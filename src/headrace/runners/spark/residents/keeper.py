@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from headrace.runners.spark import private_api
 from headrace.runners.spark.job_names import JobNames
 from headrace.runners.spark.residents.residents import ResidentLost, Residents
 from headrace.runners.spark.residents.slots import cpus_of_a_task, tasks_that_wait, unsuitable
@@ -99,7 +100,7 @@ class ResidentKeeper:
 
     @property
     def _slots(self) -> int:
-        return int(self._sc.defaultParallelism) // self._cpus
+        return private_api.slots(self._sc) or int(self._sc.defaultParallelism) // self._cpus
 
     @property
     def residents(self) -> Residents | None:
@@ -120,7 +121,7 @@ class ResidentKeeper:
     def _enter(self, worker_set: WorkerSet) -> None:
         if self._never:
             return
-        if self._slots < worker_set.workers or tasks_that_wait(self._sc):
+        if self._slots < len(worker_set.seats) or tasks_that_wait(self._sc):
             self._again_s = self._clock() + self._pause_s
             return
         why = self._why_not_entered(worker_set)
@@ -140,7 +141,7 @@ class ResidentKeeper:
             return
         log.info(
             "workers stay in %d of %d slots for tasks, and leave when another task waits",
-            worker_set.workers,
+            len(worker_set.seats),
             self._slots,
         )
         self._watching = threading.Thread(target=self._watch, name="headrace-slots", daemon=True)

@@ -12,14 +12,14 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     """What a resident says first.
 
     Attributes:
-        worker: the number of the worker.
+        seat: the place of its seat in the list.
         token: names the start of the resident that this is. The driver refuses others.
         task_attempt: Spark's id of its task attempt.
         stage: Spark's id of its stage.
         pid: its process.
     """
 
-    worker: int
+    seat: int
     token: str
     task_attempt: str
     stage: int
@@ -27,19 +27,19 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
-    """A task to run.
+    """Tasks to run: one for each worker of a seat.
 
     Attributes:
         number: the number of the order. The reply has it, too.
-        layer: the layer of the task; 0 to read a share of the division.
+        layer: the layer of the tasks; 0 to read shares of the division.
         plan: the plan of the step, encoded; empty for that of the order before.
-        payload: a parcel from each task of the layer before.
+        payloads: for each worker of the seat, a parcel from each task of the layer before.
     """
 
     number: int
     layer: int
     plan: bytes
-    payload: list[bytes]
+    payloads: list[list[bytes]]
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):
@@ -47,10 +47,10 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         number: the number of the order.
-        result: the encoded result of the task; empty if it failed.
+        results: the encoded results of the tasks; empty if one failed.
         why: why it failed. (Errors of user code are in the result.)
     """
 
     number: int
-    result: bytes
+    results: list[bytes]
     why: str = ""

@@ -1,4 +1,4 @@
-"""A resident worker, in a task of Spark: it runs what the driver orders."""
+"""A resident, in a task of Spark: it runs what the driver orders for the workers of its seat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
@@ -23,18 +23,21 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def serve(
-    code: task_entry.Code, address: Address, token: str, numbers: Iterable[int]
+    code: task_entry.Code, address: Address, seat: int, token: str, seats: Iterable[Sequence[int]]
 ) -> Iterator[NoReturn]:
-    """Run the driver's orders until it has gone. The partition's element is the worker's number."""
-    (number,) = list(numbers)
+    """Run the driver's orders until it has gone.
+
+    The partition's element are the numbers of the seat's workers.
+    """
+    (workers,) = list(seats)
     context = TaskContext.get()
-    hello = Hello(number, token, str(context.taskAttemptId()), context.stageId(), os.getpid())
+    hello = Hello(seat, token, str(context.taskAttemptId()), context.stageId(), os.getpid())
     try:
         link = connect(address, hello)
     except BROKEN:  # it waits for this one no longer
         return
     with link:
-        _serve(link, Resident(code, number, hello.task_attempt).run)
+        _serve(link, Resident(code, workers, hello.task_attempt).run)
     yield from ()
 
 
@@ -94,12 +97,12 @@ class Resident:
 
     Args:
         code: the pipeline's code.
-        worker: the number of the worker.
+        workers: the numbers of the seat's workers.
         task_attempt: Spark's id of the task attempt.
     """
 
-    def __init__(self, code: task_entry.Code, worker: int, task_attempt: str) -> None:
-        self._code, self._worker, self._task_attempt = code, worker, task_attempt
+    def __init__(self, code: task_entry.Code, workers: Sequence[int], task_attempt: str) -> None:
+        self._code, self._workers, self._task_attempt = code, workers, task_attempt
         self._plan: StepPlan | None = None
 
     def run(self, order: Order) -> Reply:
@@ -108,14 +111,13 @@ class Resident:
             if order.plan:
                 self._plan = task_entry.decoded_plan(order.plan)
             assert self._plan is not None
-            result = task_entry.run_task(
-                self._code,
-                self._plan,
-                order.layer,
-                self._worker,
-                f"{self._task_attempt}.{order.number}",  # (a name is never used again)
-                order.payload,
+            attempt = f"{self._task_attempt}.{order.number}"  # (a name is never used again)
+            payloads = order.payloads or [[] for _ in self._workers]
+            results = list(
+                task_entry.run_seat(
+                    self._code, self._plan, order.layer, self._workers, attempt, payloads
+                )
             )
         except Exception as error:
-            return Reply(order.number, b"", f"{type(error).__name__}: {error}")
-        return Reply(order.number, result)
+            return Reply(order.number, [], f"{type(error).__name__}: {error}")
+        return Reply(order.number, results)

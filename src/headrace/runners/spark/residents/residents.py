@@ -58,7 +58,7 @@ class _Resident:
 
 
 class Residents:
-    """Residents for all workers of a worker set, each in a job of its own.
+    """Residents for all seats of a worker set, each in a job of its own.
 
     If one of them has gone, all have to leave: the links are closed, so that each ends.
 
@@ -84,7 +84,8 @@ class Residents:
         self.group = f"headrace-residents-{uuid.uuid4().hex}"
         self._sc = context
         self._names = names
-        self._each = [_Resident() for _ in range(worker_set.workers)]
+        self._seats = worker_set.seats
+        self._each = [_Resident() for _ in self._seats]
         self._changed = threading.Condition()
         self._closed = False
         self._number = 0
@@ -96,15 +97,15 @@ class Residents:
 
     def enter(self, within_s: float) -> str | None:
         """Start all residents, and wait for them. Return why they do not come; None if they have."""
-        for number, resident in enumerate(self._each):
+        for at, resident in enumerate(self._each):
             task = functools.partial(
-                serve, self.worker_set.code, self._entrance.address, resident.token
+                serve, self.worker_set.code, self._entrance.address, at, resident.token
             )
-            run = self.worker_set.job_of(number, task)
+            run = self.worker_set.job_of(at, task)
             thread = threading.Thread(
                 target=self._run,
-                args=(resident, number, run),
-                name=f"headrace-resident-{number}",
+                args=(resident, at, run),
+                name=f"headrace-resident-{self._seats[at].name}",
                 daemon=True,
             )
             self._threads.append(thread)
@@ -145,11 +146,12 @@ class Residents:
     def _links(self) -> list[Connection]:
         return [resident.link for resident in self._each if resident.link is not None]
 
-    def _run(self, resident: _Resident, number: int, job: Any) -> None:
+    def _run(self, resident: _Resident, at: int, job: Any) -> None:
         """Run the job of a resident. Returns when the resident has ended."""
         why = "the task has ended"
         try:
-            self._names.begin_thread(self.group, f"worker {number}, which stays between steps")
+            stays = "stays" if len(self._seats[at].workers) == 1 else "stay"
+            self._names.begin_thread(self.group, f"{self._name(at)}, which {stays} between steps")
             job()
         except Exception as error:
             why = short(error)
@@ -159,7 +161,7 @@ class Residents:
 
     def _arrived(self, link: Connection, hello: Hello) -> None:
         with self._changed:
-            resident = self._each[hello.worker] if hello.worker < len(self._each) else None
+            resident = self._each[hello.seat] if hello.seat < len(self._each) else None
             if self._closed or resident is None or resident.token != hello.token or resident.link:
                 link.close()
                 return
@@ -184,7 +186,7 @@ class Residents:
     # -- a layer of a step --------------------------------------------------------------------
 
     def run(self, layer: int, plan: bytes, payloads: Sequence[list[bytes]]) -> list[bytes]:
-        """Run a task on each resident, and return their results in the order of the workers.
+        """Run a task for each worker, and return their results in the order of the workers.
 
         Args:
             layer: the layer; 0 to read shares of the division.
@@ -195,15 +197,14 @@ class Residents:
             ResidentLost: one has gone, or its task has failed. All have to leave.
         """
         self._number += 1
-        links = self._links
         waiting: dict[Connection, int] = {}
         heard: dict[Connection, float] = {}
-        results = [b""] * len(links)
+        results = [b""] * self.worker_set.workers
         try:
-            for worker, link in enumerate(links):
-                order = Order(self._number, layer, plan, payloads[worker] if payloads else [])
-                link.send_bytes(_encode(order))
-                waiting[link] = worker
+            for at, (seat, link) in enumerate(zip(self._seats, self._links, strict=True)):
+                of_seat = [payloads[worker] for worker in seat.workers] if payloads else []
+                link.send_bytes(_encode(Order(self._number, layer, plan, of_seat)))
+                waiting[link] = at
                 heard[link] = time.monotonic()
             looks_s = time.monotonic() + _LOOK_S
             while waiting:
@@ -211,22 +212,29 @@ class Residents:
                     data = link.recv_bytes()
                     heard[link] = time.monotonic()
                     if data != HEARTBEAT:
-                        results[waiting.pop(link)] = self._result(data)
+                        workers = self._seats[waiting.pop(link)].workers
+                        for worker, result in zip(workers, self._results(data), strict=True):
+                            results[worker] = result
                 # What has come while this process stood still is read first.
                 if time.monotonic() >= looks_s and not wait(list(waiting), 0):
-                    self._look_after({worker: heard[link] for link, worker in waiting.items()})
+                    self._look_after({at: heard[link] for link, at in waiting.items()})
                     looks_s = time.monotonic() + _LOOK_S
         except BROKEN as error:
             raise ResidentLost(f"a worker has gone ({type(error).__name__} {error})") from None
         return results
 
-    def _result(self, data: bytes) -> bytes:
+    def _results(self, data: bytes) -> list[bytes]:
         reply = _reply.decode(data)
         if reply.number != self._number:
             raise ResidentLost(f"a worker has replied to order {reply.number}, not {self._number}")
         if reply.why:
             raise ResidentLost(reply.why)
-        return reply.result
+        return reply.results
+
+    def _name(self, at: int) -> str:
+        """Return how texts name a resident."""
+        workers = self._seats[at].workers
+        return f"worker{'s' * (len(workers) > 1)} {', '.join(map(str, workers))}"
 
     def _look_after(self, heard: dict[int, float]) -> None:
         """Check that residents that have not replied can still do so.
@@ -238,20 +246,20 @@ class Residents:
             ResidentLost: one cannot.
         """
         now = time.monotonic()
-        for worker, heard_s in heard.items():
-            resident = self._each[worker]
+        for at, heard_s in heard.items():
+            resident, name = self._each[at], self._name(at)
             if resident.why is not None or self._closed:
-                raise ResidentLost(f"worker {worker}: {resident.why or 'it was ended'}")
+                raise ResidentLost(f"{name}: {resident.why or 'it was ended'}")
             assert resident.hello is not None
             pid = resident.hello.pid
             stopped = bool(self._entrance.address.path) and _is_stopped(pid)
             if stopped and pid in self._stopped:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)  # it would keep its slot
-                raise ResidentLost(f"worker {worker}: process {pid} was stopped (SIGSTOP)")
+                raise ResidentLost(f"{name}: process {pid} was stopped (SIGSTOP)")
             self._stopped = self._stopped | {pid} if stopped else self._stopped - {pid}
             if now - heard_s > _SILENT_S:
-                raise ResidentLost(f"worker {worker} was not heard of for {_SILENT_S:g} s")
+                raise ResidentLost(f"{name} was not heard of for {_SILENT_S:g} s")
 
 
 def _is_stopped(pid: int) -> bool:
