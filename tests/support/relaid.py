@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from headrace.coordinator.moved_files import moved_state
 from headrace.errors import PipelineError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
@@ -113,8 +114,9 @@ class Noting(SoftState):
         layer: int,
         worker: int,
         store: Any,
+        opening: Any = None,
     ) -> tuple[WorkerState, str]:
-        entry, how = super().take(pipeline, code, plan, layout, layer, worker, store)
+        entry, how = super().take(pipeline, code, plan, layout, layer, worker, store, opening)
         prepare = type(entry).prepare
 
         def noted(ranges: Ranges, budget_bytes: int, reading: Reading) -> bool:
@@ -141,6 +143,7 @@ class Relaid(InlineRunner):
             change their minds. None if they do not.
         budget: how many bytes a worker reads in a step.
         late: so many steps at most it takes to read them; None to do it in the step.
+        named: whether plans name the files of what has moved.
 
     Attributes:
         how: how the soft state of each task was had.
@@ -156,8 +159,11 @@ class Relaid(InlineRunner):
         ahead: list[int] | None = None,
         budget: int = 1 << 30,
         late: int | None = None,
+        *,
+        named: bool = True,
     ) -> None:
         super().__init__(seed, processes)
+        self._named = named
         self._reading = InTurn() if late is None else Late(seed, late)
         self.prepared: list[tuple[int, int, int, int, bool]] = []
         self._soft = [Noting(self.prepared, self._reading) for _ in range(processes)]
@@ -205,6 +211,7 @@ class Relaid(InlineRunner):
             lineage=now.lineage,
             layout_version=now.version,
             relocated=now.relocated[-self._reach :],
+            moved=moved_state(head, now) if self._named else None,
             ahead=self._read_ahead(plan.step),
             measured=False,  # (the driver would take what is told for a part of its own layout)
         )

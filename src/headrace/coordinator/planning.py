@@ -15,6 +15,7 @@ import numpy as np
 
 from headrace.coordinator.backfill import inactive, retained_after
 from headrace.coordinator.carried_state import carried
+from headrace.coordinator.moved_files import moved_state
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.settings import FILES_OF_TASK, MOST_PACKED_BYTES, Settings
 from headrace.eventtime.timestamps import MAX_TIME
@@ -130,6 +131,7 @@ def plan_step(
         lineage=in_force.lineage,
         layout_version=in_force.version,
         relocated=in_force.relocated[-RECENT_RELOCATIONS:],
+        moved=moved_state(head, in_force) if ledger is None and not soft else None,
         ahead=_read_ahead(head, layout.workers, step, settings.ahead_bytes),
         per_worker={
             f"{name}/{worker}": one.digest
@@ -231,14 +233,15 @@ def _seed(
 
 
 def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[ReadAhead]:
-    """Return what workers read ahead for all coming rounds, if the migration is prepared.
+    """Return what workers read ahead for all coming rounds of a migration, if any.
 
-    All rounds are read ahead at once, because files are then opened once, and a round of a few bins
-    needs nearly as many files. While the migration is paused, workers read nothing new, and keep
-    what they have up to date.
+    A migration that is prepared waits for this before each round. Any other does not, and its
+    workers read ahead in its gaps, as far as they get. All rounds are read ahead at once, because
+    files are then opened once, and a round of a few bins needs nearly as many files. While the
+    migration is paused, workers read nothing new, and keep what they have up to date.
     """
     current = head.migration
-    if current is None or not current.prepare or current.state == "aborting":
+    if current is None or current.state == "queued":
         return []
     most = 0 if current.state == "paused" else current.budget_bytes or most_bytes
     in_force = 0 <= current.effective <= step

@@ -119,6 +119,21 @@ class ReadAhead(msgspec.Struct, frozen=True, array_like=True):
     most_bytes: int
 
 
+class MovedState(msgspec.Struct, frozen=True, array_like=True):
+    """The files with the state of hashes whose owner is new in this step.
+
+    A new owner reads them without a look at the ledger.
+
+    Attributes:
+        ranges: the hashes, as written by :meth:`headrace.keyspace.ranges.Ranges.to_wire`.
+        files: all files that hold state of these hashes, of all layers. They leave out the layout,
+            which is the plan's.
+    """
+
+    ranges: bytes
+    files: StateFiles
+
+
 class StepPlan(msgspec.Struct, frozen=True):
     """A step to be computed.
 
@@ -134,6 +149,8 @@ class StepPlan(msgspec.Struct, frozen=True):
         layout: bins and owners.
         lineage, layout_version, relocated: where the layout comes from, for soft state and readers
             of files; see ``LayoutNow``. Only the newest relocations are named.
+        moved: the files with the state of what has new owners in this step; None if nothing has, or
+            if the files are too many for a plan.
         ahead: what workers read ahead because they will own it soon.
         per_worker: digests of what computations hold in workers, by ``"computation/worker"``.
         orphans: workers that no longer exist but still have per-worker state, by computation.
@@ -188,6 +205,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     lineage: str = ""
     layout_version: int = 0
     relocated: list[Relocated] = []
+    moved: MovedState | None = None
     ahead: list[ReadAhead] = []
     per_worker: dict[str, str] = {}
     orphans: dict[str, list[int]] = {}

@@ -131,12 +131,7 @@ class StateSources:
 
     def _open(self, ranges: Ranges) -> None:
         """Open the files that may have rows of some hashes."""
-        self._open_all(self.readers_in(ranges))
-
-    def _open_all(self, readers: Iterable[RunReader]) -> None:
-        closed = {reader.ref.name: reader for reader in readers if not reader.is_open}
-        each = self.each if len(closed) > 1 else map
-        list(each(RunReader.open, closed.values()))
+        _open_all(self.readers_in(ranges), self.each)
 
     def slices_in(self, ranges: Ranges) -> Iterator[RunReader]:
         """Yield the files of slices that may have rows of some hashes."""
@@ -201,24 +196,14 @@ class StateSources:
 
         All files are read side by side.
         """
-        wanted = [(at, of) for at, name in enumerate(sections) for of in self._wanted(name, ranges)]
-        # Open each file once, before sections are read side by side: each of them would open it.
-        self._open_all(of.reader for _, of in wanted)
-        at_hand = [of.reader.is_in_memory for _, of in wanted]
-        away = [of for (_, of), here in zip(wanted, at_hand, strict=True) if not here]
-        each = self.each if len(away) > 1 else map
-        read = iter(each(self._rows_of, away))
-        found: list[list[Dated]] = [[] for _ in sections]
-        for (at, of), here in zip(wanted, at_hand, strict=True):
-            table = self._rows_of(of) if here else next(read)
-            if table is not None:
-                found[at].append((of.step, table))
+        (found,) = _tables_of([RowsWanted(self, sections, ranges)], self.each)
         return found
 
-    def _rows_of(self, wanted: _Wanted) -> pa.Table | None:
+    def rows_of(self, wanted: _Wanted) -> pa.Table | None:
+        """Return the rows of a file that count, or None if there are none."""
         return wanted.reader.rows_in(self.owner, wanted.kind, wanted.ranges)
 
-    def _wanted(self, section: str, ranges: Ranges) -> Iterable[_Wanted]:
+    def wanted(self, section: str, ranges: Ranges) -> Iterable[_Wanted]:
         """Yield which rows are to be read from which files. Opens no file."""
         pieces = ranges.cut_at(np.concatenate([self._covered.firsts, self._covered.lasts + _ONE]))
         part_of = np.searchsorted(self._covered.firsts, pieces.firsts, side="right") - 1
@@ -262,13 +247,75 @@ class StateSources:
         return event, wall
 
 
+class RowsWanted(NamedTuple):
+    """Some rows of a computation's state.
+
+    Attributes:
+        sources: the files that hold them.
+        sections: the sections of state.
+        ranges: their hashes.
+    """
+
+    sources: StateSources
+    sections: Sequence[str]
+    ranges: Ranges
+
+
 def rows_of(
     sources: StateSources, sections: Iterable[str], ranges: Ranges
 ) -> list[tuple[str, pa.Table]]:
     """Return the live rows of some hashes, by section; see :meth:`StateSources.rows`."""
-    names = list(sections)
-    found = zip(names, map(merge, sources.tables_of(names, ranges)), strict=True)
-    return [(section, table) for section, table in found if table is not None]
+    (found,) = rows_of_several([RowsWanted(sources, list(sections), ranges)], sources.each)
+    return found
+
+
+def rows_of_several(wanted: Sequence[RowsWanted], each: Each) -> list[list[tuple[str, pa.Table]]]:
+    """Return live rows of several computations, by section.
+
+    All files of all of them are opened side by side, and then read side by side. So this takes as
+    long as two or three calls of a store, if as many as there are files run at a time.
+    """
+    found = zip(wanted, _tables_of(wanted, each), strict=True)
+    return [
+        [
+            (section, table)
+            for section, dated in zip(of.sections, tables, strict=True)
+            if (table := merge(dated)) is not None
+        ]
+        for of, tables in found
+    ]
+
+
+def _tables_of(wanted: Sequence[RowsWanted], each: Each) -> list[list[list[Dated]]]:
+    """Return (step, rows) of each file that counts, for each section of each computation."""
+    needed = [
+        (number, at, of)
+        for number, rows in enumerate(wanted)
+        for at, section in enumerate(rows.sections)
+        for of in rows.sources.wanted(section, rows.ranges)
+    ]
+    # Open each file once, before sections are read side by side: each of them would open it.
+    _open_all((of.reader for _, _, of in needed), each)
+
+    def read(one: tuple[int, int, _Wanted]) -> pa.Table | None:
+        number, _, of = one
+        return wanted[number].sources.rows_of(of)
+
+    at_hand = [of.reader.is_in_memory for _, _, of in needed]
+    away = [one for one, here in zip(needed, at_hand, strict=True) if not here]
+    distant = iter((each if len(away) > 1 else map)(read, away))
+    found: list[list[list[Dated]]] = [[[] for _ in rows.sections] for rows in wanted]
+    for one, here in zip(needed, at_hand, strict=True):
+        table = read(one) if here else next(distant)
+        if table is not None:
+            number, at, of = one
+            found[number][at].append((of.step, table))
+    return found
+
+
+def _open_all(readers: Iterable[RunReader], each: Each) -> None:
+    closed = {reader.ref.name: reader for reader in readers if not reader.is_open}
+    list((each if len(closed) > 1 else map)(RunReader.open, closed.values()))
 
 
 class _Overlaps:

@@ -117,6 +117,7 @@ class ApplyTask(Task):
     def _apply(self) -> dict[str, Watermarks]:
         """Run the layer's computations; return the output watermarks of each of their streams."""
         process, plan, report = self._process, self.plan, self.report
+        opening = OpeningCost(process.timer)
         with self.phase("state"):
             entry, how = process.soft.take(
                 self.pipeline,
@@ -126,12 +127,10 @@ class ApplyTask(Task):
                 self.layer,
                 self.worker,
                 process.store,
+                opening,
             )
         report.notes["soft_state"] = how
-        opening = OpeningCost(process.timer)
-        for visitor in entry.visitors.values():
-            visitor.state.opening = opening
-        relaid = report.phases["state"] if how.startswith("moved") else 0.0
+        relaid = report.phases["state"] - opening.seconds if how.startswith("moved") else 0.0
         local: dict[str, Watermarks] = {}
         for node in self.pipeline.nodes_of(self.layer):
             before = opening.bins

@@ -11,7 +11,7 @@ import msgspec
 from headrace.checkpoints.state_files import StateFiles, StateReaders, state_files
 from headrace.errors import ensure
 from headrace.eventtime.domains import TimeDomain
-from headrace.keyspace.layout import Layout
+from headrace.keyspace.layout import HASH_BITS, Layout
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
@@ -20,6 +20,7 @@ from headrace.protocol.plan import Carried, ChainPlan, StepPlan
 from headrace.runfiles.batches import combined
 from headrace.runfiles.format import RunPart
 from headrace.runfiles.merging import Each, StateSources
+from headrace.runfiles.portions import width_of
 from headrace.runfiles.sections import due_rows, whole_section
 from headrace.storage.base import Store
 from headrace.storage.reading import Reading
@@ -61,6 +62,7 @@ class CommittedFiles:
 
     Attributes:
         digest: digest of the chain of files that the state is in.
+        cached_bytes: how much of a computation's state may be kept in memory.
         step: the step up to which state is in storage. Later changes are in soft files.
         since: digest that stands for the claim at which the chain starts. Empty until the ledger
             was read.
@@ -86,6 +88,7 @@ class CommittedFiles:
         self._plan = plan
         self._heads = heads
         self.step = plan.checkpoint
+        self.cached_bytes = plan.cached_bytes
         self.since = ""
         self._files: StateFiles | None = None
         self._readers: StateReaders | None = None
@@ -147,6 +150,41 @@ class CommittedFiles:
         layer = f"{self._at[0]}/"
         chains = self._plan.chains.items()
         return tuple(chain.digest for at, chain in sorted(chains) if at.startswith(layer))
+
+    def names(self, ranges: Ranges) -> bool:
+        """Return whether the plan names all files that hold state of some hashes."""
+        moved = self._plan.moved
+        return moved is not None and not len(ranges.without(Ranges.from_wire(moved.ranges)))
+
+    def named_bytes(self, layout: Layout, name: str, ranges: Ranges) -> float:
+        """Return about how many bytes a computation has of some hashes in the files that are named.
+
+        Args:
+            layout: the bins and their owners.
+            name: the computation.
+            ranges: the hashes. The plan names their files.
+        """
+        usual = 2.0**HASH_BITS / layout.workers  # what a file's writer owned, more or less
+        sources = self.named_readers(layout).sources(name, ranges)
+        whole = sum(reader.ref.length for reader in set(sources.slices_in(ranges)))
+        parts = (
+            run.ref.length * (1.0 if extent is None else min(1.0, width_of(extent) / usual))
+            for run, extent in zip(sources.runs, sources.extents, strict=True)
+        )
+        return whole + sum(parts)
+
+    def named_readers(self, layout: Layout) -> StateReaders:
+        """Return readers of the files that the plan names. No ledger is read for them.
+
+        Args:
+            layout: the bins and their owners, today's or before bins are merged.
+        """
+        moved = self._plan.moved
+        assert moved is not None
+        files = moved.files
+        refs = [*files.runs, *(ref for part in files.slices for ref in part.files)]
+        self._opened.note_use(refs, self._plan.cached_bytes // _PART_OF_MEMORY)
+        return StateReaders(self.store, layout, self._at[1], files, self._opened.by_name, self.each)
 
     def readers(self) -> StateReaders:
         """Return readers of the files.

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 
 from headrace.runfiles.format import FileRef, RunReader
 
+#: At most this many files stay open beside those in use.
+_MOST_FILES = 4_096
+
 
 class OpenFiles:
     """The files of one storage that a process has opened.
@@ -20,6 +23,23 @@ class OpenFiles:
 
     def __init__(self) -> None:
         self.by_name: dict[str, RunReader] = {}
+
+    def note_use(self, used: Iterable[FileRef], most: int) -> None:
+        """Note which files are used. Forget those that were not used for longest, beyond bounds.
+
+        Args:
+            used: the files.
+            most: how many bytes of content are kept.
+        """
+        names = [ref.name for ref in used if ref.name in self.by_name]
+        for name in names:
+            self.by_name[name] = self.by_name.pop(name)
+        held = sum(reader.memory_bytes for reader in list(self.by_name.values()))
+        for name, reader in list(self.by_name.items())[: len(self.by_name) - len(names)]:
+            if held <= most and len(self.by_name) <= _MOST_FILES:
+                break
+            held -= reader.memory_bytes
+            self.by_name.pop(name, None)
 
     def keep(self, needed: Iterable[FileRef], most: int) -> None:
         """Forget all other files, and of the needed ones the content beyond a bound in bytes."""

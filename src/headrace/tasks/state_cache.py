@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,7 @@ from headrace.runfiles.sections import due_rows, whole_section
 from headrace.schema.reserved import HASH
 from headrace.state.ids.ids import IdState
 from headrace.state.keyed.keyed import KeyedState
+from headrace.state.opening_cost import OpeningCost
 from headrace.state.relayout import refined
 from headrace.state.tables.table_set import TableSet
 from headrace.storage.base import Store
@@ -47,7 +49,7 @@ from headrace.storage.reading import InTurn, Reading
 from headrace.tasks.committed_files import CommittedFiles, Heads
 from headrace.tasks.deduplication import IdCheck
 from headrace.tasks.open_files import OpenFiles
-from headrace.tasks.prefetch.arriving import Arrival, gathered
+from headrace.tasks.prefetch.arriving import Arrival, Rows, gathered
 from headrace.tasks.prefetch.kept import Sections
 from headrace.tasks.prefetch.requests import Ahead, Wanted
 from headrace.tasks.run_columnar import BatchVisitor
@@ -55,9 +57,27 @@ from headrace.tasks.run_grouped import GroupVisitor
 from headrace.tasks.run_keyed import Visitor
 from headrace.tasks.run_ordered import TimelineVisitor
 
+#: A worker reads all that comes to it at once if it is about this many bytes of a computation's
+#: files, or less, and at most this part of what it may remember. Of more, it reads the bins that are
+#: needed when they are needed.
+_MOST_AT_ONCE = 64 << 20
+_PART_AT_ONCE = 8
 #: A storage's entries are dropped when it was not used for this long. Spark keeps idle Python
 #: processes for the same time.
 _IDLE_S = 60.0
+
+
+class Coming(NamedTuple):
+    """Whole bins that come to a worker, as hashes, and whose content is taken over at the switch.
+
+    Attributes:
+        ranges: all of them.
+        unread: those that were not read ahead. They are read now, from the files that the plan
+            names.
+    """
+
+    ranges: Ranges = Ranges.of([])
+    unread: Ranges = Ranges.of([])
 
 
 class WorkerState:
@@ -86,7 +106,7 @@ class WorkerState:
         self.worker = worker
         self.version = version
         self.ahead = Ahead()
-        self._coming = Ranges.of([])
+        self._coming = Coming()
         self._committed: CommittedFiles | None = None
         self._go_by(layout)
         self.visitors = {
@@ -139,16 +159,17 @@ class WorkerState:
         before_merges = refined(self.layout, layout)
         self._go_by(before_merges)
         self.version = version
-        self._coming = self._prepared_bins(before_merges, moved, committed)
+        self._coming = self._coming_bins(before_merges, moved, committed)
+        coming = self._coming.ranges
         for name, visitor in self.visitors.items():
             visitor.state.relayout(
-                before_merges, self.owned, moved, self._coming, partial(committed.sources, name)
+                before_merges, self.owned, moved, coming, partial(committed.sources, name)
             )
 
     def read_ahead(
         self, plan: StepPlan, layout: Layout, committed: CommittedFiles, reading: Reading
     ) -> None:
-        """Start gathering rows that were read ahead and that a plan's layout gives to this worker.
+        """Start gathering rows that a plan's layout gives to this worker.
 
         This is done before the task that takes them over arrives. It changes no state. If the
         hashes that arrive are not known, it does nothing.
@@ -160,38 +181,65 @@ class WorkerState:
             reading: how files are read.
         """
         self.ahead.collect()
-        prepared = self.ahead.prepared
-        if not len(prepared.ranges) or not committed.knows_tail(prepared):
-            return
         moved = self.moved_until(plan, layout)
-        if moved is None:
+        if moved is None or not len(moved):
             return
         bins = refined(self.layout, layout)
-        arrival = self._arrival(self._prepared_bins(bins, moved, committed), committed)
+        coming = self._coming_bins(bins, moved, committed, at_hand=True)
+        arrival = self._arrival(coming, committed)
         if arrival.ranges:
             gather = partial(
-                gathered, arrival, self._sections, prepared.copy(), committed, bins, self.worker
+                gathered,
+                arrival,
+                self._sections,
+                self.ahead.prepared.copy(),
+                committed,
+                bins,
+                self.worker,
             )
             self.ahead.arriving.begin(arrival, gather, reading)
 
-    def _prepared_bins(self, layout: Layout, moved: Ranges, committed: CommittedFiles) -> Ranges:
-        """Return the bins that arrive and were read ahead in full.
+    def _coming_bins(
+        self, layout: Layout, moved: Ranges, committed: CommittedFiles, *, at_hand: bool = False
+    ) -> Coming:
+        """Return the bins that arrive and whose content is taken over at the switch.
 
-        No bin is returned if the changes since the read-ahead cannot be had.
+        Args:
+            layout: the bins, and the owners from now on.
+            moved: the hashes that came to this worker or left it.
+            committed: the files as of the step before.
+            at_hand: whether only bins count whose files are known without a look at the ledger.
         """
-        prepared = self.ahead.prepared
-        if not len(prepared.ranges) or committed.after(prepared) is None:
-            return Ranges.of([])
-        starts, ends = layout.starts, layout.ends
-        rest = Ranges.everything().without(prepared.ranges)
-        owned = layout.owners == self.worker
-        comes = owned & moved.overlapping(starts, ends) & ~rest.overlapping(starts, ends)
-        return layout.ranges_of_bins(np.flatnonzero(comes))
+        comes = (layout.owners == self.worker) & moved.overlapping(layout.starts, layout.ends)
+        prepared = np.zeros_like(comes)
+        ahead = self.ahead.prepared
+        if len(ahead.ranges) and comes.any():
+            left = layout.ranges_of_bins(np.flatnonzero(comes))
+            of_plan = at_hand or committed.names(left)
+            if committed.knows_tail(ahead) if of_plan else committed.after(ahead) is not None:
+                rest = Ranges.everything().without(ahead.ranges)
+                prepared = comes & ~rest.overlapping(layout.starts, layout.ends)
+        unread = layout.ranges_of_bins(np.flatnonzero(comes & ~prepared))
+        if self._takes_at_once(unread, layout, committed):
+            return Coming(layout.ranges_of_bins(np.flatnonzero(comes)), unread)
+        return Coming(layout.ranges_of_bins(np.flatnonzero(prepared)))
 
-    def _arrival(self, coming: Ranges, committed: CommittedFiles) -> Arrival:
-        own = {name: of.node.group.own(coming) for name, of in self.visitors.items()}
-        ranges = {name: found for name, found in own.items() if len(found)}
-        return Arrival(ranges, committed.names_of_layer())
+    def _takes_at_once(self, ranges: Ranges, layout: Layout, committed: CommittedFiles) -> bool:
+        """Return whether the plan names the files of some bins, and their content is not large."""
+        if not len(ranges) or not committed.names(ranges):
+            return False
+        most = min(_MOST_AT_ONCE, committed.cached_bytes // _PART_AT_ONCE)
+        own = self._own(ranges)
+        return all(committed.named_bytes(layout, name, of) <= most for name, of in own.items())
+
+    def _own(self, ranges: Ranges) -> dict[str, Ranges]:
+        """Return the hashes of each computation that are in some ranges, if there are any."""
+        own = {name: of.node.group.own(ranges) for name, of in self.visitors.items()}
+        return {name: found for name, found in own.items() if len(found)}
+
+    def _arrival(self, coming: Coming, committed: CommittedFiles) -> Arrival:
+        names = committed.names_of_layer()
+        return Arrival(self._own(coming.ranges), self._own(coming.unread), names)
 
     def settle(self, layout: Layout, committed: CommittedFiles) -> None:
         """Finish what :meth:`relayout` started, after the files of missed steps were applied.
@@ -199,16 +247,24 @@ class WorkerState:
         Raises:
             NotFound: files with changes since the read-ahead are gone.
         """
-        if len(self._coming):
-            self._take_prepared(committed)
+        if len(self._coming.ranges):
+            self._take_over(committed)
         if self.layout is layout:
             return
         self._go_by(layout)
         for name, visitor in self.visitors.items():
             visitor.state.merge(layout, self.owned, partial(committed.sources, name))
 
-    def _take_prepared(self, committed: CommittedFiles) -> None:
+    def begin_opening(self, ahead: Ahead, opening: OpeningCost | None) -> None:
+        """Set what was read ahead, and what adds up the cost of opening bins."""
+        self.ahead = ahead
+        for visitor in self.visitors.values():
+            visitor.state.opening = opening or OpeningCost()
+
+    def _take_over(self, committed: CommittedFiles) -> None:
         arrival = self._arrival(self._coming, committed)
+        opening = next(iter(self.visitors.values())).state.opening
+        begun = opening.timer()
         rows = self.ahead.arriving.take(arrival)
         if rows is None:
             rows = gathered(
@@ -216,7 +272,19 @@ class WorkerState:
             )
         for name, own in arrival.ranges.items():
             self.visitors[name].state.take_over(own, rows[name])
-        self._coming = Ranges.of([])
+        if arrival.unread:
+            self._note_opened(opening, arrival, rows, begun)
+        self._coming = Coming()
+
+    def _note_opened(
+        self, opening: OpeningCost, arrival: Arrival, rows: Rows, begun: float
+    ) -> None:
+        """Note what it took to read bins that were not read ahead."""
+        starts, ends = self.layout.starts, self.layout.ends
+        for name, own in arrival.unread.items():
+            bins = int(own.overlapping(starts, ends).sum())
+            opening.note(bins, rows[name], begun)
+            begun = opening.timer()
 
     def prepare(self, ranges: Ranges, budget_bytes: int, reading: Reading) -> bool:
         """Read ahead all rows of hashes that this worker will own, concurrently with the steps.
@@ -373,11 +441,20 @@ class SoftState:
         layer: int,
         worker: int,
         store: Store,
+        opening: OpeningCost | None = None,
     ) -> tuple[WorkerState, str]:
         """Take the entry of a (layer, worker), brought up to the plan's chain and layout.
 
         Until the caller gives it back, nothing is remembered for this worker. So a step that fails
         leaves nothing half-changed.
+
+        Args:
+            pipeline, code: the pipeline, and the digest of its code.
+            plan: the plan.
+            layout: its bins and owners.
+            layer, worker: whose state is wanted.
+            store: the storage.
+            opening: adds up what opening bins costs, now and during the step.
 
         Returns:
             The entry, and how it was obtained: ``"hit"``, ``"caught up"``, ``"moved"``, ``"moved,
@@ -386,35 +463,59 @@ class SoftState:
         at = (plan.store, code, layer, worker)
         chain = plan.chains[f"{layer}/{worker}"]
         entry = self._entries.pop(at, None)
-        opened = self._opened.setdefault(plan.store, OpenFiles())
-        committed = CommittedFiles(store, layout, layer, worker, plan, chain, self._heads, opened)
+        if entry is None:
+            entry = self._newcomer(pipeline, plan, layout, layer, worker)
+        committed = self._committed(plan, layout, chain, layer, worker, store)
         ahead = self._ahead.setdefault(at, Ahead())
         ahead.collect()
         how = ""
         if entry is not None:
-            entry.ahead = ahead
+            entry.begin_opening(ahead, opening)
             how = _brought_up_to_date(entry, plan, layout, chain, committed)
         if entry is None or not how:
             how, entry = "cold", self._cold(pipeline, plan, layout, layer, worker, committed)
-            entry.ahead = ahead
+            entry.begin_opening(ahead, opening)
         if how == "hit":
             entry.forget_prepared()
         ahead.arriving.forget()
         entry.begin_step(plan, committed)
         return entry, how
 
-    def read_ahead(self, code: str, plan: StepPlan, layout: Layout, store: Store) -> None:
-        """Start gathering rows that a plan's layout gives to workers that this process remembers.
+    def read_ahead(
+        self,
+        pipeline: Pipeline,
+        code: str,
+        plan: StepPlan,
+        layout: Layout,
+        worker: int,
+        store: Store,
+    ) -> None:
+        """Start gathering rows that a plan's layout gives to workers of this process, in all layers.
 
         Call this as soon as the plan is known. Rows that are being gathered are not gathered twice.
+
+        Args:
+            pipeline, code: the pipeline, and the digest of its code.
+            plan: the plan.
+            layout: its bins and owners.
+            worker: the worker whose task is about to run. It may be new. The others are those that
+                this process remembers.
+            store: the storage.
         """
+        for layer in range(1, pipeline.layers + 1):
+            at = (plan.store, code, layer, worker)
+            if at not in self._entries:
+                entry = self._newcomer(pipeline, plan, layout, layer, worker)
+                if entry is not None:
+                    entry.ahead = self._ahead.setdefault(at, Ahead())
+                    self._entries[at] = entry
         # Another task of this process may give back an entry meanwhile.
-        for (of_store, of_code, layer, worker), entry in list(self._entries.items()):
+        for (of_store, of_code, layer, of_worker), entry in list(self._entries.items()):
             if (of_store, of_code) != (plan.store, code) or entry.version == plan.layout_version:
                 continue
-            chain = plan.chains.get(f"{layer}/{worker}")
+            chain = plan.chains.get(f"{layer}/{of_worker}")
             if chain is not None:
-                committed = CommittedFiles(store, layout, layer, worker, plan, chain, self._heads)
+                committed = self._committed(plan, layout, chain, layer, of_worker, store)
                 entry.read_ahead(plan, layout, committed, self.reading)
 
     def give_back(
@@ -480,10 +581,53 @@ class SoftState:
         self.has_evicted = True  # the earlier entry, or one that was not given back
         version = plan.layout_version
         entry = WorkerState(pipeline, layout, layer, worker, committed.digest, version)
+        if not entry.owned.any():
+            return entry  # there is nothing to read
         files = committed.files()
         if files.runs or files.slices:
             entry.attach(committed.readers())
         return entry
+
+    def _newcomer(
+        self,
+        pipeline: Pipeline,
+        plan: StepPlan,
+        layout: Layout,
+        layer: int,
+        worker: int,
+    ) -> WorkerState | None:
+        """Return an entry of a worker that owned nothing before this step, as of the step before.
+
+        Such an entry is complete without a file. It then follows the change of the layout as others
+        do.
+
+        Returns:
+            The entry; None if the worker owned something, or if that is not known.
+        """
+        chain = plan.chains.get(f"{layer}/{worker}")
+        if chain is None or not plan.relocated or not 0 <= worker < layout.workers:
+            return None
+        newest = plan.relocated[-1]
+        came = Ranges.of((first, last) for first, last, _, to in newest.moves if to == worker)
+        own = layout.ranges_of(worker)
+        is_new = newest.version == plan.layout_version and newest.step == plan.step
+        if not (is_new and len(own) and layout.workers > 1) or len(own.without(came)):
+            return None
+        owners = np.where(layout.owners == worker, (worker + 1) % layout.workers, layout.owners)
+        before = Layout(layout.bits, owners, layout.workers)
+        return WorkerState(pipeline, before, layer, worker, chain.digest, plan.layout_version - 1)
+
+    def _committed(
+        self,
+        plan: StepPlan,
+        layout: Layout,
+        chain: ChainPlan,
+        layer: int,
+        worker: int,
+        store: Store,
+    ) -> CommittedFiles:
+        opened = self._opened.setdefault(plan.store, OpenFiles())
+        return CommittedFiles(store, layout, layer, worker, plan, chain, self._heads, opened)
 
 
 def _brought_up_to_date(

@@ -161,7 +161,9 @@ class Task:
     def foresee(self) -> None:
         """Let the soft state of the process get ready for the plan."""
         process = self._process
-        process.soft.read_ahead(process.code, self.plan, self.layout, process.store)
+        process.soft.read_ahead(
+            process.pipeline, process.code, self.plan, self.layout, self.worker, process.store
+        )
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -7,6 +7,7 @@ import pytest
 
 import headrace as hr
 from headrace.state import bins as state_bins
+from headrace.tasks import state_cache
 from headrace.testing import Harness, drive
 
 
@@ -34,6 +35,7 @@ class Count(hr.Computation):
 def harness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Harness:
     """Two workers with eight bins each, of which files are too large to be read for one bin's sake."""
     monkeypatch.setattr(state_bins, "_SMALL", 0)
+    monkeypatch.setattr(state_cache, "_MOST_AT_ONCE", 0)
     pipeline = hr.Pipeline("wanted")
     hits = pipeline.inject("hits", hr.sources.Iterable([], Hit, event_time="at"))
     counting = Count() if request.param == "per record" else hr.ops.Running(seen=hr.ops.Count())
@@ -96,7 +98,7 @@ def test_estimates_go_by_what_opening_took_and_say_so(harness: Harness) -> None:
     with harness:
         visit(harness, *range(16))
         harness.step()
-        guessed = harness.move("0/1", 1, strategy=hr.fluid(gap=False))
+        guessed = harness.move("0/1", 1, strategy=hr.all_at_once(gap=False))
         assert guessed.wait() == "done"
         for bin_ in range(8):
             visit(harness, bin_)
@@ -114,6 +116,7 @@ def test_a_timer_that_is_due_opens_its_bin_though_no_record_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(state_bins, "_SMALL", 0)
+    monkeypatch.setattr(state_cache, "_MOST_AT_ONCE", 0)
     pipeline = hr.Pipeline("wanted")
     hits = pipeline.inject("hits", hr.sources.Iterable([], Hit, event_time="at"))
     pipeline.compute("count", Count(), keys={hits: "page"})

@@ -46,7 +46,7 @@ _reports_decoder = msgspec.msgpack.Decoder(list[TaskReport])
 _encoder = msgspec.msgpack.Encoder()
 
 #: What this process remembers: soft state, and pipelines by code and storage.
-_soft = SoftState(Threads(at_once=8))
+_soft = SoftState(Threads(at_once=32))
 _workers: dict[tuple[str, str, str | None], Worker] = {}
 _watch = TaskWatch()
 _warmed_up: set[str] = set()  # code for which a warm-up was done

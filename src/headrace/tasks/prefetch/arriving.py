@@ -1,9 +1,9 @@
-"""Gathers the read-ahead rows that a new layout gives to a worker.
+"""Gathers the rows that a new layout gives to a worker.
 
-These are the rows that were read ahead, with the changes since. The plan names the files with these
-changes. So gathering starts as soon as the process sees the plan, while records are still being
-read. The task that takes the rows over comes later in the step. It would otherwise have to wait for
-the files.
+Some of them were read ahead. Of these, only the changes since are read. The others are read whole,
+from the files that the plan names. So gathering starts as soon as the process sees the plan, while
+records are still being read, for all layers at once. The task that takes the rows over comes later
+in the step. It would otherwise have to wait for the files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.checkpoints.state_files import StateReaders
 from headrace.errors import Damaged, StorageError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ranges import Ranges
-from headrace.runfiles.merging import rows_of
+from headrace.runfiles.merging import RowsWanted, rows_of_several
 from headrace.storage.reading import Reading
 from headrace.tasks.committed_files import CommittedFiles
 from headrace.tasks.prefetch.kept import Sections
@@ -33,11 +33,26 @@ class Arrival(NamedTuple):
 
     Attributes:
         ranges: computation → its hashes that arrive.
+        unread: those of them that were not read ahead, and are read now.
         as_of: digests of the files of the layer's state, as of which the rows are.
     """
 
     ranges: Mapping[str, Ranges]
+    unread: Mapping[str, Ranges]
     as_of: tuple[str, ...]
+
+    @property
+    def prepared(self) -> dict[str, Ranges]:
+        """Those that were read ahead."""
+        nothing = Ranges.of([])
+        found = {
+            name: own.without(self.unread.get(name, nothing)) for name, own in self.ranges.items()
+        }
+        return {name: own for name, own in found.items() if len(own)}
+
+    def has_rows_of(self, other: Arrival) -> bool:
+        """Return whether the same rows arrive, whichever of them were read ahead."""
+        return self.ranges == other.ranges and self.as_of == other.as_of
 
 
 def gathered(
@@ -48,26 +63,37 @@ def gathered(
     layout: Layout,
     worker: int,
 ) -> Rows:
-    """Return the rows that arrive.
+    """Return the rows that arrive. All files of all computations are read side by side.
 
     Args:
         arrival: their hashes.
         sections: the sections of each computation's state.
-        prepared: the rows that were read ahead. They include all of these hashes.
+        prepared: the rows that were read ahead. They include all hashes that were.
         committed: the files as of the step before.
         layout: bins, at whose borders files are cut.
         worker: the new owner.
 
     Raises:
-        NotFound: files with changes since the read-ahead are gone.
+        NotFound: files are gone.
     """
-    readers = StateReaders(
-        committed.store, layout, worker, committed.tail_of(prepared), each=committed.each
-    )
-    return {
-        name: rows_of(prepared.sources(name, readers.sources(name, own)), sections[name], own)
-        for name, own in arrival.ranges.items()
-    }
+    wanted: list[tuple[str, RowsWanted]] = []
+    ahead = arrival.prepared
+    if ahead:
+        tail = StateReaders(
+            committed.store, layout, worker, committed.tail_of(prepared), each=committed.each
+        )
+        for name, own in ahead.items():
+            sources = prepared.sources(name, tail.sources(name, own))
+            wanted.append((name, RowsWanted(sources, sections[name], own)))
+    if arrival.unread:
+        readers = committed.named_readers(layout)
+        for name, own in arrival.unread.items():
+            wanted.append((name, RowsWanted(readers.sources(name, own), sections[name], own)))
+    found = rows_of_several([of for _, of in wanted], committed.each)
+    rows: dict[str, list[tuple[str, pa.Table]]] = {name: [] for name in arrival.ranges}
+    for (name, _), tables in zip(wanted, found, strict=True):
+        rows[name] += tables
+    return rows
 
 
 class Arriving:
@@ -79,7 +105,7 @@ class Arriving:
 
     def begin(self, arrival: Arrival, gather: Callable[[], Rows], reading: Reading) -> None:
         """Start to gather rows. Drop whatever was started for another arrival."""
-        if self._arrival != arrival:
+        if self._arrival is None or not self._arrival.has_rows_of(arrival):
             self.forget()
             self._arrival, self._rows = arrival, reading.soon(gather)
 
@@ -91,7 +117,7 @@ class Arriving:
         """
         begun, rows = self._arrival, self._rows
         self._arrival = self._rows = None
-        if rows is None or rows.cancel() or begun != arrival:
+        if rows is None or rows.cancel() or begun is None or not begun.has_rows_of(arrival):
             return None
         try:
             return rows.result()
