@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,44 @@ def everyone(folder: Path, name: str) -> dict[str, tuple[Any, ...]]:
 def message(name: str | None, value: Any) -> Message:
     key = None if name is None else json.dumps({"name": name}).encode()
     return key, None if value is None else json.dumps(value).encode()
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_table_of_a_database_is_read_once_or_as_it_grows(grows: bool, tmp_path: Path) -> None:
+    r = random.Random(12)
+    more = ", 'source.growing-columns' = 'version'" if grows else ""
+    text = f"""
+        CREATE TABLE users (
+            name STRING, city STRING NOT NULL, age BIGINT, version BIGINT NOT NULL,
+            PRIMARY KEY (name) NOT ENFORCED
+        ) WITH ('connector' = 'jdbc', 'url' = 'jdbc:sqlite:///{tmp_path}/it.db',
+                'table-name' = 'people'{more});
+        CREATE MATERIALIZED VIEW everyone (PRIMARY KEY (name) NOT ENFORCED) AS
+        SELECT name, city, age FROM users;
+    """
+    version, wanted = 0, {}
+    with contextlib.closing(sqlite3.connect(tmp_path / "it.db")) as database:
+        database.execute(
+            "CREATE TABLE people (name TEXT PRIMARY KEY NOT NULL, city TEXT NOT NULL, age BIGINT, "
+            "version INTEGER NOT NULL UNIQUE)"
+        )
+        for turn in range(3):
+            for _ in range(20):
+                version += 1
+                row = (
+                    f"u{r.randrange(12)}",
+                    r.choice(["Oslo", "Rome"]),
+                    r.choice([None, 7]),
+                    version,
+                )
+                database.execute("INSERT OR REPLACE INTO people VALUES (?, ?, ?, ?)", row)
+            database.commit()
+            found = run(text, tmp_path, "it")
+            assert found.exit_code == 0, found.output
+            if grows or turn == 0:
+                rows = database.execute("SELECT name, city, age FROM people").fetchall()
+                wanted = {name: (city, age) for name, city, age in rows}
+            assert everyone(tmp_path, "it") == wanted
 
 
 def test_a_topic_of_new_rows_and_tombstones_is_a_table_and_can_be_handed_on(

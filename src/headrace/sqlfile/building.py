@@ -197,7 +197,8 @@ class _Building:
         given = Given(self._script, table.name, table.options)
         watermark = table.watermark
         time = None if watermark is None else watermark.column
-        made = source_of(given, table.columns, time, table.key)
+        with self._placed(table.at):
+            made = source_of(given, table.columns, time, table.key)
         assert made.source is not None
         delay = timedelta(microseconds=0 if watermark is None else watermark.delay_us)
         stream = self.pipeline.inject(

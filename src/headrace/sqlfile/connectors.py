@@ -275,9 +275,33 @@ def _broker(given: Given) -> tuple[str, str, dict[str, str]]:
     return topic, servers, settings
 
 
+def _database_source(given: Given, columns: pa.Schema, time: str | None) -> Made:
+    url = given.need("url", "postgresql://ann@host/shop").removeprefix("jdbc:")
+    name = given.need("table-name", "orders")
+    growing = given.get("source.growing-columns")
+    delay = given.get("source.delay")
+    if delay is not None and growing is None:
+        raise given.error(
+            "'source.delay' is for tables that are read as they grow, and this one is read once",
+            "name the columns by which it grows: 'source.growing-columns' = 'updated_at;id'",
+            at="source.delay",
+        )
+    source = sources.Table(
+        url,
+        name,
+        schema=given.get("schema-name"),
+        type=columns,
+        growing=[] if growing is None else growing.split(";"),
+        delay=delay,
+        event_time=time,
+    )
+    return Made(source=source)
+
+
 _SOURCES: Mapping[str, Callable[[Given, pa.Schema, str | None], Made]] = {
     "filesystem": _files,
     "kafka": _kafka_source,
+    "jdbc": _database_source,
 }
 _UPSERT_KAFKA = "upsert-kafka"
 

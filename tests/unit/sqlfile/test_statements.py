@@ -261,6 +261,12 @@ def test_a_sink_is_made_of_the_options(options: str, kind: Any, upserts: bool) -
             "did you mean 'path'?",
         ),
         (
+            "'connector'='jdbc','url'='sqlite:///x.db','table-name'='x','source.delay'='9s'",
+            "tables that are read as they grow",
+            "'source.growing-columns' = 'updated_at;id'",
+        ),
+        ("'connector'='jdbc','url'='sqlite:///x.db'", "needs the option 'table-name'", "orders"),
+        (
             "'connector'='filesystem','path'='x','format'='json','change.op-column'='id'",
             "is a column of the table, too",
             "leave it out",
@@ -278,6 +284,18 @@ def test_options_that_mean_nothing_are_refused_with_their_place(
     text = f"CREATE TABLE t (a INT) WITH ({options})"
     at = int(refused.value.place.rpartition(":")[2])
     assert text[at - 1 :].startswith(("WITH", "'")), text[at - 1 :]
+
+
+def test_what_a_source_itself_refuses_has_the_place_of_its_table() -> None:
+    text = (
+        "\nCREATE TABLE t (a INT) WITH ('connector'='jdbc', 'url'='sqlite:///x.db', "
+        "'table-name'='t', 'source.growing-columns'='a', 'source.delay'='soon');"
+        "CREATE MATERIALIZED VIEW v AS SELECT a FROM t;"
+    )
+    with pytest.raises(PipelineError) as refused:
+        SqlFile(text, "f.sql").pipeline()
+    assert refused.value.place == "f.sql:2:14"
+    assert "delay" in refused.value.what
 
 
 def test_a_table_without_a_time_or_a_key_says_what_to_add() -> None:
