@@ -196,7 +196,7 @@ class SparkRunner(Runner):
         with self._preferred_hosts.lock:
             self._preferred_hosts.settle(workers)
         worker_set = self._worker_sets.of(workers)
-        self._worker_sets.let_go(self._kept(workers))
+        self._worker_sets.end_unused(self._kept(workers))
         self.places = self._preferred_hosts.places(workers)
         return worker_set
 

@@ -280,7 +280,7 @@ class WorkerSets:
         """How many processes there are for workers."""
         return max((len(one.seats) for one in list(self._ready.values())), default=0)
 
-    def let_go(self, kept: int) -> None:
+    def end_unused(self, kept: int) -> None:
         """End processes that are not needed any more, beside the steps.
 
         They are those of a worker set that has more workers than ``kept``, and was neither used nor got
