@@ -20,12 +20,7 @@ import sys
 import tempfile
 
 WITH_SPARK = ["tests/docs", "tests/spark"]
-BESIDE = [
-    "tests/unit/checkpoints",
-    "tests/machine/changes",
-    "tests/machine/coordinator",
-    "tests/faults/kills",
-]
+BESIDE = ["tests/faults/kills"]
 FAST = (
     [
         "tests/machine/coordinator",
