@@ -15,13 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
+from headrace.eventtime.timestamps import DAY_US, FIRST_DATE_US, LAST_DATE_US
 from headrace.schema.decimals import decimals_of_texts, rescaled
 
 #: Bits of a float → the bound below which it represents every integer.
 _EXACT_IN_FLOATS = {16: 2**11, 32: 2**24, 64: 2**53}
-_DAY_US = 86_400_000_000
-_FIRST_DAY, _LAST_DAY = FIRST_DATE_US // _DAY_US, LAST_DATE_US // _DAY_US
+_FIRST_DAY, _LAST_DAY = FIRST_DATE_US // DAY_US, LAST_DATE_US // DAY_US
 #: Units finer than a microsecond → how many of them make a microsecond.
 _FINER = {"ns": 1_000}
 #: A decimal type that holds any 64-bit integer, and the widest one without a fraction.
@@ -340,7 +339,7 @@ def check_point_in_time(array: pa.Array) -> None:
 
 def _check_time_of_day(array: pa.Array) -> None:
     """Check that times of day lie within one day. Python would wrap others around."""
-    day = {"s": 86_400, "ms": 86_400_000, "us": _DAY_US, "ns": _DAY_US * 1_000}[array.type.unit]
+    day = {"s": 86_400, "ms": 86_400_000, "us": DAY_US, "ns": DAY_US * 1_000}[array.type.unit]
     plain = pa.int32() if array.type.bit_width == 32 else pa.int64()
     numbers = array.view(plain)
     wrong = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, pa.scalar(day, plain)))

@@ -6,11 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
+from headrace.eventtime.timestamps import DAY_US, MAX_TIME, MIN_TIME
 
 I64 = npt.NDArray[np.int64]
-
-DAY_US = 86_400_000_000
 
 
 def is_time(kind: pa.DataType) -> bool:

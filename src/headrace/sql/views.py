@@ -136,7 +136,7 @@ class Views:
             self._late[name] = rows.late
             if rows.watermark is not None:
                 self._waterlines.watermarks[name] = Watermark(
-                    rows.schema.get_field_index(rows.watermark), _micros(rows.lateness)
+                    rows.schema.get_field_index(rows.watermark), duration_micros(rows.lateness)
                 )
         if isinstance(rows, OnTimeRows) or rows.only_inserts:
             self._waterlines.append_only.add(name)
@@ -284,12 +284,8 @@ def _has(rows: ZStream, watermark: str, lateness: DurationLike) -> bool:
     return (
         isinstance(rows, OnTimeRows)
         and rows.watermark == watermark
-        and _micros(rows.lateness) == duration_micros(lateness)
+        and duration_micros(rows.lateness) == duration_micros(lateness)
     )
-
-
-def _micros(duration: timedelta) -> int:
-    return duration_micros(duration)
 
 
 def _python_name(name: str) -> str:

@@ -144,7 +144,9 @@ class _Building:
             rows = _never_read(self.pipeline, table.name, table.columns)
             if _loses_late_rows(table):
                 assert table.watermark is not None
-                rows = rows.on_time(table.name, table.watermark.column, what=_what(table))
+                rows = rows.on_time(
+                    table.name, table.watermark.column, what=f"table {table.name!r}"
+                )
             self._declare(views, table, rows)
         for view in what.views:
             self._planned(views, view.name, view.query)
@@ -366,10 +368,6 @@ def _loses_late_rows(table: Table) -> bool:
     changes = table.options.values.get("format")
     is_time = pa.types.is_timestamp(table.columns.field(watermark.column).type)
     return is_time and (changes is None or changes.text != "debezium-json")
-
-
-def _what(table: Table) -> str:
-    return f"table {table.name!r}"
 
 
 def _of_target(name: str) -> str:

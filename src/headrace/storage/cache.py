@@ -7,11 +7,11 @@ inbox batch is *still* there is what keeps a stale driver out, so the store itse
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from cachetools import LRUCache
 
 from headrace.storage.base import Store
+from headrace.storage.wrapped import WrappedStore
 
 #: Folders of files that never change, and about whose existence no protocol asks.
 _DATA = ("runs/", "outputs/", "streams/", "batches/")
@@ -23,7 +23,7 @@ _ENTRY_BYTES = 200
 _Range = tuple[str, int, int | None]
 
 
-class CachedStore(Store):
+class CachedStore(WrappedStore):
     """A store whose data is read once, as far as it fits into memory.
 
     A range is cached as it was asked for. Another range of the same file is read separately. Usable
@@ -35,26 +35,13 @@ class CachedStore(Store):
     """
 
     def __init__(self, inner: Store, most_bytes: int) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._kept: LRUCache[_Range, bytes] = LRUCache(most_bytes, getsizeof=_size)
         self._lock = threading.Lock()
 
     @property
     def location(self) -> str:
         return f"{self.inner.location}?cache={int(self._kept.maxsize)}"
-
-    @property
-    def uncached(self) -> Store:
-        return self.inner.uncached
-
-    def create(self, name: str, data: bytes) -> None:
-        self.inner.create(name, data)
-
-    def write(self, name: str, data: bytes) -> None:
-        self.inner.write(name, data)
-
-    def write_all(self, files: dict[str, bytes]) -> None:
-        self.inner.write_all(files)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         is_packed = offset > 0 and name.startswith(_PACKS)
@@ -72,18 +59,6 @@ class CachedStore(Store):
         with self._lock:
             if _size(found) <= self._kept.maxsize:
                 self._kept[wanted] = found
-
-    def list(self, prefix: str) -> list[str]:
-        return self.inner.list(prefix)
-
-    def settle(self, name: str) -> None:
-        self.inner.settle(name)
-
-    def tidy(self) -> None:
-        self.inner.tidy()
-
-    def sweep(self, folder: str, beside: str, ours: Callable[[str], bool]) -> int:
-        return self.inner.sweep(folder, beside, ours)
 
     def delete(self, name: str) -> None:
         self.inner.delete(name)

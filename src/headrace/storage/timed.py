@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.storage.base import Store
+from headrace.storage.wrapped import WrappedStore
 
 #: Reads of more bytes than this are large: most of their time is that of their bytes.
 LARGE_BYTES = 64 << 10
@@ -39,7 +40,7 @@ class ReadTimes(msgspec.Struct, frozen=True, array_like=True):
         return bool(self.calls or self.large_calls)
 
 
-class TimedReads(Store):
+class TimedReads(WrappedStore):
     """A store that notes how long reads and listings take. Usable from any thread.
 
     Writes are not noted: a local file that is made durable takes a hundred times as long as a read.
@@ -50,7 +51,7 @@ class TimedReads(Store):
     """
 
     def __init__(self, inner: Store, timer: Callable[[], float] = time.perf_counter) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._timer = timer
         self._lock = threading.Lock()
         self._small = [0, 0, 0.0]
@@ -75,23 +76,6 @@ class TimedReads(Store):
             sums[1] += nbytes
             sums[2] += took * 1e6
 
-    @property
-    def location(self) -> str:
-        return self.inner.location
-
-    @property
-    def uncached(self) -> Store:
-        return self.inner.uncached
-
-    def create(self, name: str, data: bytes) -> None:
-        self.inner.create(name, data)
-
-    def write(self, name: str, data: bytes) -> None:
-        self.inner.write(name, data)
-
-    def write_all(self, files: dict[str, bytes]) -> None:
-        self.inner.write_all(files)
-
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         begun = self._timer()
         data = self.inner.read(name, offset, length)
@@ -103,15 +87,3 @@ class TimedReads(Store):
         found = self.inner.list(prefix)
         self._note(begun, 0)
         return found
-
-    def settle(self, name: str) -> None:
-        self.inner.settle(name)
-
-    def tidy(self) -> None:
-        self.inner.tidy()
-
-    def sweep(self, folder: str, beside: str, ours: Callable[[str], bool]) -> int:
-        return self.inner.sweep(folder, beside, ours)
-
-    def delete(self, name: str) -> None:
-        self.inner.delete(name)

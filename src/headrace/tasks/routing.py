@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from headrace.computation.record_ids import RecordIds
 from headrace.errors import BadInput
 from headrace.errors.user_code import raise_again
-from headrace.eventtime.timestamps import FIRST_DATE_US, LAST_DATE_US
+from headrace.eventtime.timestamps import DAY_US, FIRST_DATE_US, LAST_DATE_US
 from headrace.keyspace.hashing import hash_columns, hash_is_key, hash_words
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.row_hashing import hash_rows
@@ -38,7 +38,6 @@ from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 #: The column that orders records. Produced records are ordered by their producer's hash. Injected
 #: records arrive in order; if their ids are checked on the way, they are ordered by position.
 ORDER = "__order"
-_DAY_US = 86_400_000_000
 _ROW_BITS = 40
 #: With at most this many workers, one pass over the owners for each worker is cheaper than a sort.
 _FEW_WORKERS = 8
@@ -247,7 +246,7 @@ class InputFormat:
             BadInput: a key is not such a date.
         """
         if pa.types.is_date32(column.type):
-            at, unit, in_us = column.view(pa.int32()).to_numpy(), "days", _DAY_US
+            at, unit, in_us = column.view(pa.int32()).to_numpy(), "days", DAY_US
         else:
             micros = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
             at, unit, in_us = micros.cast(pa.int64()).to_numpy(), "microseconds", 1

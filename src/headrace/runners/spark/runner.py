@@ -118,6 +118,7 @@ class SparkRunner(Runner):
         self._keeper: ResidentKeeper | None = None
         self._frozen = False
         self._slots: int | None = None
+        self._at_once = 1
         self._group = f"headrace-{uuid.uuid4().hex}"
         self._named: int | None = None  # the thread whose jobs are in this group
         self._running: StepPlan | None = None
@@ -152,6 +153,7 @@ class SparkRunner(Runner):
         self._keeper = self._new_keeper()
         self._worker_set(workers)
         self._slots = private_api.slots(self._sc)
+        self._at_once = self._slots or self.default_workers()
         self.make_ready(self._kept(workers))
         self._freeze()
 
@@ -159,8 +161,7 @@ class SparkRunner(Runner):
         """Return for how many workers Python processes are kept, while there are some workers."""
         if self._spares is not None:
             return workers + self._spares
-        slots = self._slots or self.default_workers()
-        return workers + min(workers, max(0, slots - workers))
+        return workers + min(workers, max(0, self._at_once - workers))
 
     def _new_keeper(self) -> ResidentKeeper:
         if self._is_local():

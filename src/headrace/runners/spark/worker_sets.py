@@ -43,6 +43,7 @@ class WorkerSet:
         layers: a job for each layer.
         read: a job that reads the division.
         keep_warm: a job that does nothing.
+        used_s: when it was used or got ready last, by the clock of whoever keeps it.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class WorkerSet:
         self.code = code
         self._depth = layers
         self.workers = workers
+        self.used_s = 0.0
         self._shuffle: tuple[Any, Any] | None = None
         self._anchor: Any = None
         with preferred_hosts.lock:
@@ -229,7 +231,6 @@ class WorkerSets:
         self._lock = threading.Lock()
         self._clock = clock
         self._ready: dict[int, WorkerSet] = {}
-        self._used_s: dict[int, float] = {}
         self._closed = False
 
     def of(self, workers: int) -> WorkerSet:
@@ -244,7 +245,7 @@ class WorkerSets:
                 worker_set = None
             worker_set = worker_set or self._made(workers)
             self._ready[workers] = worker_set  # the newest comes last
-            self._used_s[workers] = self._clock()
+            worker_set.used_s = self._clock()
             while len(self._ready) > _MOST_WORKER_SETS:
                 self._ready.pop(next(iter(self._ready))).close()
             return worker_set
@@ -272,7 +273,7 @@ class WorkerSets:
                 worker_set.close()
             else:
                 self._ready[workers] = worker_set
-                self._used_s[workers] = self._clock()
+                worker_set.used_s = self._clock()
             return not self._closed
 
     @property
@@ -293,8 +294,8 @@ class WorkerSets:
         with self._lock:
             gone = [
                 workers
-                for workers in self._ready
-                if workers > kept and now_s - self._used_s[workers] > _KEPT_S
+                for workers, worker_set in self._ready.items()
+                if workers > kept and now_s - worker_set.used_s > _KEPT_S
             ]
             sets = [self._ready.pop(workers) for workers in gone]
         for worker_set in sets:

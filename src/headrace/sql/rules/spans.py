@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from headrace.eventtime.timestamps import DAY_US
 from headrace.sql.ir.expressions import Call, Expression, Literal, Ref, conjuncts
 
-DAY_US = 86_400_000_000
 #: The longest stretch that a unit of date_trunc has.
 _LONGEST = {
     "MICROSECOND": 1,
