@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
+from headrace.migration.reading import AHEAD_AT_ONCE, READS_AT_ONCE
 from headrace.pipeline import Pipeline
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.inline import InlineRunner
@@ -95,24 +96,35 @@ class _Begun(Future[Any]):
 
 
 class Parallel(Reading):
-    """Runs some reads at a time, by a clock.
+    """Runs some reads at a time, by a clock. Different pieces of work share them.
 
     Args:
         clock: the clock.
         at_once: how many reads run at a time.
     """
 
-    def __init__(self, clock: Clock, at_once: int = 32) -> None:
-        self._clock, self._at_once = clock, at_once
+    def __init__(self, clock: Clock, at_once: int = READS_AT_ONCE) -> None:
+        self._clock = clock
+        self._lanes = [0] * at_once  # when each is free
+        self._lanes_beside = [0] * AHEAD_AT_ONCE
 
     def each(self, do: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
-        lanes = [self._clock.now] * self._at_once
+        return self._each(self._lanes, do, items)
+
+    def each_beside(self, do: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+        return self._each(self._lanes_beside, do, items)
+
+    def _each(
+        self, lanes: list[int], do: Callable[[Any], Any], items: Iterable[Any]
+    ) -> Iterable[Any]:
+        began = ends = self._clock.now
         found = []
         for item in items:
-            self._clock.now = heapq.heappop(lanes)
+            self._clock.now = max(began, heapq.heappop(lanes))
             found.append(do(item))
             heapq.heappush(lanes, self._clock.now)
-        self._clock.now = max(lanes)
+            ends = max(ends, self._clock.now)
+        self._clock.now = ends
         return found
 
     def beside(self, work: Callable[[], Any]) -> Future[Any]:
@@ -140,7 +152,7 @@ class DistantRunner(InlineRunner):
         calls: for each step, the calls of all workers.
     """
 
-    def __init__(self, workers: int, at_once: int = 32) -> None:
+    def __init__(self, workers: int, at_once: int = READS_AT_ONCE) -> None:
         super().__init__()
         self.clock = Clock()
         self._soft = [SoftState(Parallel(self.clock, at_once)) for _ in range(workers)]

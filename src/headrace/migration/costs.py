@@ -13,14 +13,13 @@ this storage take (:class:`StoreTimes`). What is not known yet is assumed.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import PipelineError
 from headrace.migration.moves import Moves
+from headrace.migration.reading import Files, RoundKind, waited_calls
 from headrace.migration.rounds import Rounds
 
 F64 = npt.NDArray[np.float64]
@@ -29,10 +28,6 @@ I64 = npt.NDArray[np.int64]
 #: How fast a worker is assumed to open state, before that was measured.
 ASSUMED_BYTES_PER_S = 100e6
 ASSUMED_BIN_US = 500.0
-
-#: What a round is: the first of a target that has prepared nothing; a later one of such a target;
-#: one that was prepared; or one in which workers appear, or leave.
-RoundKind = Literal["first", "later", "prepared", "grow", "shrink"]
 
 
 class StoreTimes(msgspec.Struct, frozen=True):
@@ -238,32 +233,8 @@ class _Work:
         return np.bincount(self._of, of_moves).astype(np.float64)
 
 
-class Files(msgspec.Struct, frozen=True):
-    """What a new owner has to open before it can read a bin.
-
-    Attributes:
-        first: how many files hold state, which it opens in its first round.
-        layers: how many layers have state.
-    """
-
-    first: int = 0
-    layers: int = 1
-
-
-#: Reads that follow one another, before any file of state is opened in a first round.
-LOOK_CALLS = 2.0
-#: Reads of a file that follow one another until a bin of it is read. Most are small, and read whole.
-FILE_CALLS = 1.0
-#: Reads that follow one another in a later round: of the files that are new, and of rows.
-LATER_CALLS = 4.0
-#: Reads that follow one another in a prepared round: of the changes since. They begin with the plan.
-PREPARED_CALLS = 2.0
-#: How many files a worker reads at once.
-READS_AT_ONCE = 8
 #: How long a worker computes to open a file, in microseconds, however near it is.
 FILE_US = 150.0
-#: Opening a file counts as this many bytes that are read ahead.
-AHEAD_FILE_BYTES = 256 << 10
 #: The share of opening that is left for a round when all rows are in memory already.
 PREPARED_SHARE = 0.3
 #: What it costs that workers leave, as a part of what it costs that some appear.
@@ -284,21 +255,19 @@ def assumed_fixed_us(
         files: what is to be opened.
         grow_us: what it is assumed to cost that workers appear.
     """
-    match kind:
-        case "grow":
-            return grow_us
-        case "shrink":
-            return grow_us * SHRINK_PART
-        case "prepared":
-            return LAYER_US * files.layers + PREPARED_CALLS * store.call_us
-        case "later":
-            each = LAYER_US + LATER_CALLS * store.call_us
-            return max(files.layers * each, opening.round_us)
-        case "first":
-            turns = -(-files.first // READS_AT_ONCE)
-            calls = (LOOK_CALLS + FILE_CALLS * turns) * store.call_us
-            opens = files.layers * (calls + files.first * FILE_US)
-            return assumed_fixed_us("later", store, opening, files) + opens
+    if kind == "grow":
+        return grow_us
+    if kind == "shrink":
+        return grow_us * SHRINK_PART
+    follow = LAYER_US * files.layers
+    if kind == "prepared":
+        return follow + waited_calls(kind, files) * store.call_us
+    later = max(follow + waited_calls("later", files) * store.call_us, opening.round_us)
+    if kind == "later":
+        return later
+    more = waited_calls("first", files) - waited_calls("later", files)
+    nbytes = files.nbytes * files.layers * store.byte_us
+    return later + max(0, more) * store.call_us + nbytes + files.first * files.layers * FILE_US
 
 
 def assumed_opening(kind: RoundKind) -> float:

@@ -59,7 +59,7 @@ LAST_TIMER = MAX_TIME - 1
 _TRAILER = struct.Struct("<QQ8s")
 #: Files up to this size, in bytes, are read whole. Across a network, reading this much takes about
 #: as long as a call.
-_SMALL_FILE = 1 << 20
+SMALL_FILE = 1 << 20
 #: How many bytes at a file's end are read first. Usually they include the footer.
 _LAST = 128 << 10
 #: Up to this number of stretches, rows are sliced. More stretches are copied, each column once.
@@ -317,7 +317,7 @@ class RunReader:
         return self._opened
 
     def _open(self) -> dict[tuple[str, str], Section]:
-        if self.ref.length <= _SMALL_FILE:
+        if self.ref.length <= SMALL_FILE:
             self._whole = self.ref.read(self._read)
             self._check(len(self._whole) == self.ref.length, "it is shorter than it was written")
         return self._load_footer()
@@ -397,7 +397,7 @@ class RunReader:
     @property
     def opening_bytes(self) -> int:
         """About how many bytes are read when it is opened."""
-        return min(self.ref.length, _SMALL_FILE)
+        return min(self.ref.length, SMALL_FILE)
 
     def kinds_of(self, owner: str) -> list[str]:
         """Return the kinds of sections that an owner has in this file."""
@@ -438,7 +438,7 @@ class RunReader:
         edges = edges.reshape(-1, 2)
         touched = np.flatnonzero(ranges.overlapping(edges[:, 0], edges[:, 1])).tolist()
         data = self._whole
-        if data is None and len(touched) > 1 and self.ref.length <= _SMALL_FILE:
+        if data is None and len(touched) > 1 and self.ref.length <= SMALL_FILE:
             data = self.ref.read(self._read)  # (one call in the place of several)
         batches = [self._block(section.blocks[number], schema, data) for number in touched]
         found = [part for batch in batches for part in inside(batch, ranges)]

@@ -22,6 +22,12 @@ class Reading(Protocol):
     def each(self, do: Callable[[_T], _R], items: Iterable[_T]) -> Iterable[_R]:
         """Call a function for each item, as ``map`` does, perhaps for several at once."""
 
+    def each_beside(self, do: Callable[[_T], _R], items: Iterable[_T]) -> Iterable[_R]:
+        """Call a function for each item, for work that no step waits for.
+
+        Items of :meth:`each` do not queue behind these.
+        """
+
     def beside(self, work: Callable[[], _R]) -> Future[_R]:
         """Start work that no step waits for."""
 
@@ -33,6 +39,9 @@ class InTurn(Reading):
     """Does all work immediately, one piece after another: nothing depends on time."""
 
     def each(self, do: Callable[[_T], _R], items: Iterable[_T]) -> Iterable[_R]:
+        return map(do, items)
+
+    def each_beside(self, do: Callable[[_T], _R], items: Iterable[_T]) -> Iterable[_R]:
         return map(do, items)
 
     def beside(self, work: Callable[[], _R]) -> Future[_R]:
@@ -52,11 +61,13 @@ class Threads(Reading):
 
     Args:
         at_once: how many reads run in parallel.
+        beside_at_once: how many more do, that no step waits for.
     """
 
-    def __init__(self, at_once: int) -> None:
-        self._at_once = at_once
+    def __init__(self, at_once: int, beside_at_once: int = 1) -> None:
+        self._at_once, self._beside_at_once = at_once, beside_at_once
         self._reads: ThreadPoolExecutor | None = None
+        self._reads_beside: ThreadPoolExecutor | None = None
         self._works: ThreadPoolExecutor | None = None
         self._soon: ThreadPoolExecutor | None = None
 
@@ -64,6 +75,11 @@ class Threads(Reading):
         if self._reads is None:
             self._reads = ThreadPoolExecutor(self._at_once, "headrace-reads")
         return self._reads.map(do, items)
+
+    def each_beside(self, do: Callable[[_T], _R], items: Iterable[_T]) -> Iterable[_R]:
+        if self._reads_beside is None:
+            self._reads_beside = ThreadPoolExecutor(self._beside_at_once, "headrace-reads-ahead")
+        return self._reads_beside.map(do, items)
 
     def beside(self, work: Callable[[], _R]) -> Future[_R]:
         # (a thread of its own: work that waits for reads must not occupy theirs)

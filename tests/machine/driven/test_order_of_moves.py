@@ -34,13 +34,20 @@ class Count(hr.Computation):
 @pytest.fixture(params=["per record", "columnar"])
 def harness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Harness:
     """Two workers with eight bins each, of which files are too large to be read for one bin's sake."""
+    return opening_late(request.param, monkeypatch)
+
+
+def opening_late(
+    kind: str, monkeypatch: pytest.MonkeyPatch, settings: hr.Settings | None = None
+) -> Harness:
+    """Return a harness whose workers open a bin when a record or a timer needs it, and not before."""
     monkeypatch.setattr(state_bins, "_SMALL", 0)
     monkeypatch.setattr(state_cache, "_MOST_AT_ONCE", 0)
     pipeline = hr.Pipeline("wanted")
     hits = pipeline.inject("hits", hr.sources.Iterable([], Hit, event_time="at"))
-    counting = Count() if request.param == "per record" else hr.ops.Running(seen=hr.ops.Count())
+    counting = Count() if kind == "per record" else hr.ops.Running(seen=hr.ops.Count())
     pipeline.compute("count", counting, keys={hits: "page"})
-    return drive(pipeline, bins=16, timer=_Ticks())
+    return drive(pipeline, bins=16, timer=_Ticks(), settings=settings)
 
 
 class _Ticks:
@@ -93,12 +100,18 @@ def test_at_a_switch_a_worker_opens_what_records_need_and_nothing_else(harness: 
         assert sorted(alike.values()) == sorted([often, some, rest])
 
 
-def test_estimates_go_by_what_opening_took_and_say_so(harness: Harness) -> None:
-    """It is assumed when the first bins are opened; by the timer it takes a millisecond each time."""
-    with harness:
+@pytest.mark.parametrize("kind", ["per record", "columnar"])
+def test_estimates_go_by_what_opening_took_and_say_so(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is assumed when the first bins are opened; by the timer it takes a millisecond each time.
+
+    Nothing is read ahead, so all bins are opened when records need them.
+    """
+    with opening_late(kind, monkeypatch, hr.Settings(ahead_bytes=0)) as harness:
         visit(harness, *range(16))
         harness.step()
-        guessed = harness.move("0/1", 1, strategy=hr.all_at_once(gap=False))
+        guessed = harness.move("0/1", 1, strategy=hr.fluid(gap=False))
         assert guessed.wait() == "done"
         for bin_ in range(8):
             visit(harness, bin_)

@@ -1,16 +1,21 @@
 """How many calls of a store a round of a migration waits for, one after another.
 
-On a store that is far away, these are what a round costs. They are counted by a simulated clock.
+On a store that is far away, these are what a round costs. They are counted by a simulated clock, and
+held against what estimates reckon with.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 import headrace as hr
+from headrace.coordinator.load.files import files_of
 from headrace.driver.driver import Driver
 from headrace.ledger.commands import Command, CommandLog
 from headrace.ledger.migrations import Goal
+from headrace.migration.reading import READS_AT_ONCE, Files, waited_calls
 from headrace.storage import MemoryStore
 from tests.support.changing import Count, Item
 from tests.support.simulated_calls import DistantRunner
@@ -20,8 +25,8 @@ ASKED = 40
 #: How many calls more than a steady step a round waits for, one after another. Its files are read side by
 #: side: those of all bins, computations and layers. With more files than are read at a time, it is more.
 MOST = 1
-#: How many files a process reads at a time.
-AT_ONCE = 32
+#: As many reads at a time as there are files in any round here.
+ENOUGH = 64
 
 
 class Adding(hr.Computation):
@@ -53,24 +58,37 @@ class Asking:
 
     def __init__(self, driver: Driver, goal: Goal) -> None:
         self.versions: dict[int, int] = {}
+        self.files = Files()
         self._driver, self._goal = driver, goal
 
     def __call__(self, summary: hr.StepSummary) -> None:
         self.versions[summary.step] = summary.head.layout_version
         if summary.step == ASKED:
+            self.files = files_of(summary.head)
             command = Command("migrate", goal=self._goal, nonce="a")
             CommandLog(self._driver.store).put(command, summary.head.commands)
             self._driver.look_for_commands()
 
 
-def waited(goal: Goal, *, packed: bool) -> tuple[DistantRunner, int, dict[int, int]]:
-    """Run a pipeline in which state moves.
+class Waited(NamedTuple):
+    """How many calls were waited for, one after another.
 
-    Returns:
-        The runner, and how many calls were waited for one after another: in the longest step before
-        state moved, and in each step with a new layout.
+    Attributes:
+        runner: what has run the steps.
+        steady: in the longest step before state moved.
+        rounds: in each step with a new layout.
+        files: what a new owner had to open when the migration was asked for, as estimates know it.
     """
-    runner = DistantRunner(workers=4, at_once=AT_ONCE)
+
+    runner: DistantRunner
+    steady: int
+    rounds: dict[int, int]
+    files: Files
+
+
+def waited(goal: Goal, *, packed: bool = True, at_once: int = READS_AT_ONCE) -> Waited:
+    """Run a pipeline in which state moves."""
+    runner = DistantRunner(workers=4, at_once=at_once)
     settings = hr.Settings(
         limit=hr.Limit(10, 1 << 20), slices=16, packed_bytes=256 << 10 if packed else 0
     )
@@ -92,14 +110,17 @@ def waited(goal: Goal, *, packed: bool) -> tuple[DistantRunner, int, dict[int, i
         for before, step in zip(steps, steps[1:], strict=False)
         if asking.versions[before] != asking.versions[step]
     }
-    return runner, steady, rounds
+    return Waited(runner, steady, rounds, asking.files)
+
+
+MOVE = Goal("move", bins=[(0, 1)], to=1, strategy=hr.batched(4))
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "own files"])
 @pytest.mark.parametrize(
     "goal",
     [
-        Goal("move", bins=[(0, 1)], to=1, strategy=hr.batched(4)),
+        MOVE,
         Goal("move", bins=[(0, 1)], to=1, strategy=hr.fluid(gap=False)),
         Goal("move", bins=[(0, 1)], to=1, strategy=hr.all_at_once()),
         Goal("rescale", 4, strategy=hr.batched(4)),
@@ -109,7 +130,30 @@ def waited(goal: Goal, *, packed: bool) -> tuple[DistantRunner, int, dict[int, i
 )
 def test_a_round_waits_for_few_calls(goal: Goal, packed: bool) -> None:
     """Layers and computations used to be read one after another, after the manifests."""
-    runner, steady, rounds = waited(goal, packed=packed)
+    runner, steady, rounds, _ = waited(goal, packed=packed, at_once=ENOUGH)
     assert rounds
     for step, calls in rounds.items():
         assert calls <= steady + MOST, (steady, rounds, runner.calls[step])
+
+
+@pytest.mark.parametrize("at_once", [1, 4, READS_AT_ONCE])
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "own files"])
+def test_estimates_reckon_with_the_calls_that_a_first_round_waits_for(
+    packed: bool, at_once: int
+) -> None:
+    """With few reads at a time, a round waits for many calls, and what is reckoned follows."""
+    goal = Goal("move", bins=[(0, 1)], to=1, strategy=hr.all_at_once())
+    _, steady, rounds, files = waited(goal, packed=packed, at_once=at_once)
+    (first,) = rounds.values()
+    reckoned = waited_calls("first", files, at_once)
+    assert files.layers == 3 and reckoned >= files.first * files.layers / at_once > 0
+    # Reading begins with the plan, while a steady step waits for other calls. Files that a round does
+    # not need are few, for it moves half of all bins.
+    assert 0.75 * reckoned - max(1, steady) <= first - steady <= reckoned
+
+
+def test_estimates_reckon_with_the_call_that_later_rounds_wait_for() -> None:
+    _, steady, rounds, files = waited(MOVE)
+    _, *later = rounds.values()
+    assert len(later) > 5
+    assert max(later) - steady == waited_calls("later", files)

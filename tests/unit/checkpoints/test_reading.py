@@ -160,7 +160,7 @@ def _plain(found: dict[tuple[str, str], list[Any]]) -> Any:
 def test_the_bins_of_a_computation_are_all_of_it_and_each_reads_its_own_pieces(
     groups: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.runfiles.format._SMALL_FILE", 0)  # parts are read alone
+    monkeypatch.setattr("headrace.runfiles.format.SMALL_FILE", 0)  # parts are read alone
     monkeypatch.setattr("headrace.runfiles.format._LAST", 24)  # and the footer, too
     monkeypatch.setattr("headrace.runfiles.format.BLOCK_ROWS", 4)
     store = MemoryStore()

@@ -67,7 +67,7 @@ def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPa
         reads.append((offset, length))
         return store.read(name, offset, length)
 
-    monkeypatch.setattr(format, "_SMALL_FILE", 0)
+    monkeypatch.setattr(format, "SMALL_FILE", 0)
     reader = RunReader(read, ref)
     assert not reads, "nothing is read that nobody asked for"
     reader.open()
@@ -94,7 +94,7 @@ def test_the_lowest_timer_of_each_bin_is_known_without_reading_a_row() -> None:
 def test_every_flipped_byte_is_found_or_was_not_used(
     small_file: int, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(format, "_SMALL_FILE", small_file)
+    monkeypatch.setattr(format, "SMALL_FILE", small_file)
     monkeypatch.setattr(format, "_LAST", last)
     rng = np.random.default_rng(1)
     parts = [
@@ -166,7 +166,7 @@ def test_files_are_opened_side_by_side() -> None:
 def test_a_file_is_opened_once_though_its_sections_are_read_side_by_side(
     small_file: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(format, "_SMALL_FILE", small_file)
+    monkeypatch.setattr(format, "SMALL_FILE", small_file)
     monkeypatch.setattr(format, "_LAST", 24)
     store, ref = stored([RunPart("a", kind, batch([1, 2])) for kind in ("t", "u", "v")])
     reads: list[int] = []

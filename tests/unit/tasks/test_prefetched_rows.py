@@ -35,7 +35,7 @@ def turns_bring_a_bin_or_more(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(prepared, "_LEAST_PART", BINS)
         patched.setattr(kept, "_LONGEST", request.param)
-        patched.setattr(format, "_SMALL_FILE", 0)
+        patched.setattr(format, "SMALL_FILE", 0)
         patched.setattr(format, "_LAST", 24)  # (else that is read once more)
         yield
 

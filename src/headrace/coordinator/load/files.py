@@ -1,9 +1,10 @@
-"""How many files a new owner of bins has to open before it can read them."""
+"""The files that a new owner of bins has to open before it can read them."""
 
 from __future__ import annotations
 
 from headrace.ledger.head import Head
-from headrace.migration.costs import Files
+from headrace.migration.reading import Files
+from headrace.runfiles.format import SMALL_FILE
 
 
 def files_of(head: Head) -> Files:
@@ -13,8 +14,15 @@ def files_of(head: Head) -> Files:
     its step. So the files that hold a worker's state are about those of the steps since the oldest slice.
     """
     layers = len(_layers(head))
-    workers = max(1, head.layout.workers)
-    return Files(-(-len(head.runs) // (workers * layers)), layers)
+    parts = max(1, head.layout.workers) * layers
+    large = [run.length for run in head.runs if run.length > SMALL_FILE]
+    whole = sum(run.length for run in head.runs) - sum(large)
+    return Files(
+        first=-(-len(head.runs) // parts),
+        layers=layers,
+        large=-(-len(large) // parts),
+        nbytes=-(-whole // parts),
+    )
 
 
 def _layers(head: Head) -> set[int]:

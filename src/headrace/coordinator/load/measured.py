@@ -9,22 +9,23 @@ import msgspec
 from headrace.keyspace.groups import ALL_IN_ONE, Groups
 from headrace.ledger.migrations import Latency
 from headrace.migration.costs import (
-    AHEAD_FILE_BYTES,
     ASSUMED_BIN_US,
     ASSUMED_BYTES_PER_S,
-    FILE_CALLS,
     FILE_US,
-    READS_AT_ONCE,
     Costs,
-    Files,
     OpeningRates,
     RoundFactors,
-    RoundKind,
     Scatter,
     Starting,
     StoreTimes,
     assumed_fixed_us,
     assumed_opening,
+)
+from headrace.migration.reading import (
+    Files,
+    RoundKind,
+    ahead_calls,
+    opened_ahead,
 )
 
 
@@ -98,7 +99,7 @@ class Measured(msgspec.Struct, frozen=True):
             workers: the number of workers that there are to be.
             givers: from how many workers a new owner gets bins, at most.
         """
-        known = msgspec.structs.replace(self.files, first=self.files.first * givers)
+        known = self.files.times(givers)
         return msgspec.structs.replace(self, files=known)._costs(prepare=prepare, workers=workers)
 
     def _costs(self, *, prepare: bool, workers: int) -> Costs:
@@ -147,20 +148,20 @@ class Measured(msgspec.Struct, frozen=True):
     @property
     def _turn_us(self) -> float:
         """How long a turn of reading ahead takes. A step starts it, and a later one sees its end."""
-        files = max(1, self.ahead_bytes // AHEAD_FILE_BYTES)
-        calls = FILE_CALLS * -(-files // READS_AT_ONCE) * self.store.call_us
+        calls = ahead_calls(self.ahead_bytes, self.files.layers) * self.store.call_us
         nbytes = self.ahead_bytes * 1e6 / self.opening.bytes_per_s
-        took = self.files.layers * (calls + max(nbytes, files * FILE_US))
+        work = max(nbytes, opened_ahead(self.ahead_bytes) * FILE_US)
+        took = calls + self.files.layers * work
         step = max(1.0, self.steps.p50_us)
         return step * -(-took // step)
 
     @property
     def _ahead_us(self) -> float:
         """How long it takes to read a byte ahead."""
-        return self._turn_us / self.ahead_bytes
+        return self._turn_us / max(1, self.ahead_bytes)
 
     @property
     def _least_ahead_us(self) -> float:
         """How long reading ahead takes, however little: files are opened, and the end is seen."""
-        opening = self.files.first * AHEAD_FILE_BYTES / self.ahead_bytes * self._turn_us
-        return 3 * self.steps.p50_us + opening
+        turns = self.files.first / opened_ahead(self.ahead_bytes)
+        return 3 * self.steps.p50_us + turns * self._turn_us

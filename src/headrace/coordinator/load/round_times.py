@@ -12,7 +12,8 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from headrace.migration.costs import Factors, RoundFactors, RoundKind
+from headrace.migration.costs import Factors, RoundFactors
+from headrace.migration.reading import RoundKind
 
 F64 = npt.NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from headrace.errors import ChangeRefused
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import updated
 from headrace.ledger.migrations import RecordedMigration, RecordedRound
-from headrace.migration.costs import RoundKind
+from headrace.migration.reading import RoundKind
 from headrace.migration.rounds import Batched
 from headrace.protocol.loads import OpenedState
 

@@ -23,6 +23,7 @@ from pyspark import TaskContext
 
 from headrace.errors import Cancelled, NotFound, TaskTimeout
 from headrace.errors.user_code import has_no_terminal
+from headrace.migration.reading import AHEAD_AT_ONCE, READS_AT_ONCE
 from headrace.protocol.plan import StepPlan, TaskReport
 from headrace.runners.ending import TaskWatch, marked, write_note
 from headrace.runners.memory import process_memory
@@ -46,7 +47,7 @@ _reports_decoder = msgspec.msgpack.Decoder(list[TaskReport])
 _encoder = msgspec.msgpack.Encoder()
 
 #: What this process remembers: soft state, and pipelines by code and storage.
-_soft = SoftState(Threads(at_once=32))
+_soft = SoftState(Threads(READS_AT_ONCE, AHEAD_AT_ONCE))
 _workers: dict[tuple[str, str, str | None], Worker] = {}
 _watch = TaskWatch()
 _warmed_up: set[str] = set()  # code for which a warm-up was done

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.keyspace.ranges import Ranges
+from headrace.migration.reading import OPENING_BYTES
 from headrace.runfiles.batches import combined
 from headrace.runfiles.format import RunPart, RunReader
 from headrace.runfiles.in_memory import RowsInMemory
@@ -28,8 +29,6 @@ Sources = Mapping[str, StateSources]
 _NEVER = -1
 #: At least one in this many of the wanted hashes is read at a time, once files are open.
 _LEAST_PART = 256
-#: Opening a file costs at least as much as reading this many bytes, however small it is.
-_OPENING_BYTES = 256 << 10
 #: Reading a block costs at least as much as reading this many bytes, however short it is. But the
 #: budget is always enough for some blocks.
 _BLOCK_BYTES, _LEAST_BLOCKS = 32 << 10, 8
@@ -255,7 +254,7 @@ class Prepared:
         old = [reader for reader in closed if since == _NEVER or reader.ref.step <= since]
         chosen, left = 0, budget
         while chosen < len(old) and left > 0:
-            left -= max(costs[old[chosen].ref.name], _OPENING_BYTES)
+            left -= max(costs[old[chosen].ref.name], OPENING_BYTES)
             chosen += 1
         return [*new, *old[:chosen]], left, chosen == len(old)
 

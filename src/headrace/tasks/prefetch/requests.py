@@ -158,10 +158,12 @@ def _follow(prepared: Prepared, wanted: Wanted, committed: CommittedFiles, readi
     if files is None:
         prepared.clear()
         return 0
-    readers = StateReaders(committed.store, wanted.layout, wanted.worker, files, each=reading.each)
+    readers = StateReaders(
+        committed.store, wanted.layout, wanted.worker, files, each=reading.each_beside
+    )
     newer = {name: readers.sources(name, prepared.ranges) for name in wanted.sections}
     prepared.since = committed.since or prepared.since
-    return prepared.follow(newer, wanted.sections, committed.step, reading.each)
+    return prepared.follow(newer, wanted.sections, committed.step, reading.each_beside)
 
 
 def _read_more(
@@ -188,9 +190,9 @@ def _read_more(
         wanted.worker,
         committed.files(),
         prepared.opened,
-        reading.each,
+        reading.each_beside,
     )
     files = {name: readers.sources(name, missing) for name in wanted.sections}
     prepared.as_of, prepared.since = committed.step, committed.since
     left = max(budget - done, budget // 2)
-    return prepared.read(wanted.ranges, files, wanted.sections, left, reading.each)
+    return prepared.read(wanted.ranges, files, wanted.sections, left, reading.each_beside)
