@@ -91,6 +91,13 @@ class Payment(msgspec.Struct):
     at: int
 
 
+class Commit(msgspec.Struct):
+    id: str
+    orders: int
+    payments: int
+    at: int
+
+
 class Rate(msgspec.Struct):
     currency: str
     rate: float
@@ -129,6 +136,7 @@ RECORDS: dict[str, list[Any]] = {
     "events": [Event("ann", n == 4, n * SECOND) for n in range(6)],
     "orders": [Order(f"o{n}", f"o{n}", "berlin", n * SECOND) for n in range(4)],
     "payments": [Payment("o1", "EUR", 500, 9 * SECOND), Payment("o2", "CHF", 70, 9 * SECOND)],
+    "commits": [Commit(f"o{n}", 1, 1, 9 * SECOND) for n in (1, 2, 3)],
     "rates": [Rate("EUR", 1.0, 0), Rate("CHF", 1.07, 0)],
     "trips": [Trip("red", 10.0 + n, n * SECOND) for n in range(5)],
     "readings": [Reading("roof", 20.5 + n, n * SECOND) for n in range(5)],

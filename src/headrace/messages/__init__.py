@@ -3,6 +3,7 @@
 from headrace.messages.avro import Avro
 from headrace.messages.base import MessageFormat, Unreadable
 from headrace.messages.debezium import Debezium
+from headrace.messages.debezium_transactions import DebeziumTransactions
 from headrace.messages.lines import Csv, Json
 from headrace.messages.plain import Raw, Text
 from headrace.messages.protobuf import Protobuf
@@ -12,6 +13,7 @@ __all__ = [
     "Avro",
     "Csv",
     "Debezium",
+    "DebeziumTransactions",
     "Json",
     "MessageFormat",
     "Protobuf",

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import PipelineError
 from headrace.messages.base import MessageFormat, Unreadable, Wanted
+from headrace.messages.debezium_transactions import transaction_ids
 from headrace.messages.first import first_refused
 from headrace.messages.lines import BESIDE
 from headrace.schema.exact import family_of
@@ -18,6 +19,7 @@ from headrace.schema.exact import family_of
 _OPERATIONS = {"c": "insert", "u": "update", "d": "delete", "r": "read"}
 _OTHERS = {"t": "the table was emptied (truncate)", "m": "it is a message of the database's log"}
 _BEFORE, _AFTER, _OP, _SOURCE, _TIME = "before", "after", "op", "source", "ts_ms"
+_TRANSACTION, _ID = "transaction", "id"
 _PAYLOAD = "payload"
 
 
@@ -28,6 +30,8 @@ class Debezium(MessageFormat):
         format: how they are written: :class:`Json` or :class:`Avro`.
         op: the name of the column that says what happened.
         changed_at: the name of the column with the time of the change.
+        transaction: the name of the column with the id of the transaction, if there is to be one. The
+            connector writes it with ``provide.transaction.metadata=true``.
         with_schemas: whether messages have a ``schema`` beside their ``payload``, as Kafka Connect's
             converter of JSON writes them, unless ``schemas.enable=false``.
 
@@ -36,6 +40,8 @@ class Debezium(MessageFormat):
 
     - ``op``: ``"insert"``, ``"update"``, ``"delete"``, or ``"read"`` for a row of the first snapshot
     - ``changed_at``: when the database made the change (``source.ts_ms``); null if it is not said
+    - ``transaction``, if it is asked for: the transaction to which the change belongs, as a text; null for
+      a row of a snapshot. See :class:`DebeziumTransactions`.
     - ``before`` and ``after``: the row before and after the change, as structs; null if there is none
 
     Read them by declaring fields of these names. A row's own column of such a name is read if the column
@@ -64,16 +70,17 @@ class Debezium(MessageFormat):
         *,
         op: str = "op",
         changed_at: str = "changed_at",
+        transaction: str | None = None,
         with_schemas: bool = False,
     ) -> None:
-        names = [op, changed_at, _BEFORE, _AFTER]
+        names = [op, changed_at, _BEFORE, _AFTER, *([] if transaction is None else [transaction])]
         if len({*names}) < len(names):
             raise PipelineError(
                 f"columns would be called {', '.join(names)}", remedy="give each another name"
             )
         self.format = format
         self.is_text, self.is_json = format.is_text, format.is_json
-        self._op, self._changed_at = op, changed_at
+        self._op, self._changed_at, self._transaction = op, changed_at, transaction
         self._with_schemas = with_schemas
 
     def __repr__(self) -> str:
@@ -103,7 +110,10 @@ class Debezium(MessageFormat):
     def _own(self, row: pa.DataType | None) -> dict[str, pa.DataType]:
         """Return the columns beside those of a row."""
         images = {} if row is None else {_BEFORE: row, _AFTER: row}
-        return {self._op: pa.string(), self._changed_at: pa.timestamp("ms", "UTC"), **images}
+        own = {self._op: pa.string(), self._changed_at: pa.timestamp("ms", "UTC")}
+        if self._transaction is not None:
+            own[self._transaction] = pa.string()
+        return {**own, **images}
 
     def check_can_hold(self, wanted: Wanted) -> None:
         for name in (_BEFORE, _AFTER):
@@ -118,7 +128,7 @@ class Debezium(MessageFormat):
 
     def _event(self, wanted: Wanted) -> Wanted:
         """Return the columns of an event from which columns are made."""
-        known = {self._op, self._changed_at, _BEFORE, _AFTER}
+        known = {self._op, self._changed_at, self._transaction, _BEFORE, _AFTER}
         row = {of: kind for of, kind in wanted.items() if of not in known}
         event: Wanted = {_OP: pa.string()}
         for name in (_BEFORE, _AFTER):
@@ -127,6 +137,8 @@ class Debezium(MessageFormat):
                 event[name] = pa.struct(list(fields.items()))
         if self._changed_at in wanted:
             event[_SOURCE] = pa.struct([(_TIME, pa.int64())])
+        if self._transaction in wanted:
+            event[_TRANSACTION] = pa.struct([(_ID, pa.string())])
         return {_PAYLOAD: pa.struct(list(event.items()))} if self._with_schemas else event
 
     def open(self, topic: str, part: str, schema: pa.Schema | None) -> None:
@@ -168,6 +180,8 @@ class Debezium(MessageFormat):
                 columns[name] = op
             elif name == self._changed_at:
                 columns[name] = _time(event.get(_SOURCE), length)
+            elif name == self._transaction:
+                columns[name] = _transaction(event.get(_TRANSACTION), length)
             elif name in (_BEFORE, _AFTER):
                 columns[name] = event.get(name, pa.nulls(length, kind))
             elif any(name in row for row in rows):
@@ -214,6 +228,12 @@ def _time(source: pa.Array | None, length: int) -> pa.Array:
     if source is None or _TIME not in _parts(source):
         return pa.nulls(length, kind)
     return _parts(source)[_TIME].cast(pa.int64()).cast(kind)
+
+
+def _transaction(block: pa.Array | None, length: int) -> pa.Array:
+    if block is None or _ID not in _parts(block):
+        return pa.nulls(length, pa.string())
+    return transaction_ids(_parts(block)[_ID].cast(pa.string()))
 
 
 def _fields(kind: pa.DataType | None) -> dict[str, pa.DataType]:

@@ -4,6 +4,7 @@
 * ``linear``: operators without state, which run inside others.
 * ``join``, ``group`` (with ``aggregates``), ``top``, ``window``, ``sets``: operators with state.
 * ``lateness``: rows that come too late, and rows that are final.
+* ``transactions``: rows of several streams that belong together come in one step.
 * ``operator``: what operators have in common; ``apply``: operators that keep nothing.
 * ``rows``: rows with weights, consolidated and compared.
 
@@ -32,6 +33,7 @@ from headrace.zsets.sets import SetOperation
 from headrace.zsets.stream import OnTimeRows, View, ZStream, table
 from headrace.zsets.tables import Checked, KeyedView, Upserts
 from headrace.zsets.top import Order, Top
+from headrace.zsets.transactions import Ends, Transactions, transactions
 from headrace.zsets.window import Frame, Over, Window
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "Branch",
     "Checked",
     "Count",
+    "Ends",
     "Expand",
     "Final",
     "Frame",
@@ -66,6 +69,7 @@ __all__ = [
     "SetOperation",
     "Sum",
     "Top",
+    "Transactions",
     "Upserts",
     "Variance",
     "View",
@@ -73,4 +77,5 @@ __all__ = [
     "Window",
     "ZStream",
     "table",
+    "transactions",
 ]

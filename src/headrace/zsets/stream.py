@@ -235,6 +235,7 @@ class ZStream:
             rows = hr.zsets.table("rows", orders, watermark="at", lateness="10s")
             rows.final("complete", {"at": "10s"})
         """
+        self._check_not_delayed(f"computation {name!r}")
         return self._compute(name, lambda sides: Final(until, sides=sides), [(self, None)])
 
     def on_time(
@@ -256,6 +257,8 @@ class ZStream:
             retain: whether they are kept, too; see :func:`table`.
         """
         text = what or f"table {name!r}"
+        if column is not None:
+            self._check_not_delayed(text)
         wait = timedelta(microseconds=duration_micros(lateness, "lateness", place=text))
         made = self._compute(
             name,
@@ -265,6 +268,27 @@ class ZStream:
         )
         late = self.pipeline.nodes[name][LATE]
         return OnTimeRows(made, column, wait, ZStream(self.pipeline, [_Branch(late)]))
+
+    def _check_not_delayed(self, place: str) -> None:
+        """Check that rows do not wait on their way, while the watermark goes on.
+
+        Raises:
+            PipelineError: if they may.
+        """
+        streams = [branch.stream for branch in self._branches]
+        seen: set[str] = set()
+        while streams:
+            node = self.pipeline.producer(streams.pop())
+            if node is not None and node.name not in seen:
+                seen.add(node.name)
+                streams += node.inputs
+                if getattr(node.computation, "delays_rows", False):
+                    raise PipelineError(
+                        f"{node.name!r} holds rows until their transaction is whole, and the watermark "
+                        "does not wait for them",
+                        place=place,
+                        remedy="leave out the watermark of the table: rows would come too late for it",
+                    )
 
     @property
     def only_inserts(self) -> bool:
@@ -734,9 +758,7 @@ def table(
     """
     of = stream.only_output() if isinstance(stream, Node) else stream
     place = f"table {name!r}"
-    rows = ZStream(cast(Pipeline, of.pipeline), [_Branch(of)], place)
-    for column in [*_listed(key or ()), *([op] if op else []), *([weight] if weight else [])]:
-        field_of(rows.schema, column, place)
+    rows = of_stream(of, place=place)
     if watermark is not None:
         if key is not None or op is not None or weight is not None:
             raise PipelineError(
@@ -745,8 +767,57 @@ def table(
                 remedy="leave out watermark=, or the others",
             )
         return rows.on_time(name, watermark, lateness, retain=retain)
+    return table_of(
+        rows,
+        name,
+        key=key,
+        op=op,
+        weight=weight,
+        checked=checked,
+        ignore_missing=ignore_missing,
+        retain=retain,
+    )
+
+
+def of_stream(stream: Stream, linear: Linear = NO_STEPS, *, place: str = "zsets") -> ZStream:
+    """Return the records of a stream as rows.
+
+    Args:
+        stream: the stream.
+        linear: the operators that they go through first.
+        place: what they are, for messages.
+    """
+    return ZStream(cast(Pipeline, stream.pipeline), [_Branch(stream, linear)], place)
+
+
+def table_of(
+    rows: ZStream,
+    name: str,
+    *,
+    key: str | Sequence[str] | None,
+    op: str | None,
+    weight: str | None,
+    checked: bool,
+    ignore_missing: bool,
+    retain: bool,
+    turn: str | None = None,
+) -> ZStream:
+    """Return the rows of a table whose changes come as rows; see :func:`table`.
+
+    Args:
+        rows: the changes.
+        name, key, op, weight, checked, ignore_missing, retain: see :func:`table`.
+        turn: a column of numbers. With a key, the row of the highest counts, in the place of the one
+            that comes last. It is no column of the table.
+    """
+    place = f"table {name!r}"
+    for column in [*_listed(key or ()), *([op] if op else []), *([weight] if weight else [])]:
+        field_of(rows.schema, column, place)
+    if turn is not None and key is None:
+        rows = rows.select(*(of for of in rows.schema.names if of != turn))
     if key is not None:
-        deletes, dropped = (None, ()) if op is None else (_Deletes(op, place), (op,))
+        deletes = None if op is None else _Deletes(op, place)
+        dropped = [of for of in (op, turn) if of is not None]
         return rows._compute(
             name,
             lambda sides: Upserts(
@@ -755,6 +826,7 @@ def table(
                 deletes=deletes,
                 dropped=dropped,
                 ignore_missing=ignore_missing,
+                turn=turn,
                 sides=sides,
             ),
             [(rows, _listed(key))],

@@ -13,7 +13,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import PipelineError
-from headrace.messages import Avro, Debezium, Json, MessageFormat, Unreadable
+from headrace.messages import (
+    Avro,
+    Debezium,
+    DebeziumTransactions,
+    Json,
+    MessageFormat,
+    Unreadable,
+)
 from headrace.messages.base import Wanted
 from headrace.sources.formats.base import OpenedFile
 from headrace.sources.formats.jsonl import JsonLines
@@ -178,3 +185,171 @@ def test_the_format_within_can_be_exchanged() -> None:
     assert reader.is_json and reader.is_text
     table = reader.decode(in_json(CHANGES[0]), {"what": pa.string()})
     assert table.to_pylist() == [{"what": "read"}]
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+IN_TRANSACTION: dict[str, Any] = {
+    **ENVELOPE,
+    "fields": [
+        *ENVELOPE["fields"],
+        {
+            "name": "transaction",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "block",
+                    "fields": [
+                        {"name": "id", "type": "string"},
+                        {"name": "total_order", "type": "long"},
+                        {"name": "data_collection_order", "type": "long"},
+                    ],
+                },
+            ],
+            "default": None,
+        },
+    ],
+}
+BOUNDARY = {
+    "type": "record",
+    "name": "TransactionMetadataValue",
+    "fields": [
+        {"name": "status", "type": "string"},
+        {"name": "id", "type": "string"},
+        {"name": "event_count", "type": ["null", "long"], "default": None},
+        {
+            "name": "data_collections",
+            "type": [
+                "null",
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "record",
+                        "name": "event.collection",
+                        "fields": [
+                            {"name": "data_collection", "type": "string"},
+                            {"name": "event_count", "type": "long"},
+                        ],
+                    },
+                },
+            ],
+            "default": None,
+        },
+        {"name": "ts_ms", "type": "long"},
+    ],
+}
+
+
+def in_avro_of(schema: Any, *events: Any) -> pa.Array:
+    found = []
+    for of in events:
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), of)
+        found.append(buffer.getvalue())
+    return pa.array(found)
+
+
+def of_transaction(id_: str | None) -> dict[str, Any]:
+    block = None if id_ is None else {"id": id_, "total_order": 1, "data_collection_order": 1}
+    return {**event("c", None, ANN), "transaction": block}
+
+
+def boundary(status: Any, id_: Any, tables: dict[str, int] | None = None) -> dict[str, Any]:
+    counted = None
+    if tables is not None:
+        counted = [{"data_collection": of, "event_count": n} for of, n in tables.items()]
+    total = None if tables is None else sum(tables.values())
+    found = {"status": status, "id": id_, "event_count": total, "data_collections": counted}
+    return {**found, "ts_ms": MS}
+
+
+IDS = [
+    ("571:53195832", "571"),  # PostgreSQL: the transaction, and the place in its log
+    ("file=mysql-bin.000003,pos=754", "file=mysql-bin.000003,pos=754"),
+    ("0e4d5dcd-a33b-11ed-9a3d-0242ac110004:10", "0e4d5dcd-a33b-11ed-9a3d-0242ac110004:10"),
+    ("00000025:00000d08:0025", "00000025:00000d08:0025"),
+    ("6.9.809", "6.9.809"),
+]
+
+
+@pytest.mark.parametrize("in_json_", [True, False], ids=["json", "avro"])
+def test_a_change_says_which_transaction_it_belongs_to(in_json_: bool) -> None:
+    events = [of_transaction(given) for given, _ in [*IDS, (None, None)]]
+    format = JsonReader() if in_json_ else Avro(IN_TRANSACTION)
+    reader = Debezium(format, transaction="tx")
+    wanted = {"id": pa.int64(), "tx": pa.string()}
+    reader.check_can_hold(wanted)
+    found = reader.decode(
+        in_json(*events) if in_json_ else in_avro_of(IN_TRANSACTION, *events), wanted
+    )
+    assert found.column("tx").to_pylist() == [*(known for _, known in IDS), None]
+    if not in_json_:
+        known = reader.columns()
+        assert known is not None
+        assert "tx" in known.names
+
+
+def test_a_change_may_have_no_transaction_at_all() -> None:
+    reader = Debezium(JsonReader(), transaction="tx")
+    assert reader.decode(in_json(CHANGES[0]), {"tx": pa.string()}).to_pylist() == [{"tx": None}]
+
+
+def test_without_being_asked_for_a_transaction_is_a_column_of_the_row() -> None:
+    row = {"id": 1, "transaction": "mine"}
+    messages = in_json({**event("c", None, row), "transaction": {"id": "571:1"}})
+    table = Debezium(JsonReader()).decode(messages, {"transaction": pa.string()})
+    assert table.to_pylist() == [{"transaction": "mine"}]
+
+
+@pytest.mark.parametrize("in_json_", [True, False], ids=["json", "avro"])
+def test_an_end_says_how_many_changes_there_are_in_each_table(in_json_: bool) -> None:
+    events = [
+        boundary("BEGIN", "571:1"),
+        boundary("END", "571:3", {"public.a": 2, "public.b": 1}),
+        boundary("END", "572:4", {}),
+    ]
+    format = JsonReader() if in_json_ else Avro(BOUNDARY)
+    reader = DebeziumTransactions(format)
+    known = reader.columns()
+    assert known is not None
+    wanted = {field.name: field.type for field in known}
+    reader.check_can_hold(wanted)
+    reader.open("t", "value", None)
+    found = reader.decode(in_json(*events) if in_json_ else in_avro_of(BOUNDARY, *events), wanted)
+    assert found.schema.types == known.types
+    assert found.to_pylist() == [
+        {"status": "BEGIN", "id": "571", "counts": []},
+        {"status": "END", "id": "571", "counts": [("public.a", 2), ("public.b", 1)]},
+        {"status": "END", "id": "572", "counts": []},
+    ]
+
+
+def test_boundaries_of_transactions_may_have_their_schemas_beside_them() -> None:
+    reader = DebeziumTransactions(Json(), with_schemas=True)
+    reader = pickle.loads(pickle.dumps(reader)).reading(JsonReader())
+    messages = in_json({"schema": {}, "payload": boundary("END", "7", {"a": 1})})
+    assert reader.decode(messages, {"id": pa.string()}).to_pylist() == [{"id": "7"}]
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (boundary("COMMIT", "1"), "neither BEGIN nor END"),
+        (boundary(None, "1"), "neither BEGIN nor END"),
+        (boundary("END", None, {}), "it names no transaction"),
+        ({"name": "ann"}, "neither BEGIN nor END"),
+    ],
+)
+def test_what_is_no_boundary_of_a_transaction_is_named(bad: Any, why: str) -> None:
+    good = boundary("END", "1", {})
+    with pytest.raises(Unreadable, match=why) as caught:
+        DebeziumTransactions(JsonReader()).decode(in_json(good, bad, bad), {"id": pa.string()})
+    assert caught.value.row == 1
+
+
+def test_columns_of_boundaries_have_types_of_their_own() -> None:
+    with pytest.raises(PipelineError, match="column 'id' is declared as int64, and is string"):
+        DebeziumTransactions(Json()).check_can_hold({"id": pa.int64()})
+    with pytest.raises(PipelineError, match="Headrace reads it"):
+        DebeziumTransactions(Json()).open("t", "value", pa.schema(ROW))

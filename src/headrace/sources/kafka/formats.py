@@ -88,7 +88,7 @@ def format_of(given: str | MessageFormat, option: str) -> MessageFormat:
         case messages.Csv():
             lines = Csv(column_names=given.column_names, delimiter=given.delimiter)
             return LineMessages(given, lines)
-        case messages.Debezium():
+        case messages.Debezium() | messages.DebeziumTransactions():
             return given.reading(format_of(given.format, option))
         case MessageFormat():
             return given
