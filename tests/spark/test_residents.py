@@ -19,7 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.control.control import Control
 from headrace.driver.driver import Driver
+from headrace.ledger.commands import Command
+from headrace.ledger.migrations import Goal
 from headrace.runners.spark.residents import residents as residents_module
 from headrace.runners.spark.residents.links import cut_off
 from headrace.runners.spark.residents.resident import Heartbeats
@@ -107,7 +110,7 @@ FAULTS: dict[str, Callable[[Any, Residents, int], None]] = {
         threading.Timer(0.1, os.kill, (residents.pids[at % 2], signal.SIGCONT)).start(),
     )[1],
     "cut": cut,
-    "its jobs cancelled": lambda context, residents, at: context.cancelJobGroup(residents.group),
+    "its jobs cancelled": lambda context, residents, at: residents.cancel(),
     "all jobs cancelled": lambda context, residents, at: context.cancelAllJobs(),
 }
 
@@ -297,6 +300,32 @@ def test_more_workers_than_slots_stay_in_as_many_processes_as_there_are_slots(
     assert run.resident[0] and run.resident[-1] and seen == {2}
 
 
+@pytest.mark.parametrize("faults", [{}, {12: ("killed", 0), 30: ("stopped", 1)}])
+def test_workers_stay_where_they_are_while_their_number_changes(
+    two_slots: Any, tmp_path: Path, expected: dict[str, Any], faults: Any
+) -> None:
+    run = Run(two_slots, tmp_path, faults, workers=1)
+    numbers = iter([2, 5, 1])
+    seen: list[tuple[int, list[int]]] = []
+
+    def look(summary: hr.StepSummary) -> None:
+        if run.runner.residents is not None:
+            seen.append((summary.head.layout.workers, run.runner.residents.pids))
+        if summary.step not in (5, 20, 35):
+            return
+        goal = Goal("rescale", next(numbers), strategy=hr.all_at_once())
+        Control(run._driver.store).put(Command("migrate", goal=goal))
+        run._driver.look_for_commands()
+
+    run._driver.listeners.append(look)
+    assert run() == expected
+    assert {workers for workers, _ in seen} == {1, 2, 5}
+    if not faults:
+        assert all(run.resident), "a step was a job"
+        assert len({pids[0] for _, pids in seen}) == 1
+        assert len({pids[1] for _, pids in seen if len(pids) > 1}) == 1
+
+
 def test_heartbeats_end_with_their_resident() -> None:
     ours, theirs = Pipe()
     before = threading.active_count()
@@ -343,7 +372,7 @@ class Counted(hr.Computation):
     ("exchange", "expected"),
     [
         ("host", {f"orders: step {step}" for step in range(1, 5)}),
-        ("auto", {f"orders: worker {at}, which stays between steps" for at in range(2)}),
+        ("auto", {f"orders: process of worker {at}, which stays between steps" for at in range(2)}),
     ],
 )
 def test_jobs_in_sparks_ui_say_what_they_are_and_can_be_found_by_a_tag(

@@ -47,15 +47,19 @@ def _rounded(rows: Counter[Any]) -> Counter[Any]:
 
 
 @pytest.mark.parametrize(
-    ("seed", "share", "steps"),
-    [(1, 0.08, 5), pytest.param(2, 1.0, 12, marks=pytest.mark.soak)],
+    ("seed", "scale", "share", "steps"),
+    [
+        (1, 0.01, 0.08, 5),
+        pytest.param(2, 0.01, 1.0, 12, marks=pytest.mark.soak),
+        pytest.param(3, 0.1, 1.0, 9, marks=pytest.mark.soak),
+    ],
 )
 def test_all_tpch_queries_are_kept_up_to_date_in_one_pipeline(
-    spark: Any, tmp_path: Any, seed: int, share: float, steps: int
+    spark: Any, tmp_path: Any, seed: int, scale: float, share: float, steps: int
 ) -> None:
     print(f"seed {seed}")
     r = random.Random(seed)
-    tables = {name: _plain(one) for name, one in tpch.generate(tmp_path, 0.01).items()}
+    tables = {name: _plain(one) for name, one in tpch.generate(tmp_path, scale).items()}
     schemas = {name: one.schema for name, one in tables.items()}
     waiting = {name: _tuples(one) for name, one in tables.items()}
     orders = {row[0] for row in waiting["orders"] if r.random() < share}

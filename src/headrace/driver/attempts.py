@@ -101,9 +101,15 @@ class StepAttempts:
             self._warmed = time.monotonic()
 
     def make_ready(self, workers: int) -> None:
-        """Start to get ready for plans with this number of workers, beside the attempts."""
+        """Start to get ready for plans with this number of workers, beside the attempts.
+
+        It is called after each step for as long as they are to come, so that what is lost meanwhile is
+        made ready again.
+        """
         if self._ready is not None and self._ready[0] == workers:
-            return
+            before = self._ready[1]
+            if not before.done() or before.exception() is not None:
+                return
         done: Future[None] = Future()
         if self._growing is not None:
             done = self._growing.submit(self._runner.make_ready, workers)

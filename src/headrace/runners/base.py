@@ -84,8 +84,8 @@ class Runner(ABC):
     def make_ready(self, workers: int) -> None:
         """Get ready for plans with another number of workers, while plans with the present one run.
 
-        May be called from another thread. A plan with that number is run even if this is not
-        finished.
+        May be called from another thread, and again and again: it is cheap where all is ready. A plan
+        with that number is run even if this is not finished.
         """
 
     def starting(self) -> Starting:

@@ -216,6 +216,9 @@ class SparkRunner(Runner):
             and worker_sets is not self._worker_sets
         ):
             worker_sets = self._worker_sets  # another topology runs by now
+        worker_set = None if worker_sets is None else worker_sets.ready_for(workers)
+        if worker_set is not None and self._keeper is not None:
+            self._keeper.make_ready(worker_set)
 
     def starting(self) -> Starting:
         ready = 0 if self._worker_sets is None else self._worker_sets.ready

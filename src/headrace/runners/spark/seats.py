@@ -7,8 +7,16 @@ several in turn where there are more workers than slots.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
+
+
+class Place(NamedTuple):
+    """What tells a seat's process from others: its name, and the host that it prefers."""
+
+    name: int
+    host: str | None
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -26,6 +34,11 @@ class Seat(msgspec.Struct, frozen=True):
     def name(self) -> int:
         """The number by which Spark knows its process: that of its first worker."""
         return self.workers[0]
+
+    @property
+    def place(self) -> Place:
+        """Where it is. It may serve more workers there, or fewer, when their number changes."""
+        return Place(self.name, self.host)
 
 
 def seats_of(hosts: Sequence[str | None], slots: int | None) -> list[Seat]:

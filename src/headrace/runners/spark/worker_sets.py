@@ -281,6 +281,12 @@ class WorkerSets:
         """How many processes there are for workers."""
         return max((len(one.seats) for one in list(self._ready.values())), default=0)
 
+    def ready_for(self, workers: int) -> WorkerSet | None:
+        """Return the worker set of this size, if it is ready and its workers live where it runs."""
+        with self._lock:
+            found = self._ready.get(workers)
+            return found if found is not None and found.is_in_place else None
+
     def end_unused(self, kept: int) -> None:
         """End processes that are not needed any more, beside the steps.
 

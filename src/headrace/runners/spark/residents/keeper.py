@@ -3,6 +3,9 @@
 Each takes a slot for as long as it is there. If a task of anybody else in the session waits for one, all
 leave between two steps. They come back when nobody waits, and later each time if somebody waits again
 soon. If one of them is lost, all leave, too. Meanwhile steps run as jobs.
+
+Where more workers are about to come, theirs start beside the steps of those that are there. Those that
+serve the same workers on the same host stay. So a change of the number of workers waits for nobody.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ _ENTER_S = 10.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 #: Residents that were there for this long have been of use: the next pause is short again.
 _USEFUL_S = 30.0
+#: How long those that come beside others stay without being asked for again, in seconds.
+_COMING_S = 10.0
 #: After how many starts that failed, one after another, they are not tried for so many seconds.
 _FAILURES, _GIVEN_UP_S = 3, 3600.0
 
@@ -63,6 +68,9 @@ class ResidentKeeper:
             log.info("steps run as jobs: %s", self._never)
         self._clock = clock
         self._residents: Residents | None = None
+        self._coming: Residents | None = None
+        self._coming_lock = threading.Lock()  # held for a moment: they come beside the steps
+        self._asked_s = 0.0
         self._at_work = threading.Lock()  # held while residents work, enter or leave
         self._closing = threading.Event()
         self._watching: threading.Thread | None = None
@@ -78,7 +86,7 @@ class ResidentKeeper:
             if self._residents is not None and self._residents.is_lost:
                 self._end_for_a_while()
             if self._residents is not None and self._residents.worker_set is not worker_set:
-                self._end()
+                self._change(worker_set)
             if self._residents is None and self._clock() >= self._again_s:
                 self._enter(worker_set)
             try:
@@ -98,6 +106,34 @@ class ResidentKeeper:
         with self._at_work:
             self._end()
 
+    def make_ready(self, worker_set: WorkerSet) -> None:
+        """Start residents of a worker set that is about to be used, beside the steps of those there.
+
+        May be called from another thread, and again and again. Nothing comes where there are no slots.
+        """
+        before = self._residents
+        if before is None or self._closing.is_set():
+            return
+        with self._coming_lock:
+            self._asked_s = self._clock()
+            coming = self._coming
+            if coming is not None and coming.before is before and coming.worker_set is worker_set:
+                return
+        self._end_coming()
+        there = before.places
+        wanted = there.union(seat.place for seat in worker_set.seats)
+        if wanted == there or self._slots < len(wanted):
+            return
+        if tasks_that_wait(self._sc, before.stages):
+            return
+        coming = Residents(self._sc, worker_set, self._hosts, self._names, before)
+        with self._coming_lock:
+            self._coming = coming
+        why = coming.enter(_ENTER_S)
+        if why is not None:
+            log.info("workers to come do not stay yet: %s", why)
+            coming.end(but=before)
+
     @property
     def _slots(self) -> int:
         return private_api.slots(self._sc) or int(self._sc.defaultParallelism) // self._cpus
@@ -109,19 +145,44 @@ class ResidentKeeper:
 
     def cancel(self) -> None:
         """End the residents at once, whatever they do. May be called from any thread."""
-        residents = self._residents
-        if residents is not None:
-            self._sc.cancelJobGroup(residents.group)
+        for residents in (self._residents, self._coming):
+            if residents is not None:
+                residents.cancel()
 
     def close(self) -> None:
         """End the residents for good."""
         self._closing.set()
         self.end()
 
+    def _change(self, worker_set: WorkerSet) -> None:
+        """Go over to another worker set. Those that serve the same workers stay."""
+        before = self._residents
+        assert before is not None
+        coming = self._taken_coming()
+        if coming is not None and (
+            coming.worker_set is not worker_set or coming.before is not before or coming.is_lost
+        ):
+            coming.end(but=before)
+            coming = None
+        if before.worker_set.code is not worker_set.code:
+            self._end()
+            return
+        if coming is None:
+            self._enter(worker_set)
+            return
+        coming.before = None
+        self._residents = coming
+        threading.Thread(
+            target=before.end, args=(coming,), name="headrace-leaving", daemon=True
+        ).start()
+
     def _enter(self, worker_set: WorkerSet) -> None:
         if self._never:
             return
-        if self._slots < len(worker_set.seats) or tasks_that_wait(self._sc):
+        before = self._residents
+        stages = set() if before is None else before.stages
+        if self._slots < len(worker_set.seats) or tasks_that_wait(self._sc, stages):
+            self._end()
             self._again_s = self._clock() + self._pause_s
             return
         why = self._why_not_entered(worker_set)
@@ -149,9 +210,14 @@ class ResidentKeeper:
 
     def _why_not_entered(self, worker_set: WorkerSet) -> str | None:
         """Start the residents. Return why they are not all there; None if they are."""
+        before = self._residents
         try:
-            self._residents = Residents(self._sc, worker_set, self._hosts, self._names)
-            return self._residents.enter(_ENTER_S)
+            residents = Residents(self._sc, worker_set, self._hosts, self._names, before)
+            self._residents = residents
+            if before is not None:
+                before.end(but=residents)  # the newcomers may need the slots
+                residents.before = None
+            return residents.enter(_ENTER_S)
         except Exception as error:  # of a socket, a thread, or Spark: jobs may do
             return f"{type(error).__name__}: {short(error)}"
         except BaseException:
@@ -167,10 +233,22 @@ class ResidentKeeper:
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     def _end(self) -> None:
+        self._end_coming()
         residents, self._residents = self._residents, None
         self._somebody_waits = False
         if residents is not None:
             residents.end()
+
+    def _end_coming(self) -> None:
+        """End those to come, but for those that are at work already."""
+        coming = self._taken_coming()
+        if coming is not None:
+            coming.end(but=coming.before)
+
+    def _taken_coming(self) -> Residents | None:
+        with self._coming_lock:
+            coming, self._coming = self._coming, None
+            return coming
 
     # -- beside the steps ---------------------------------------------------------------------
 
@@ -182,14 +260,22 @@ class ResidentKeeper:
                 waits = self._is_waited_for()
                 if waits and waited:
                     self._give_way()
+                self._end_what_is_not_wanted()
             except Exception as error:  # the session may be ending; it is looked at again
                 log.info("could not see who waits for slots: %s", short(error))
                 waits = False
             waited = waits
 
+    def _end_what_is_not_wanted(self) -> None:
+        if self._clock() - self._asked_s > _COMING_S:
+            self._end_coming()
+
     def _is_waited_for(self) -> bool:
-        residents = self._residents
-        return residents is not None and tasks_that_wait(self._sc, residents.stages) > 0
+        residents, coming = self._residents, self._coming
+        if residents is None:
+            return False
+        stages = residents.stages if coming is None else residents.stages | coming.stages
+        return tasks_that_wait(self._sc, stages) > 0
 
     def _give_way(self) -> None:
         self._somebody_waits = True

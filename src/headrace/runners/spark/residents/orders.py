@@ -12,14 +12,12 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     """What a resident says first.
 
     Attributes:
-        seat: the place of its seat in the list.
         token: names the start of the resident that this is. The driver refuses others.
         task_attempt: Spark's id of its task attempt.
         stage: Spark's id of its stage.
         pid: its process.
     """
 
-    seat: int
     token: str
     task_attempt: str
     stage: int
@@ -33,12 +31,14 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
         number: the number of the order. The reply has it, too.
         layer: the layer of the tasks; 0 to read shares of the division.
         plan: the plan of the step, encoded; empty for that of the order before.
-        payloads: for each worker of the seat, a parcel from each task of the layer before.
+        workers: the numbers of the seat's workers.
+        payloads: for each of them, a parcel from each task of the layer before.
     """
 
     number: int
     layer: int
     plan: bytes
+    workers: tuple[int, ...]
     payloads: list[list[bytes]]
 
 

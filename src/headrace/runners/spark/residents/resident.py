@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
@@ -23,21 +23,18 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def serve(
-    code: task_entry.Code, address: Address, seat: int, token: str, seats: Iterable[Sequence[int]]
+    code: task_entry.Code, address: Address, token: str, partition: Iterable[object]
 ) -> Iterator[NoReturn]:
-    """Run the driver's orders until it has gone.
-
-    The partition's element are the numbers of the seat's workers.
-    """
-    (workers,) = list(seats)
+    """Run the driver's orders until it has gone. They say for which workers."""
+    del partition
     context = TaskContext.get()
-    hello = Hello(seat, token, str(context.taskAttemptId()), context.stageId(), os.getpid())
+    hello = Hello(token, str(context.taskAttemptId()), context.stageId(), os.getpid())
     try:
         link = connect(address, hello)
     except BROKEN:  # it waits for this one no longer
         return
     with link:
-        _serve(link, Resident(code, workers, hello.task_attempt).run)
+        _serve(link, Resident(code, hello.task_attempt).run)
     yield from ()
 
 
@@ -97,12 +94,11 @@ class Resident:
 
     Args:
         code: the pipeline's code.
-        workers: the numbers of the seat's workers.
         task_attempt: Spark's id of the task attempt.
     """
 
-    def __init__(self, code: task_entry.Code, workers: Sequence[int], task_attempt: str) -> None:
-        self._code, self._workers, self._task_attempt = code, workers, task_attempt
+    def __init__(self, code: task_entry.Code, task_attempt: str) -> None:
+        self._code, self._task_attempt = code, task_attempt
         self._plan: StepPlan | None = None
 
     def run(self, order: Order) -> Reply:
@@ -112,10 +108,10 @@ class Resident:
                 self._plan = task_entry.decoded_plan(order.plan)
             assert self._plan is not None
             attempt = f"{self._task_attempt}.{order.number}"  # (a name is never used again)
-            payloads = order.payloads or [[] for _ in self._workers]
+            payloads = order.payloads or [[] for _ in order.workers]
             results = list(
                 task_entry.run_seat(
-                    self._code, self._plan, order.layer, self._workers, attempt, payloads
+                    self._code, self._plan, order.layer, order.workers, attempt, payloads
                 )
             )
         except Exception as error:

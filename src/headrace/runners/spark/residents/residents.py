@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import signal
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from headrace.runners.spark.job_names import JobNames
 from headrace.runners.spark.residents.links import BROKEN, Entrance
 from headrace.runners.spark.residents.orders import HEARTBEAT, Hello, Order, Reply
 from headrace.runners.spark.residents.resident import serve
+from headrace.runners.spark.seats import Place
 from headrace.runners.spark.worker_sets import WorkerSet
 from headrace.session.spark_errors import short
 
@@ -43,18 +45,43 @@ class ResidentLost(EngineFailed):
 class _Resident:
     """A resident as the driver knows it.
 
+    Args:
+        place: the place of its seat.
+
     Attributes:
+        place: the same.
         token: names this start of it.
+        group: the job group of its job.
+        thread: waits for its job; None before it has been started.
         link: the link to it; None before it has arrived.
         hello: what it has said then.
         why: why its job has ended; None while it runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self.token = uuid.uuid4().hex
+        self.group = f"headrace-resident-{uuid.uuid4().hex}"
+        self.thread: threading.Thread | None = None
         self.link: Connection | None = None
         self.hello: Hello | None = None
         self.why: str | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has arrived, and its job has not ended."""
+        return self.link is not None and self.why is None
+
+    @property
+    def name(self) -> str:
+        """How texts name it."""
+        return f"process of worker {self.place.name}"
+
+    def leave(self) -> None:
+        """Close the link, so that it ends."""
+        if self.link is not None:
+            with contextlib.suppress(OSError):
+                self.link.close()
 
 
 class Residents:
@@ -67,10 +94,12 @@ class Residents:
         worker_set: the workers.
         hosts: see :class:`Entrance`.
         names: names their jobs.
+        before: the residents of another worker set of the same code. Those whose places are in both
+            stay, and serve both until one of the two ends.
 
     Attributes:
         worker_set: the workers.
-        group: the job group of the residents.
+        before: the same; None once these have taken over.
     """
 
     def __init__(
@@ -79,40 +108,60 @@ class Residents:
         worker_set: WorkerSet,
         hosts: tuple[str, str] | None,
         names: JobNames,
+        before: Residents | None = None,
     ) -> None:
         self.worker_set = worker_set
-        self.group = f"headrace-residents-{uuid.uuid4().hex}"
+        self.before = before
         self._sc = context
         self._names = names
         self._seats = worker_set.seats
-        self._each = [_Resident() for _ in self._seats]
-        self._changed = threading.Condition()
+        there = {} if before is None else {one.place: one for one in before._each if one.is_there}
+        self._each: list[_Resident] = [
+            there.get(seat.place) or _Resident(seat.place) for seat in self._seats
+        ]
+        # What residents share whose members are the same: an order has a number of its own.
+        self._changed: threading.Condition = (
+            threading.Condition() if before is None else before._changed
+        )
+        self._numbers: Iterator[int] = itertools.count(1) if before is None else before._numbers
         self._closed = False
         self._number = 0
         self._stopped: set[int] = set()  # processes that were seen stopped at the last look
-        self._threads: list[threading.Thread] = []
         self._entrance = Entrance(hosts, self._arrived)
 
     # -- entering and leaving -----------------------------------------------------------------
 
+    @property
+    def places(self) -> set[Place]:
+        """Where they are."""
+        return {one.place for one in self._each}
+
     def enter(self, within_s: float) -> str | None:
-        """Start all residents, and wait for them. Return why they do not come; None if they have."""
+        """Start those that are not there, and wait for them.
+
+        Returns:
+            Why they do not come; None if all are there.
+        """
         for at, resident in enumerate(self._each):
+            if resident.link is not None:
+                continue
             task = functools.partial(
-                serve, self.worker_set.code, self._entrance.address, at, resident.token
+                serve, self.worker_set.code, self._entrance.address, resident.token
             )
-            run = self.worker_set.job_of(at, task)
             thread = threading.Thread(
                 target=self._run,
-                args=(resident, at, run),
-                name=f"headrace-resident-{self._seats[at].name}",
+                args=(resident, self.worker_set.job_of(at, task)),
+                name=f"headrace-resident-{resident.place.name}",
                 daemon=True,
             )
-            self._threads.append(thread)
-            thread.start()
+            with self._changed:
+                if self._closed:
+                    return "they were ended"
+                resident.thread = thread
+                thread.start()
         with self._changed:
-            there, until_s = 0, time.monotonic() + within_s
-            while not self._is_whole and self._why_ended is None:
+            there, until_s = len(self._links), time.monotonic() + within_s
+            while not self.is_whole and self._why_ended is None:
                 if not self._changed.wait(until_s - time.monotonic()):
                     return f"{there} of {len(self._each)} tasks have started"
                 if len(self._links) > there:  # the others have to follow soon
@@ -120,17 +169,20 @@ class Residents:
             return self._why_ended
 
     @property
-    def _is_whole(self) -> bool:
-        return all(resident.link is not None and resident.why is None for resident in self._each)
+    def is_whole(self) -> bool:
+        """Whether all have arrived, and no job has ended."""
+        return not self._closed and all(resident.is_there for resident in self._each)
 
     @property
     def _why_ended(self) -> str | None:
+        if self._closed:
+            return "they were ended"
         return next((resident.why for resident in self._each if resident.why is not None), None)
 
     @property
     def is_lost(self) -> bool:
         """Whether a resident has gone since the last step."""
-        return not self._is_whole or bool(wait(self._links, 0))
+        return not self.is_whole or bool(wait(self._links, 0))
 
     @property
     def stages(self) -> set[int]:
@@ -146,12 +198,11 @@ class Residents:
     def _links(self) -> list[Connection]:
         return [resident.link for resident in self._each if resident.link is not None]
 
-    def _run(self, resident: _Resident, at: int, job: Any) -> None:
+    def _run(self, resident: _Resident, job: Any) -> None:
         """Run the job of a resident. Returns when the resident has ended."""
         why = "the task has ended"
         try:
-            stays = "stays" if len(self._seats[at].workers) == 1 else "stay"
-            self._names.begin_thread(self.group, f"{self._name(at)}, which {stays} between steps")
+            self._names.begin_thread(resident.group, f"{resident.name}, which stays between steps")
             job()
         except Exception as error:
             why = short(error)
@@ -161,27 +212,39 @@ class Residents:
 
     def _arrived(self, link: Connection, hello: Hello) -> None:
         with self._changed:
-            resident = self._each[hello.seat] if hello.seat < len(self._each) else None
-            if self._closed or resident is None or resident.token != hello.token or resident.link:
+            resident = next((one for one in self._each if one.token == hello.token), None)
+            if self._closed or resident is None or resident.link:
                 link.close()
                 return
             resident.link, resident.hello = link, hello
             self._changed.notify_all()
 
-    def end(self) -> None:
-        """End all residents, and wait until they have given back their slots."""
+    def cancel(self) -> None:
+        """Let Spark end the jobs of all residents. May be called from any thread."""
+        for resident in self._each:
+            self._sc.cancelJobGroup(resident.group)
+
+    def end(self, but: Residents | None = None) -> None:
+        """End residents, and wait until they have given back their slots.
+
+        Args:
+            but: residents of another worker set, whose members stay.
+        """
+        stay = () if but is None else but._each
         with self._changed:
             self._closed = True
-            links = self._links
-        for link in links:
-            with contextlib.suppress(OSError):
-                link.close()
+            gone = [one for one in self._each if one not in stay]
+            for resident in gone:
+                resident.leave()
+            self._changed.notify_all()
         self._entrance.close()
         until = time.monotonic() + _END_S
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
-        if any(thread.is_alive() for thread in self._threads):
-            self._sc.cancelJobGroup(self.group)
+        for resident in gone:
+            if resident.thread is None:
+                continue
+            resident.thread.join(max(0.0, until - time.monotonic()))
+            if resident.thread.is_alive():
+                self._sc.cancelJobGroup(resident.group)
 
     # -- a layer of a step --------------------------------------------------------------------
 
@@ -196,14 +259,15 @@ class Residents:
         Raises:
             ResidentLost: one has gone, or its task has failed. All have to leave.
         """
-        self._number += 1
+        self._number = next(self._numbers)
         waiting: dict[Connection, int] = {}
         heard: dict[Connection, float] = {}
         results = [b""] * self.worker_set.workers
         try:
             for at, (seat, link) in enumerate(zip(self._seats, self._links, strict=True)):
                 of_seat = [payloads[worker] for worker in seat.workers] if payloads else []
-                link.send_bytes(_encode(Order(self._number, layer, plan, of_seat)))
+                order = Order(self._number, layer, plan, seat.workers, of_seat)
+                link.send_bytes(_encode(order))
                 waiting[link] = at
                 heard[link] = time.monotonic()
             looks_s = time.monotonic() + _LOOK_S
@@ -231,11 +295,6 @@ class Residents:
             raise ResidentLost(reply.why)
         return reply.results
 
-    def _name(self, at: int) -> str:
-        """Return how texts name a resident."""
-        workers = self._seats[at].workers
-        return f"worker{'s' * (len(workers) > 1)} {', '.join(map(str, workers))}"
-
     def _look_after(self, heard: dict[int, float]) -> None:
         """Check that residents that have not replied can still do so.
 
@@ -247,7 +306,8 @@ class Residents:
         """
         now = time.monotonic()
         for at, heard_s in heard.items():
-            resident, name = self._each[at], self._name(at)
+            resident = self._each[at]
+            name = resident.name
             if resident.why is not None or self._closed:
                 raise ResidentLost(f"{name}: {resident.why or 'it was ended'}")
             assert resident.hello is not None
