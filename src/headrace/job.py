@@ -222,8 +222,14 @@ class Job(PlacesWorkers):
         return newest_measurements(self._driver.store)
 
     def pass_time(self) -> bool:
-        """Wait briefly, at most for the next commit. Return whether the job was running before."""
+        """Wait briefly, at most for the next commit. Return whether the job was running before.
+
+        Raises:
+            HeadraceError: what made the pipeline fail.
+        """
         running = self.running
+        if not running:
+            self._raise()
         with self._driver.committed:
             self._driver.committed.wait(_LOOK_EVERY_S)
         return running

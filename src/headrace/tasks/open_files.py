@@ -17,6 +17,9 @@ _MOST_FILES = 4_096
 class OpenFiles:
     """The files of one storage that a process has opened.
 
+    Tasks of a process run in threads of their own, and all of them use this. So between any two
+    looks at it, files may have been added or forgotten. A file that is forgotten is opened again.
+
     Attributes:
         by_name: their readers. Whoever opens a file adds it.
     """
@@ -31,24 +34,31 @@ class OpenFiles:
             used: the files.
             most: how many bytes of content are kept.
         """
-        names = [ref.name for ref in used if ref.name in self.by_name]
+        names = dict.fromkeys(ref.name for ref in used)
+        by_name = self.by_name
         for name in names:
-            self.by_name[name] = self.by_name.pop(name)
-        held = sum(reader.memory_bytes for reader in list(self.by_name.values()))
-        for name, reader in list(self.by_name.items())[: len(self.by_name) - len(names)]:
-            if held <= most and len(self.by_name) <= _MOST_FILES:
+            reader = by_name.pop(name, None)
+            if reader is not None:
+                by_name[name] = reader
+        known = list(by_name.items())
+        held = sum(reader.memory_bytes for _, reader in known)
+        others = [(name, reader) for name, reader in known if name not in names]
+        many = len(known)
+        for name, reader in others:
+            if held <= most and many <= _MOST_FILES:
                 break
             held -= reader.memory_bytes
-            self.by_name.pop(name, None)
+            many -= 1
+            by_name.pop(name, None)
 
     def keep(self, needed: Iterable[FileRef], most: int) -> None:
         """Forget all other files, and of the needed ones the content beyond a bound in bytes."""
         names = {ref.name for ref in needed}
-        known = list(self.by_name.items())  # another task of this process may add some
-        self.by_name = {name: reader for name, reader in known if name in names}
-        held = sum(reader.memory_bytes for reader in self.by_name.values())
-        for reader in self.by_name.values():
+        kept = {name: reader for name, reader in list(self.by_name.items()) if name in names}
+        held = sum(reader.memory_bytes for reader in kept.values())
+        for reader in kept.values():
             if held <= most:
                 break
             held -= reader.memory_bytes
             reader.release()
+        self.by_name = kept

@@ -10,13 +10,14 @@ import pytest
 
 import headrace as hr
 from headrace.control.control import Control
-from headrace.errors import ChangeRefused, PipelineError, SessionUnsuitable
+from headrace.errors import ChangeRefused, PipelineError, SessionUnsuitable, UserCodeError
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.updates import Update
 from headrace.ledger.commands import Command, CommandLog, command_name
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from tests.machine.steps.test_soft_state import Count, drawn
+from tests.support.changing import Item
 from tests.support.jobs import ITEMS, waiting_job
 
 
@@ -197,3 +198,26 @@ def test_who_asks_a_job_that_cannot_start_is_told_why(
         hr.run(pipeline, storage=store, workers=2, runner=runner) as job,
     ):
         job.rescale(3)
+
+
+class Breaking(hr.Computation):
+    """Raises, some time after it has begun."""
+
+    seen = hr.ValueState(int, default=0)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.seen.value += 1
+        if self.seen.value > 40:
+            raise ValueError("the forty-first is one too many")
+
+
+def test_to_wait_for_a_migration_of_a_pipeline_that_fails_says_why_it_failed() -> None:
+    """It said only that the pipeline had ended, and an error in the block of a job hides the job's."""
+    drawn = hr.Pipeline("breaking")
+    items = [Item("k", n, n) for n in range(100)]
+    stream = drawn.inject("items", hr.sources.Iterable(items, Item, event_time="at"))
+    drawn.compute("count", Breaking(), keys={stream: "page"})
+    settings = hr.Settings(limit=hr.Limit(1, 1 << 20))
+    job = hr.run(drawn, storage=MemoryStore(), runner="inline", settings=settings)
+    with pytest.raises(UserCodeError, match="forty-first"), job:
+        job.rescale(64, strategy=hr.fluid(), prepare=False).wait()
