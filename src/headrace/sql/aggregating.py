@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import PipelineError
-from headrace.sql.ir.expressions import Aggregate, Call, Expression, Literal, conjunction
+from headrace.sql.ir.expressions import Aggregate, Call, Expression, Literal, Ref, conjunction
 from headrace.sql.ir.types import BOOLEAN
 from headrace.zsets import Aggregate as Maintained
 from headrace.zsets import Avg, Count, Max, Min, OfRows, Rows, Sum, Variance
@@ -20,16 +20,30 @@ _BITS = {"bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np.bitwi
 
 
 def arguments_of(aggregate: Aggregate) -> tuple[Expression, ...]:
-    """Return what an aggregate looks at. The last of it is NULL for rows that do not count."""
+    """Return what an aggregate looks at.
+
+    The last of it is NULL, or false, for rows that do not count.
+    """
     args = aggregate.args
     if aggregate.function == "count" and len(args) > 1 and not aggregate.distinct:
         present = tuple(Call("is_not_null", (one,), BOOLEAN, False) for one in args)
         args = (_where(conjunction(present), Literal(True, BOOLEAN)),)
     if aggregate.condition is None:
         return args
+    if _counts_values(aggregate):
+        return (*args, aggregate.condition)
     if not args:
         return (_where(aggregate.condition, Literal(True, BOOLEAN)),)
     return (*args[:-1], _where(aggregate.condition, args[-1]))
+
+
+def _counts_values(aggregate: Aggregate) -> bool:
+    """Return whether it counts the different values of a column for which a condition is true.
+
+    Such counts keep the values together, whatever their conditions are.
+    """
+    is_count = aggregate.function == "count" and aggregate.distinct and len(aggregate.args) == 1
+    return is_count and aggregate.condition is not None and isinstance(aggregate.args[0], Ref)
 
 
 def _where(condition: Expression | None, value: Expression) -> Expression:
@@ -51,6 +65,8 @@ def maintained(aggregate: Aggregate, columns: Sequence[str]) -> Maintained:
     kind = aggregate.type.arrow
     column = columns[0] if columns else None
     match aggregate.function:
+        case "count" if _counts_values(aggregate):
+            return Count(column, distinct=True, where=columns[1])
         case "count" if len(columns) > 1:
             function = DifferentRows(tuple(columns))
             return OfRows(function=function, type=kind, columns=function.columns)

@@ -28,11 +28,12 @@ from headrace.zsets.linear import (
     Weigh,
 )
 from headrace.zsets.operator import Branch, Operator
+from headrace.zsets.ordering import Order
 from headrace.zsets.rows import WEIGHT, Rows
 from headrace.zsets.sets import SetOperation
 from headrace.zsets.stream import OnTimeRows, View, ZStream, table
 from headrace.zsets.tables import Checked, KeyedView, Upserts
-from headrace.zsets.top import Order, Top
+from headrace.zsets.top import Top
 from headrace.zsets.transactions import Ends, Transactions, transactions
 from headrace.zsets.window import Frame, Over, Window
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ from headrace.errors import PipelineError
 from headrace.schema.row_columns import row_type
 from headrace.schema.whole_decimals import decimals_of, summed, whole_numbers, whole_of, wide_of
 from headrace.zsets.linear import field_of
-from headrace.zsets.rows import I64, Rows, order_codes, plain_column, summed_weights
+from headrace.zsets.ordering import sort_words
+from headrace.zsets.rows import I64, Rows, plain_column, summed_weights
 
 #: The type of sums of up to 38 digits.
 SUM = pa.decimal128(38, 0)
@@ -49,6 +50,8 @@ class Aggregate:
     column: str | None = None
     distinct: bool = False
     type: pa.DataType | None = None
+    #: Whether rows count alike in whatever order they are given.
+    any_order: ClassVar[bool] = False
 
     def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
         """Return the column of its result.
@@ -121,30 +124,53 @@ class Aggregate:
 class Count(Aggregate):
     """The number of rows or, of a column, the number of values that are not null.
 
+    Args:
+        where: a column of booleans; only rows count in which it is true.
+
     Example::
 
         rows = hr.zsets.table("rows", hits)
         rows.group("totals", "page", n=hr.zsets.Count(), users=hr.zsets.Count("user", distinct=True))
     """
 
+    where: str | None = None
+    any_order = True
+
     def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
         if self.column is not None:
             field_of(schema, self.column, place)
+        if self.where is not None and field_of(schema, self.where, place).type != pa.bool_():
+            raise PipelineError(
+                f"where={self.where!r}: the column is of type {schema.field(self.where).type}",
+                place=place,
+                remedy="name a column of booleans",
+            )
         return pa.field(name, row_type(self.type or pa.int64()), nullable=False)
 
     def is_linear(self, schema: pa.Schema) -> bool:
         return not self.distinct
 
     def sums(self) -> dict[str, pa.DataType]:
-        return {} if self.column is None else {"n": pa.int64()}
+        return {} if self.column is None and self.where is None else {"n": pa.int64()}
 
     def partials(self, rows: Rows, starts: I64) -> dict[str, npt.NDArray[Any]]:
-        return {} if self.column is None else {"n": _counted(rows, self.column, starts)}
+        if self.column is None and self.where is None:
+            return {}
+        weights = self.weights_of(rows)
+        if self.column is not None and rows.columns[self.column].null_count:
+            weights = np.where(rows.nulls(self.column), 0, weights)
+        return {"n": summed_weights(weights, starts)}
+
+    def weights_of(self, rows: Rows) -> I64:
+        """Return how often rows count, whatever is in the column."""
+        return rows.weights if self.where is None else np.where(rows[self.where], rows.weights, 0)
 
     def of_sums(self, field: pa.Field, sums: Sums, weights: I64, kind: pa.DataType) -> pa.Array:
         return pa.array(sums.get("n", weights), field.type)
 
     def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
+        if self.where is not None:
+            rows, group = rows.take(rows[self.where]), group[rows[self.where]]
         _, of = _distinct_values(rows, group, self.column or "")
         return pa.array(np.bincount(of, minlength=groups).astype(np.int64), field.type)
 
@@ -301,6 +327,7 @@ class Extreme(Aggregate):
     """Base of :class:`Min` and :class:`Max`: of any ordered column. NaN is above all numbers."""
 
     greatest = False
+    any_order = True
 
     def field(self, name: str, schema: pa.Schema, place: str) -> pa.Field:
         return pa.field(name, row_type(self._kind(schema, place)))
@@ -308,13 +335,8 @@ class Extreme(Aggregate):
     def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
         assert self.column is not None
         column = rows.columns[self.column]
-        codes = order_codes(column)
-        there = codes >= 0
-        order = np.lexsort((-codes if self.greatest else codes, ~there, group))
-        first = _firsts(group[order])
-        rows_of_group = np.full(groups, -1, dtype=np.int64)
-        rows_of_group[group[order][first]] = np.where(there[order[first]], order[first], -1)
-        return column.take(pa.array(rows_of_group, mask=rows_of_group < 0))
+        at = _extreme_rows(column, group, groups, greatest=self.greatest)
+        return column.take(pa.array(at, mask=at < 0))
 
 
 @dataclass(frozen=True)
@@ -381,6 +403,8 @@ class OfRows(Aggregate):
 
 def _counted(rows: Rows, column: str, starts: I64) -> I64:
     """Return the number of values in stretches of rows."""
+    if not rows.columns[column].null_count:
+        return summed_weights(rows.weights, starts)
     weights = np.where(rows.nulls(column), 0, rows.weights)
     return summed_weights(weights, starts)
 
@@ -418,12 +442,34 @@ def _values_of(own: Aggregate, rows: Rows, group: I64) -> tuple[pa.Array, I64, I
 
 def _distinct_values(rows: Rows, group: I64, column: str) -> tuple[I64, I64]:
     """Return one position of each value of each group that is not null, and its group."""
-    codes = order_codes(rows.columns[column])
-    order = np.lexsort((codes, group))
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (codes[order][1:] != codes[order][:-1]) | (group[order][1:] != group[order][:-1])
-    at: I64 = order[new & (codes[order] >= 0)]
+    there = np.flatnonzero(~rows.nulls(column))
+    words = sort_words(rows.columns[column].take(pa.array(there)))
+    order = np.lexsort((*words[::-1], group[there]))
+    new = _firsts(group[there][order])
+    for word in words:
+        new[1:] |= word[order][1:] != word[order][:-1]
+    at: I64 = there[order[new]]
     return at, group[at]
+
+
+def _extreme_rows(column: pa.Array, group: I64, groups: int, *, greatest: bool) -> I64:
+    """Return the position of the first extreme value of each group, -1 if it has none."""
+    found = np.full(groups, -1, dtype=np.int64)
+    there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    words, of = sort_words(column.take(pa.array(there))), group[there]
+    if greatest:
+        words = [~word for word in words]
+    if len(words) == 1 and len(there):
+        starts = np.flatnonzero(_firsts(of))
+        least = np.repeat(
+            np.minimum.reduceat(words[0], starts), np.diff(np.append(starts, len(of)))
+        )
+        at = np.flatnonzero(words[0] == least)
+    else:
+        order = np.lexsort((*words[::-1], of))
+        at = order[_firsts(of[order])]
+    found[of[at][::-1]] = there[at][::-1]
+    return found
 
 
 def _firsts(group: I64) -> npt.NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,20 @@ import pyarrow as pa
 from headrace.computation.batches import Keys
 from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
-from headrace.zsets.aggregates import Aggregate, OfRows
+from headrace.keyspace.arrays import U64
+from headrace.zsets.aggregates import Aggregate, Count, OfRows
 from headrace.zsets.linear import NO_STEPS, Linear, field_of
-from headrace.zsets.operator import NEVER, Operator, Side, Until, add, check_columns, held_by
+from headrace.zsets.operator import (
+    NEVER,
+    Operator,
+    Side,
+    Until,
+    add,
+    add_around,
+    check_columns,
+    held_by,
+)
+from headrace.zsets.ordering import groups_among
 from headrace.zsets.rows import (
     I64,
     Groups,
@@ -22,7 +34,6 @@ from headrace.zsets.rows import (
     consolidated,
     joined,
     no_rows,
-    pairs,
     summed_weights,
 )
 
@@ -45,7 +56,8 @@ class Group(Operator):
             :data:`headrace.zsets.operator.Until`.
         sides, then: see :class:`Operator`.
 
-    State: a row for each group; for aggregates that look again also the columns that they look at.
+    State: a row for each group. For numbers of different values also each value, with how often it
+    is there; for aggregates that look again, the columns that they look at.
 
     Raises:
         PipelineError: for columns that are not there, or that cannot be aggregated.
@@ -76,12 +88,10 @@ class Group(Operator):
         check_columns(pa.schema(groups), self._until, self._place)
         fields = {n: of.field(n, schema, self._place) for n, of in self._aggregates.items()}
         self._fields = fields
-        linear = {n for n, of in self._aggregates.items() if of.is_linear(schema)}
-        self._linear = tuple(n for n in self._aggregates if n in linear)
-        self._again = tuple(n for n in self._aggregates if n not in linear)
+        self._divide(schema)
         sums: dict[str, Any] = {
             f"{name}_{part}": kind
-            for name in self._linear
+            for name in (*self._linear, *self._counts)
             for part, kind in self._aggregates[name].sums().items()
         }
         if not self._by:
@@ -91,6 +101,11 @@ class Group(Operator):
         self._names = tuple(keys.names)
         self._types = {field.name: field.type for field in schema}
         states: dict[str, Declaration] = {"groups": ZSetState(keys, sums=sums, until=self._until)}
+        for column, counts in self._counted.items():
+            value = schema.field(column).with_nullable(False)
+            flags = {name: int for name, of in counts.items() if of.where is not None}
+            values = pa.schema([*keys, value])
+            states[f"values_{column}"] = ZSetState(values, sums=flags, until=self._until)
         looked_at = self._looked_at()
         self._kept = tuple(n for n in schema.names if n in looked_at and n not in self._by)
         if self._again:
@@ -98,12 +113,24 @@ class Group(Operator):
             states["rows"] = ZSetState(pa.schema([*keys, *kept]), until=self._until)
         return states, pa.schema([*groups, *fields.values()])
 
+    def _divide(self, schema: pa.Schema) -> None:
+        """Divide the aggregates by how they are maintained."""
+        linear = {n for n, of in self._aggregates.items() if of.is_linear(schema)}
+        self._counted: dict[str, dict[str, Count]] = {}
+        for name, of in self._aggregates.items():
+            if isinstance(of, Count) and name not in linear and of.column not in (None, *self._by):
+                self._counted.setdefault(of.column or "", {})[name] = of
+        self._counts = tuple(name for counts in self._counted.values() for name in counts)
+        self._linear = tuple(n for n in self._aggregates if n in linear)
+        self._again = tuple(n for n in self._aggregates if n not in {*linear, *self._counts})
+
     def _looked_at(self) -> set[str]:
         found: set[str] = set()
         for name in self._again:
             of = self._aggregates[name]
             found |= {of.column} if of.column is not None else set()
             found |= set(of.columns) if isinstance(of, OfRows) else set()
+            found |= {of.where} if isinstance(of, Count) and of.where is not None else set()
         return found
 
     # -- a step -------------------------------------------------------------------------------
@@ -116,6 +143,8 @@ class Group(Operator):
             constant = pa.array(np.zeros(len(rows), dtype=np.bool_))
             rows = Rows(rows.columns.with_others({_ALL: constant}), rows.weights, rows.at)
         touched, sums = self._partials(rows)
+        for column in self._counted:
+            sums |= self._new_values(keys, rows, column, touched)
         if not self._by:
             has_row = len(held_by(self.groups, keys, touched.at)) > 0  # type: ignore[attr-defined]
             sums[_SEED] = np.full(len(touched), 0 if has_row else 1)
@@ -141,6 +170,33 @@ class Group(Operator):
         touched = rows.take(first).select(self._names).weighing(weights)
         return touched, sums
 
+    def _new_values(self, keys: Keys, rows: Rows, column: str, touched: Rows) -> dict[str, I64]:
+        """Take in the values of a column, and return how many more different ones each group has."""
+        if rows.columns[column].null_count:
+            rows = rows.take(~rows.nulls(column))
+        names = (*self._names, column)
+        groups = Groups(rows, names)
+        ordered = rows.take(groups.order)
+        values = rows.take(groups.order[groups.starts]).select(names)
+        counts = self._counted[column]
+        flags = {
+            name: summed_weights(of.weights_of(ordered), groups.starts)
+            for name, of in counts.items()
+            if of.where is not None
+        }
+        weights = summed_weights(ordered.weights, groups.starts)
+        state = vars(self)[f"values_{column}"]
+        change = add(state, keys, values.weighing(weights), flags)
+        group = groups_among(values, touched, self._names)
+        found = {}
+        for name in counts:
+            before = change.sums_before.get(name, change.before)
+            after = change.sums_after.get(name, change.after)
+            more = (after > 0).astype(np.int64) - (before > 0)
+            sums = np.bincount(group, more, minlength=len(touched))
+            found[f"{name}_n"] = sums.astype(np.int64)
+        return found
+
     def _looked_again(
         self, keys: Keys, rows: Rows, touched: Rows
     ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
@@ -148,21 +204,31 @@ class Group(Operator):
         if not self._again:
             return {}, {}
         state = self.rows  # type: ignore[attr-defined]
-        before = self._of_rows(held_by(state, keys, touched.at), touched)
-        add(state, keys, consolidated(rows.select([*self._names, *self._kept])))
-        return before, self._of_rows(held_by(state, keys, touched.at), touched)
+        changed = consolidated(rows.select([*self._names, *self._kept]))
+        around = add_around(state, keys, changed, touched.at)
+        group = groups_among(around.rows, touched, self._names)
+        order = self._order(around.rows, group)
+        ordered = _Ordered(around.rows.take(order), group[order])
+        before, after = around.before[order], around.after[order]
+        groups = len(touched)
+        return self._of_rows(ordered, before, groups), self._of_rows(ordered, after, groups)
 
-    def _of_rows(self, held: Rows, touched: Rows) -> dict[str, pa.Array]:
-        first, second = pairs(held, touched, [(name, name) for name in self._names])
-        rows = held.take(first)
-        hashes = rows.hashes([*self._names, *self._kept])
-        there = rows.weights > 0
-        order = np.lexsort((hashes, second))
-        order = order[there[order]]
-        ordered, group = rows.take(order), second[order]
-        ordered, group = _canonical(ordered, group, hashes[order])
+    def _order(self, rows: Rows, group: I64) -> I64:
+        """Return the rows of the touched groups by group, and in a canonical order if it counts."""
+        if all(self._aggregates[name].any_order for name in self._again):
+            order: I64 = np.argsort(group, kind="stable")
+        else:
+            hashes = rows.hashes([*self._names, *self._kept])
+            order = _canonical(rows, group, hashes)
+        return order[group[order] >= 0]
+
+    def _of_rows(self, ordered: _Ordered, weights: I64, groups: int) -> dict[str, pa.Array]:
+        there = weights > 0
+        rows = ordered.rows.weighing(weights).take(there)
         return {
-            name: self._aggregates[name].of_rows(self._fields[name], ordered, group, len(touched))
+            name: self._aggregates[name].of_rows(
+                self._fields[name], rows, ordered.group[there], groups
+            )
             for name in self._again
         }
 
@@ -182,11 +248,25 @@ class Group(Operator):
         return Rows(columns, np.ones(int(there.sum()), dtype=np.int64), touched.at[there])
 
 
-def _canonical(rows: Rows, group: I64, hashes: Any) -> tuple[Rows, I64]:
-    """Return rows in an order that depends on them alone, even where two have one hash."""
-    same = (hashes[1:] == hashes[:-1]) & (group[1:] == group[:-1])
+@dataclass(frozen=True)
+class _Ordered:
+    """Rows by group.
+
+    Attributes:
+        rows: the rows.
+        group: the group of each.
+    """
+
+    rows: Rows
+    group: I64
+
+
+def _canonical(rows: Rows, group: I64, hashes: U64) -> I64:
+    """Return an order that depends on rows alone, even where two of a group have one hash."""
+    order: I64 = np.lexsort((hashes, group))
+    same = (hashes[order][1:] == hashes[order][:-1]) & (group[order][1:] == group[order][:-1])
     if not same.any():
-        return rows, group
+        return order
     texts = np.array([repr(row) for row in rows.to_pylist()])
-    order = np.lexsort((texts, hashes, group))
-    return rows.take(order), group[order]
+    found: I64 = np.lexsort((texts, hashes, group))
+    return found

@@ -221,14 +221,61 @@ def held_by(state: Any, keys: Keys, wanted: I64) -> Rows:
         keys: the keys of the step.
         wanted: the positions of keys, in any order, perhaps more than once.
     """
+    return _held(state, keys, wanted)[0]
+
+
+def _held(state: Any, keys: Keys, wanted: I64) -> tuple[Rows, Any]:
+    """Return the rows that a Z-set holds for some keys, and the place of each in the Z-set."""
     if not len(wanted):
-        return no_rows(state.row_schema)
+        return no_rows(state.row_schema), np.empty(0, dtype=np.int32)
     chosen = np.zeros(len(keys), dtype=np.bool_)
     chosen[wanted] = True
-    held = state.held_by(keys[chosen])
+    every = bool(chosen.all())
+    held = state.held_by(keys if every and keys.once else keys[chosen])
     places = Places(held.slots)
     columns = Columns({name: LazyColumn(of, places) for name, of in held.columns.items()})
-    return Rows(columns, held.weights, np.flatnonzero(chosen)[held.at])
+    at = held.at if every else np.flatnonzero(chosen)[held.at]
+    return Rows(columns, held.weights, at), held.slots
+
+
+@dataclass(frozen=True)
+class Around:
+    """The rows of some keys around a change of a Z-set: those of before, and those that came.
+
+    Attributes:
+        rows: the rows, each once.
+        before: how often each was there before the change.
+        after: how often it is there now.
+    """
+
+    rows: Rows
+    before: I64
+    after: I64
+
+
+def add_around(state: Any, keys: Keys, rows: Rows, wanted: I64) -> Around:
+    """Add consolidated rows to a Z-set, and return all rows of some keys, before and after.
+
+    Args:
+        state: the Z-set.
+        keys: the keys of the step.
+        rows: the rows.
+        wanted: the positions of keys, those of the rows among them.
+    """
+    held, slots = _held(state, keys, wanted)
+    change = add(state, keys, rows)
+    met = change.slots[change.before != 0]
+    if len(met):
+        unchanged = ~np.isin(slots, met)
+        held = held.take(unchanged)
+    changed = Rows(
+        rows.columns.named({name: name for name in state.row_schema.names}), rows.weights, rows.at
+    )
+    return Around(
+        joined([held, changed]) if len(held) else changed,
+        np.concatenate([held.weights, change.before]),
+        np.concatenate([held.weights, change.after]),
+    )
 
 
 def add(state: Any, keys: Keys, rows: Rows, sums: Mapping[str, Any] | None = None) -> Any:

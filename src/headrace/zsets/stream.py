@@ -44,10 +44,11 @@ from headrace.zsets.linear import (
 )
 from headrace.zsets.on_the_way import OnTheWay
 from headrace.zsets.operator import NEVER, OUT, Branch, Operator, Until, common_schema
+from headrace.zsets.ordering import Order
 from headrace.zsets.rows import WEIGHT, Rows
 from headrace.zsets.sets import SetOperation
 from headrace.zsets.tables import Checked, KeyedView, Upserts
-from headrace.zsets.top import Order, Ranking, Top
+from headrace.zsets.top import Ranking, Top
 from headrace.zsets.window import Over, Window
 
 #: What a column of operations may say → the weight of the row.

@@ -17,43 +17,14 @@ from headrace.computation.batches import Keys
 from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.errors import PipelineError
+from headrace.keyspace.spans import positions
 from headrace.zsets.linear import NO_STEPS, Linear
-from headrace.zsets.operator import NEVER, Operator, Side, Until, add, check_columns, held_by
-from headrace.zsets.rows import I64, Groups, Rows, consolidated, joined, no_rows, order_codes, pairs
+from headrace.zsets.operator import NEVER, Operator, Side, Until, add_around, check_columns
+from headrace.zsets.ordering import Order, Ordered, groups_of, in_order
+from headrace.zsets.rows import I64, Mask, Rows, consolidated, joined, no_rows
 
 Ranking = Literal["row_number", "rank", "dense_rank"]
 _RANKINGS = ("row_number", "rank", "dense_rank")
-_EVERY = np.int64(2**62)
-
-
-@dataclass(frozen=True)
-class Order:
-    """A column to order by.
-
-    Args:
-        column: the column.
-        descending: whether the greatest come first.
-        nulls_first: whether nulls come first; by default, as in Spark, if it is ascending.
-
-    Example::
-
-        slowest = hr.zsets.Order("ms", descending=True)
-        hr.zsets.table("rows", hits).top("slowest", "page", slowest, 3)
-    """
-
-    column: str
-    descending: bool = False
-    nulls_first: bool | None = None
-
-    def codes(self, rows: Rows) -> I64:
-        """Return numbers by which rows ascend in this order."""
-        found = order_codes(rows.columns[self.column])
-        null = found < 0
-        if self.descending:
-            found = -found
-        first = not self.descending if self.nulls_first is None else self.nulls_first
-        found[null] = -_EVERY if first else _EVERY
-        return found
 
 
 class Top(Operator):
@@ -106,7 +77,8 @@ class Top(Operator):
             )
         self._by = tuple(by)
         self._order = tuple(Order(of) if isinstance(of, str) else of for of in order)
-        self._first, self._last = offset, int(_EVERY) if limit is None else offset + limit
+        self._first = offset
+        self._last = 1 << 62 if limit is None else offset + limit
         self._ranking, self._number, self._until = ranking, number, dict(until)
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
@@ -116,83 +88,83 @@ class Top(Operator):
         numbered = (
             [] if self._number is None else [pa.field(self._number, pa.int64(), nullable=False)]
         )
-        self._names = tuple(schema.names)
         return {"rows": ZSetState(schema, until=self._until)}, pa.schema([*schema, *numbered])
 
     def changes(self, keys: Keys, *sides: Rows) -> Rows:
         rows = consolidated(sides[0])
         if not len(rows):
             return no_rows(self._made)
-        touched = rows.take(self._first_of_each(rows))
-        state = self.rows  # type: ignore[attr-defined]
-        before = self._chosen(self._of(touched, held_by(state, keys, rows.at)))
-        add(state, keys, rows)
-        after = self._chosen(self._of(touched, held_by(state, keys, rows.at)))
-        return joined([before.negated(), after])
+        around = add_around(self.rows, keys, rows, rows.at)  # type: ignore[attr-defined]
+        rows = around.rows
+        order = in_order(rows, groups_of(rows, self._by), self._order)
+        before, after = (self._numbered(of, order) for of in (around.before, around.after))
+        if self._number is None:
+            return _weighing(rows, order.at, after.counts - before.counts)
+        stays = (before.first == after.first) & (before.counts == after.counts)
+        return joined(
+            [
+                self._shown(rows, order.at, before, stays, -1),
+                self._shown(rows, order.at, after, stays, 1),
+            ]
+        )
 
-    def _first_of_each(self, rows: Rows) -> I64:
-        groups = Groups(rows, self._by)
-        first: I64 = groups.order[groups.starts]
-        return first
-
-    def _of(self, touched: Rows, held: Rows) -> tuple[Rows, I64]:
-        """Return the rows of the touched groups, and the group of each."""
-        first, second = pairs(held, touched, [(name, name) for name in self._by])
-        rows = held.take(first)
-        there = rows.weights > 0
-        return rows.take(there), second[there]
-
-    def _chosen(self, of: tuple[Rows, I64]) -> Rows:
-        rows, group = of
-        codes = [order.codes(rows) for order in self._order]
-        ties = [order_codes(rows.columns[name]) for name in self._names]
-        order = np.lexsort((*ties[::-1], *codes[::-1], group))
-        rows, group = rows.take(order), group[order]
-        codes = [code[order] for code in codes]
+    def _numbered(self, weights: I64, order: Ordered) -> Numbers:
+        """Return the numbers of rows of some weights, and how many of them go on."""
+        there = np.maximum(weights[order.at], 0)
         if self._ranking == "row_number":
-            return self._by_row_number(rows, group)
-        new_group = np.ones(len(rows), dtype=np.bool_)
-        new_group[1:] = group[1:] != group[:-1]
-        new_value = new_group.copy()
-        for code in codes:
-            new_value[1:] |= code[1:] != code[:-1]
-        counted = np.ones(len(rows), dtype=np.int64)
+            before = _before(there, order.new_group)
+            first = np.maximum(before, self._first)
+            last = np.minimum(before + there, self._last)
+            return Numbers(first + 1, np.maximum(last - first, 0))
+        peers = np.flatnonzero(order.new_value)
         if self._ranking == "rank":
-            before = _before(rows.weights, group)
-            peers = np.flatnonzero(new_value)
-            rank = before[peers][np.cumsum(new_value) - 1] + 1
+            of_peers = _before(there, order.new_group)[peers]
+        elif len(peers):
+            is_there = np.maximum.reduceat(there > 0, peers).astype(np.int64)
+            of_peers = _before(is_there, order.new_group[peers])
         else:
-            rank = _before(counted * new_value, group) + new_value
-        chosen = (rank > self._first) & (rank <= self._last)
-        return self._with_number(rows.take(chosen), rank[chosen])
+            of_peers = peers
+        before = of_peers[np.cumsum(order.new_value) - 1]
+        chosen = (before >= self._first) & (before < self._last)
+        return Numbers(before + 1, np.where(chosen, there, 0))
 
-    def _by_row_number(self, rows: Rows, group: I64) -> Rows:
-        """Return rows by their number. A row of weight 3 has three numbers."""
-        before = _before(rows.weights, group)
-        first = np.maximum(before, self._first)
-        last = np.minimum(before + rows.weights, self._last)
-        there = last > first
-        rows, first, last = rows.take(there), first[there], last[there]
-        if self._number is None:
-            return rows.weighing(last - first)
-        at = np.repeat(np.arange(len(rows)), last - first)
-        starts = np.concatenate([[0], np.cumsum(last - first)[:-1]]) if len(rows) else first
-        number = np.arange(len(at)) - starts[at] + first[at] + 1
-        ones = np.ones(len(at), dtype=np.int64)
-        return self._with_number(rows.take(at).weighing(ones), number)
-
-    def _with_number(self, rows: Rows, number: I64) -> Rows:
-        if self._number is None:
-            return rows
-        columns = rows.columns.with_others({self._number: pa.array(number)})
-        return Rows(columns, rows.weights, rows.at)
+    def _shown(self, rows: Rows, at: I64, numbers: Numbers, stays: Mask, sign: int) -> Rows:
+        """Return rows with their numbers, but for those that stay as they are."""
+        counts = np.where(stays, 0, numbers.counts)
+        chosen = np.flatnonzero(counts)
+        counts, first = counts[chosen], numbers.first[chosen]
+        if self._ranking == "row_number":  # a row of weight 3 has three numbers
+            first = positions(first, counts)
+            chosen, counts = np.repeat(chosen, counts), np.ones(len(first), dtype=np.int64)
+        found = rows.take(at[chosen])
+        assert self._number is not None
+        columns = found.columns.with_others({self._number: pa.array(first)})
+        return Rows(columns, sign * counts, found.at)
 
 
-def _before(counts: I64, group: I64) -> I64:
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of rows in order.
+
+    Attributes:
+        first: the number of each row; the first of them, if equal rows have several.
+        counts: how many of each go on.
+    """
+
+    first: I64
+    counts: I64
+
+
+def _weighing(rows: Rows, at: I64, weights: I64) -> Rows:
+    """Return some rows with weights, without those whose weight is 0."""
+    chosen = np.flatnonzero(weights)
+    return rows.take(at[chosen]).weighing(weights[chosen])
+
+
+def _before(counts: I64, new_group: Mask) -> I64:
     """Return the sum of what comes before each row in its group."""
     total = np.cumsum(counts) - counts
-    starts = np.ones(len(group), dtype=np.bool_)
-    starts[1:] = group[1:] != group[:-1]
-    at_start: I64 = total[starts]
-    found: I64 = total - at_start[np.cumsum(starts) - 1] if len(group) else total
+    if not len(total):
+        return total
+    found: I64 = total - total[new_group][np.cumsum(new_group) - 1]
     return found

@@ -29,18 +29,9 @@ from headrace.schema.row_columns import row_type
 from headrace.schema.whole_decimals import WIDE, whole_numbers, wide_of, widened
 from headrace.zsets.aggregates import Aggregate, Extreme
 from headrace.zsets.linear import NO_STEPS, Linear
-from headrace.zsets.operator import NEVER, Operator, Side, Until, add, check_columns, held_by
-from headrace.zsets.rows import (
-    I64,
-    Groups,
-    Rows,
-    consolidated,
-    joined,
-    no_rows,
-    order_codes,
-    pairs,
-)
-from headrace.zsets.top import Order
+from headrace.zsets.operator import NEVER, Operator, Side, Until, add_around, check_columns
+from headrace.zsets.ordering import Order, Ordered, groups_of, in_order
+from headrace.zsets.rows import I64, Mask, Rows, consolidated, equal, joined, no_rows, order_codes
 
 _PLACES: Mapping[str, pa.DataType] = {
     "row_number": pa.int64(),
@@ -449,7 +440,6 @@ class Window(Operator):
         for of in self._functions.values():
             self._check_frame(of.frame, schema)
         self._fields = [of.field(n, schema, self._place) for n, of in self._functions.items()]
-        self._names = tuple(schema.names)
         return {"rows": ZSetState(schema, until=self._until)}, pa.schema([*schema, *self._fields])
 
     def _check_frame(self, frame: Frame, schema: pa.Schema) -> None:
@@ -467,30 +457,69 @@ class Window(Operator):
         rows = consolidated(sides[0])
         if not len(rows):
             return no_rows(self._made)
-        groups = Groups(rows, self._by)
-        touched = rows.take(groups.order[groups.starts])
-        state = self.rows  # type: ignore[attr-defined]
-        before = self._computed(touched, held_by(state, keys, rows.at))
-        add(state, keys, rows)
-        after = self._computed(touched, held_by(state, keys, rows.at))
-        return joined([before.negated(), after])
+        around = add_around(self.rows, keys, rows, rows.at)  # type: ignore[attr-defined]
+        rows, group = around.rows, groups_of(around.rows, self._by)
+        order = in_order(rows, group, self._order)
+        before = self._computed(rows, group, order, around.before)
+        after = self._computed(rows, group, order, around.after)
+        old, new = _different(before, after)
+        return joined([old.negated(), new])
 
-    def _computed(self, touched: Rows, held: Rows) -> Rows:
-        """Return the rows of the touched groups with their further columns."""
-        first, group = pairs(held, touched, [(name, name) for name in self._by])
-        rows = held.take(first)
-        times = np.maximum(rows.weights, 0)
-        codes = [order.codes(rows) for order in self._order]
-        ties = [order_codes(rows.columns[name]) for name in self._names]
-        at = np.lexsort((*ties[::-1], *codes[::-1], group))
-        at = np.repeat(at, times[at])
-        rows = rows.take(at).weighing(np.ones(len(at), dtype=np.int64))
-        ordered = Partitions(rows, group[at], [code[at] for code in codes], self._order)
+    def _computed(self, rows: Rows, group: I64, order: Ordered, weights: I64) -> _Computed:
+        """Return the rows of some weights, each copy by itself, with their further columns."""
+        times = np.maximum(weights[order.at], 0)
+        at = np.repeat(order.at, times)
+        copy = positions(np.zeros(len(times), dtype=np.int64), times)
+        there = rows.take(at).weighing(np.ones(len(at), dtype=np.int64))
+        words = [word[at] for word in order.words]
+        ordered = Partitions(there, group[at], words, self._order)
         columns = {
             field.name: of.of(ordered, field)
             for field, of in zip(self._fields, self._functions.values(), strict=True)
         }
-        return Rows(rows.columns.with_others(columns), rows.weights, rows.at)
+        return _Computed(there, columns, at, copy, np.maximum(weights, 0))
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """Rows with what functions say of them.
+
+    Attributes:
+        rows: the rows; one of weight 3 is there three times.
+        columns: what the functions say.
+        at: the position of each row among those of the touched groups.
+        copy: the number of each among the copies of its row, from 0.
+        times: how often each row of the touched groups is there.
+    """
+
+    rows: Rows
+    columns: dict[str, pa.Array]
+    at: I64
+    copy: I64
+    times: I64
+
+    def take(self, chosen: Mask) -> Rows:
+        """Return some of the rows, with their further columns."""
+        rows = self.rows.take(chosen)
+        mask = pa.array(chosen)
+        further = {name: column.filter(mask) for name, column in self.columns.items()}
+        return Rows(rows.columns.with_others(further), rows.weights, rows.at)
+
+
+def _different(before: _Computed, after: _Computed) -> tuple[Rows, Rows]:
+    """Return the rows of before that are gone or have changed, and what there is in their place."""
+    # Rows have one order before and after. So what is left of both stands side by side.
+    old = before.copy < after.times[before.at]
+    new = after.copy < before.times[after.at]
+    was, now = pa.array(old), pa.array(new)
+    same = equal(
+        [column.filter(was) for column in before.columns.values()],
+        [column.filter(now) for column in after.columns.values()],
+    )
+    gone, come = ~old, ~new
+    gone[np.flatnonzero(old)[~same]] = True
+    come[np.flatnonzero(new)[~same]] = True
+    return before.take(gone), after.take(come)
 
 
 def _has_distances(kind: pa.DataType) -> bool:

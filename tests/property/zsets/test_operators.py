@@ -277,6 +277,38 @@ _operator(
     lambda a, b: a.group("it", ["k"], **AGAIN),
     lambda a, b: model.group(a, [K], AGAIN_MODEL),
 )
+ODD = {
+    "n_distinct": Count("n", distinct=True),
+    "n_odd": Count("n", distinct=True, where="odd"),
+    "f_odd": Count("f", distinct=True, where="odd"),
+    "k_odd": Count("k", distinct=True, where="odd"),
+    "rows": Count(where="odd"),
+    "d_odd": Count("d", where="odd"),
+}
+
+
+def _odd(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if (row[N] or 0) % 2 == 1]
+
+
+_operator(
+    "group-where",
+    lambda a, b: a.select(*A.names, types={"odd": bool}, odd=lambda r: r["n"] % 2 == 1).group(
+        "it", ["k"], **ODD
+    ),
+    lambda a, b: model.group(
+        a,
+        [K],
+        [
+            lambda rows: len({*values(rows, N)}),
+            lambda rows: len({*values(_odd(rows), N)}),
+            lambda rows: len({*values(_odd(rows), F)}),
+            lambda rows: len({*values(_odd(rows), K)}),
+            lambda rows: len(_odd(rows)),
+            lambda rows: len(values(_odd(rows), D)),
+        ],
+    ),
+)
 _operator("distinct", lambda a, b: a.distinct("it"), lambda a, b: Counter([*a]))
 _operator(
     "distinct-of-columns",
@@ -573,6 +605,17 @@ def test_a_group_of_all_rows_has_a_row_when_nothing_is_left(steps: Any, workers:
         (of_a or [(False, ("a", 1, 1.0, None, None))], [], event) for of_a, _, event in steps
     ]
     check(build, answer, of_a_only, workers, left_over=1)
+
+
+def test_an_extreme_stays_when_only_other_columns_of_its_row_change() -> None:
+    before: Row = ("a", 1, None, Decimal("0.10"), None)
+    after: Row = ("a", 1, None, Decimal("-0.5"), None)
+    steps = [([(False, before)], [], None), ([(True, before), (False, after)], [], None)]
+
+    def answer(a: Bag, b: Bag) -> Bag:
+        return model.group(a, [K], [_sum(D), _extreme(N, max)])
+
+    check(lambda a, b: a.group("it", "k", d=Sum("d"), n=Max("n")), answer, steps, 1)
 
 
 def test_sums_of_floats_leave_nothing_behind_when_the_large_one_goes() -> None:

@@ -118,7 +118,10 @@ def _sub_at(table: Table, number: int, slots: Slots) -> pa.Array:
 class BoundZSetChange:
     """What an addition found and left; see :class:`headrace.computation.table_handles.ZSetChange`."""
 
-    def __init__(self, sums: Sequence[str], before: list[Column], after: list[Column]) -> None:
+    def __init__(
+        self, sums: Sequence[str], slots: Slots, before: list[Column], after: list[Column]
+    ) -> None:
+        self.slots = slots  # of rows that were there before; others mean nothing
         self.before: I64 = own(before[0])
         self.after: I64 = own(after[0])
         self.sums_before = dict(zip(sums, map(own, before[1:]), strict=True))
@@ -243,7 +246,7 @@ class BoundZSet:
             )
             content = {n: column[stays] for n, column in enumerate(after)}
             table.put(claimed, content, self._due_times(identity, stays))
-        return BoundZSetChange(self.sums, before, after)
+        return BoundZSetChange(self.sums, slots, before, after)
 
     def _due_times(self, identity: Sequence[Column], stays: I64) -> I64 | None:
         """Return when some of the rows are let go, or None if they never are."""
