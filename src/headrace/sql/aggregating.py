@@ -33,7 +33,7 @@ def arguments_of(aggregate: Aggregate) -> tuple[Expression, ...]:
     if _counts_values(aggregate):
         return (*args, aggregate.condition)
     if not args:
-        return (_where(aggregate.condition, Literal(True, BOOLEAN)),)
+        return (aggregate.condition,)
     return (*args[:-1], _where(aggregate.condition, args[-1]))
 
 
@@ -65,6 +65,8 @@ def maintained(aggregate: Aggregate, columns: Sequence[str]) -> Maintained:
     kind = aggregate.type.arrow
     column = columns[0] if columns else None
     match aggregate.function:
+        case "count" if not aggregate.args and aggregate.condition is not None:
+            return Count(where=column)
         case "count" if _counts_values(aggregate):
             return Count(column, distinct=True, where=columns[1])
         case "count" if len(columns) > 1:

@@ -36,6 +36,7 @@ from headrace.sql.ir.relations import (
     Window,
 )
 from headrace.sql.ir.types import BOOLEAN
+from headrace.sql.rules.different import at_once
 from headrace.sql.translation.aggregates import Aggregates
 from headrace.sql.translation.expressions import (
     Scope,
@@ -262,7 +263,7 @@ class Translation:
         if keys and not aggregates.found:
             return Distinct(Project(child.relation, keys, key_columns))
         columns = (*key_columns, *aggregates.columns)
-        return Group(child.relation, keys, tuple(aggregates.found), columns)
+        return at_once(Group(child.relation, keys, tuple(aggregates.found), columns))
 
     # -- joins --------------------------------------------------------------------------------
 
