@@ -25,6 +25,10 @@ from headrace.runners.base import Runner
 from headrace.runners.inline import InlineRunner
 from headrace.runners.spark.runner import SparkRunner
 from headrace.sources.inbox import Producer
+from headrace.sql.clock_functions import HoldsAt, MomentsOf
+from headrace.sql.ir.expressions import Call, Ref
+from headrace.sql.ir.types import BIGINT, BOOLEAN
+from headrace.sql.rules.clock import current_time, moments
 from headrace.storage import LocalStore, MemoryStore, Store, open_store
 from tests.support import changing
 from tests.support.changing import Item, Remembers, items
@@ -88,6 +92,29 @@ def timers_of_the_wall_clock(runner: Callable[[], Runner], folder: Path) -> Outc
         clock=Ticking(),
     )
     assert any("soon at" in row[2] for row in by_key(collected)["out"])
+    return collected.rows(), counts(driver)
+
+
+def rows_that_leave_by_the_clock(runner: Callable[[], Runner], folder: Path) -> Outcome:
+    """A row stays until the clock is as many seconds past its beginning as its number says."""
+    pipeline, collected = hr.Pipeline("leaving"), Collected()
+    rows = hr.zsets.table("rows", pipeline.inject("items", source(items(60))))
+    seconds = Call("unix_seconds", (current_time(),), BIGINT)
+    condition = Call("less", (seconds, Ref(0, BIGINT)), BOOLEAN)
+    holds, changes = HoldsAt(condition, (BIGINT,)), MomentsOf(moments(condition), (BIGINT,))
+    rows.select(types={"c0": int}, c0=lambda row: row["n"] * 7).by_clock("leaving", holds, changes)
+    pipeline.sink("out", pipeline.nodes["leaving"], collected.sink("out"))
+    driver = run_inline(
+        pipeline,
+        store=LocalStore(folder),
+        workers=2,
+        rows=7,
+        runner=runner(),
+        clock=Ticking(),
+    )
+    weights = [row[-1] for row in by_key(collected)["out"]]
+    assert min(weights) < 0 < max(weights)
+    assert sum(weights) >= 0
     return collected.rows(), counts(driver)
 
 
@@ -467,6 +494,7 @@ def receipts_of_a_producer_and_of_a_delivery(runner: Callable[[], Runner], folde
 
 SCENES: list[Scene] = [
     timers_of_the_wall_clock,
+    rows_that_leave_by_the_clock,
     records_that_come_twice,
     a_percentile_watermark,
     aggregates_of_hot_keys,

@@ -233,6 +233,14 @@ class BatchContext(Protocol):
         ...
 
     @property
+    def clock_us(self) -> int:
+        """The highest clock reading of any step so far, this one included, in microseconds.
+
+        It is that of :attr:`now`, unless the clock has gone back. So it never goes back.
+        """
+        ...
+
+    @property
     def input_ended(self) -> bool:
         """Whether no more input will come, because all injectors upstream have ended."""
         ...

@@ -98,6 +98,7 @@ def plan_step(
         epoch=head.epoch,
         attempt=0,
         clock_us=intent.clock_us,
+        highest_clock_us=max(head.clock_us, intent.clock_us),
         seed=_seed(pipeline_facts.name, starts, taken, None if taken else intent.clock_us),
         layout=layout,
         store=pipeline_facts.store,

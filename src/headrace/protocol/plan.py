@@ -145,6 +145,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         epoch: the driver's epoch.
         attempt: the number of the attempt.
         clock_us: the clock reading that all tasks use.
+        highest_clock_us: the highest clock reading of any step so far, this one included.
         seed: seed of all randomness in the step.
         layout: bins and owners.
         lineage, layout_version, relocated: where the layout comes from, for soft state and readers
@@ -218,6 +219,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     resident: bool = False
     drained: list[int] = []
     reading: dict[str, dict[str, int]] = {}
+    highest_clock_us: int = 0
 
     def reader_of(self, injector: str, number: int, partition: str | None) -> int:
         """Return the task that reads a split.

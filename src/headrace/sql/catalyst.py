@@ -14,12 +14,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.errors import PipelineError
 from headrace.sql.ir.relations import Column
 from headrace.sql.ir.types import SqlType
+from headrace.sql.translation.clock import CLASSES, CLOCK_TABLES, clocked
 from headrace.sql.translation.functions import AGGREGATES, SCALAR, WINDOW
 from headrace.sql.translation.refused import check_classes
 from headrace.sql.translation.tree import Node, Planned
@@ -312,6 +313,8 @@ class Catalyst:
         self._names: dict[str, list[str]] = {}
         for key, value in _SETTINGS.items():
             self._session.conf.set(key, value)
+        for name, columns in CLOCK_TABLES.items():
+            self.declare(name, columns)
 
     def declare(self, name: str, columns: Sequence[Column]) -> None:
         """Declare a table.
@@ -341,7 +344,9 @@ class Catalyst:
 
         It is expanded where it is read. Equal parts of several plans are found afterwards.
         """
-        self._checked(sql, lambda: self._session.sql(sql)).createOrReplaceTempView(name)
+        asks = CLASSES & _classes(self._executed(sql, sql))
+        text = clocked(sql) if asks else sql
+        self._checked(sql, lambda: self._session.sql(text)).createOrReplaceTempView(name)
 
     def plan(self, sql: str) -> Planned:
         """Return what Catalyst makes of a query.
@@ -350,30 +355,50 @@ class Catalyst:
             PipelineError: if it is no query over the declared tables, or has something that is not
                 known here.
         """
-        execution = self._executed(sql)
-        analyzed = execution.analyzed()
+        execution = self._executed(sql, sql)
         # before constants are folded: the current time would become one
-        check_classes(re.findall(r'"class":"[\w.]+\.(\w+)\$?"', analyzed.toJSON()), sql)
-        optimized = self._checked(sql, execution.optimizedPlan)
+        classes = _classes(execution)
+        optimized = None
+        if CLASSES & classes:
+            execution, optimized = self._by_clock(sql, classes)
+        check_classes(_classes(execution), sql)
+        optimized = optimized or self._checked(sql, execution.optimizedPlan)
         reader = _Reader(sql, self._names)
         return Planned(sql, reader.plan(optimized), tuple(reader.output(optimized)))
 
-    def _executed(self, sql: str) -> Any:
+    def _by_clock(self, sql: str, classes: Iterable[str]) -> tuple[Any, Any]:
+        """Return the execution and the plan of a query in which the current time is no constant.
+
+        Raises:
+            PipelineError: if it stands where no subquery can.
+        """
+        try:
+            execution = self._executed(clocked(sql), sql)
+            return execution, self._checked(sql, execution.optimizedPlan)
+        except PipelineError:
+            check_classes(classes, sql)
+            raise
+
+    def _executed(self, text: str, sql: str) -> Any:
         """Return the execution of a query, which plans it when it is asked to.
 
         ``DataFrame`` would run a command at once, so the text is parsed first.
+
+        Args:
+            text: the query.
+            sql: the query as the user has written it, for errors.
         """
         from py4j.java_gateway import is_instance_of
 
         state = self._session._jsparkSession.sessionState()
-        parsed = self._checked(sql, lambda: state.sqlParser().parsePlan(sql))
+        parsed = self._checked(sql, lambda: state.sqlParser().parsePlan(text))
         gateway = self._session.sparkContext._gateway
         for kind in _COMMANDS:
             if is_instance_of(gateway, parsed, kind):
                 raise PipelineError(
                     "a view is a SELECT; this is a command", place=sql, remedy="write a query"
                 )
-        frame = self._checked(sql, lambda: self._session.sql(sql))
+        frame = self._checked(sql, lambda: self._session.sql(text))
         return frame._jdf.queryExecution()
 
     @staticmethod
@@ -390,6 +415,12 @@ class Catalyst:
         except Py4JJavaError as error:
             text = str(error.java_exception.getMessage()).split("\n", maxsplit=1)[0]
             raise PipelineError(f"Spark cannot plan this query: {text}", place=sql) from error
+
+
+def _classes(execution: Any) -> set[str]:
+    """Return the names of the classes in the analysed plan of a query."""
+    analyzed = execution.analyzed().toJSON()
+    return set(re.findall(r'"class":"[\w.]+\.(\w+)\$?"', analyzed))
 
 
 def _ddl(kind: SqlType) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.sql.ir.printing import describe, shown_expression
 from headrace.sql.ir.relations import (
     Distinct,
+    Filter,
     Group,
     Join,
     Query,
@@ -12,6 +13,7 @@ from headrace.sql.ir.relations import (
     Window,
     inputs,
 )
+from headrace.sql.rules.clock import leaving, shown_parts
 from headrace.sql.rules.properties import is_append_only, state_of
 from headrace.sql.rules.sharing import shared
 from headrace.sql.rules.waterlines import JoinUntil, Waterlines
@@ -51,6 +53,9 @@ def _lines(relation: Relation, depth: int, waterlines: Waterlines) -> list[str]:
 def _bounded_by(relation: Relation, waterlines: Waterlines) -> str:
     """Return by what the state of a relation is bounded; empty if it grows."""
     match relation:
+        case Filter():
+            shown = shown_parts(relation.condition, relation.columns)
+            return f"bounded: a row is let go when no time can change {shown} any more"
         case Group():
             until = waterlines.until(relation.child, relation.keys)
             names = [shown_expression(one, relation.child.columns) for one in relation.keys]
@@ -64,9 +69,18 @@ def _bounded_by(relation: Relation, waterlines: Waterlines) -> str:
         case Join():
             return _of_join(relation, waterlines.join_until(relation))
         case _:
-            return ""
+            return _by_clock(relation)
     ends = [f"{shown_after(after)} {names[at]}" for at, after in until.items()]
-    return f"bounded: let go {', or '.join(ends)}" if ends else ""
+    return f"bounded: let go {', or '.join(ends)}" if ends else _by_clock(relation)
+
+
+def _by_clock(relation: Relation) -> str:
+    """Return by which condition on the current time the rows of a relation leave; empty if by none."""
+    (child,) = inputs(relation)
+    gone = leaving(child)
+    if gone is None:
+        return ""
+    return f"bounded: rows leave by the clock, as {shown_parts(gone.condition, gone.columns)} says"
 
 
 def _of_join(join: Join, until: JoinUntil) -> str:
@@ -76,6 +90,10 @@ def _of_join(join: Join, until: JoinUntil) -> str:
     for at, (one, other) in until.keys.items():
         left.append(f"{shown_after(one)} {shown_expression(join.keys[at].left, lefts)}")
         right.append(f"{shown_after(other)} {shown_expression(join.keys[at].right, rights)}")
+    for ends, side in ((left, join.left), (right, join.right)):
+        gone = leaving(side)
+        if gone is not None and not ends:
+            ends.append(f"by the clock, as {shown_parts(gone.condition, gone.columns)} says")
     if not left and not right:
         return ""
     parts = [

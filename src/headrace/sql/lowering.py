@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.errors import PipelineError
 from headrace.sql.aggregating import arguments_of, maintained
+from headrace.sql.clock_functions import HoldsAt, MomentsOf
 from headrace.sql.constants import ONE_ROW, OneRow
 from headrace.sql.expressions import compile_expression
 from headrace.sql.ir.canonical import digest
@@ -52,6 +53,7 @@ from headrace.sql.row_functions import (
     Times,
     name_of,
 )
+from headrace.sql.rules.clock import clock_parts, has_clock, moments
 from headrace.sql.rules.properties import has_one_row
 from headrace.sql.rules.waterlines import Waterlines
 from headrace.sql.windowing import RANKINGS, columns_of, first_ranks, over
@@ -142,6 +144,8 @@ class Lowering:
 
     def _filter(self, relation: Filter) -> ZStream:
         """Return some rows. Of rows with a rank, those that can pass are all that is ranked."""
+        if has_clock(relation.condition):
+            return self._by_clock(relation)
         first = first_ranks(relation)
         if first is None:
             child = self.stream(relation.child)
@@ -151,6 +155,23 @@ class Lowering:
                 self.built[name] = self._ranked_first(relation.child, first)
             child = self.built[name]
         return child.filter(_evaluated(relation.condition, relation.child.columns))
+
+    def _by_clock(self, relation: Filter) -> ZStream:
+        """Return the rows for which a condition on the current time holds, as it goes on."""
+        before, by_clock, after = clock_parts(relation.condition)
+        child, columns = relation.child, relation.columns
+        tested = conjunction(before)
+        rows = self.stream(child if tested is None else Filter(child, tested))
+        condition = conjunction(by_clock)
+        assert condition is not None
+        types = tuple(one.type for one in columns)
+        holds = HoldsAt(condition, types)
+        holds.compiled()  # what is refused is refused before anything runs
+        found = rows.by_clock(
+            self._name("by_clock", relation), holds, MomentsOf(moments(condition), types)
+        )
+        last = conjunction(after)
+        return found if last is None else found.filter(_evaluated(last, columns))
 
     def _ranked_first(self, relation: Relation, first: int) -> ZStream:
         if isinstance(relation, Project):

@@ -34,7 +34,7 @@ class Evaluated:
     columns: tuple[SqlType, ...]
 
     def __call__(self, rows: Rows) -> pa.Array:
-        vectors = _Lazy(rows, self.columns)
+        vectors = ColumnsOfRows(rows, self.columns)
         return to_arrow(self._compiled.evaluate(vectors), self.expression.type)
 
     @cached_property
@@ -45,7 +45,7 @@ class Evaluated:
         return {"expression": self.expression, "columns": self.columns}
 
 
-class _Lazy(Frame):
+class ColumnsOfRows(Frame):
     """The rows of a change, of which a column is read when it is needed."""
 
     def __init__(self, rows: Rows, types: Sequence[SqlType]) -> None:

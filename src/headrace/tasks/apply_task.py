@@ -193,6 +193,7 @@ class ApplyTask(Task):
                 watermark=watermark,
                 output_before=before_out,
                 clock_us=plan.clock_us,
+                highest_clock_us=plan.highest_clock_us,
                 seed=plan.seed,
                 latest=self.latest,
                 portions=plan.portions.get(node.name, 0),

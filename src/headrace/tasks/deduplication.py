@@ -50,6 +50,7 @@ class IdCheck:
         watermark: int,
         output_before: int,
         clock_us: int,
+        highest_clock_us: int,
         seed: int,
         latest: int,
         portions: int = 0,

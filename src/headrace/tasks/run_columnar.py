@@ -59,12 +59,14 @@ class BatchStepContext(StepContext[Emitter]):
 
     Attributes:
         low_watermark_before_us: the input watermark of the step before.
+        clock_us: the highest clock reading of any step so far, this one included.
         late: how many records of this step the computation itself found to be late.
         posts: the collector of each stream of posts.
     """
 
     posts: dict[str, Emitter]
     low_watermark_before_us = MIN_TIME
+    clock_us = MIN_TIME
     late = 0
 
     def drop_late(self, count: int) -> None:
@@ -132,6 +134,7 @@ class BatchVisitor:
         watermark: int,
         output_before: int,
         clock_us: int,
+        highest_clock_us: int,
         seed: int,
         latest: int,
         portions: int = 0,
@@ -145,6 +148,7 @@ class BatchVisitor:
         self.counters.clear()
         self.context.begin_step(watermark=watermark, clock_us=clock_us)
         self.context.low_watermark_before_us, self.context.late = late_before, 0
+        self.context.clock_us = max(clock_us, highest_clock_us)
         self._late.admitted = 0
         self.state.clock.now_us = clock_us
         self._causes = {

@@ -128,6 +128,7 @@ class GroupVisitor:
         watermark: int,
         output_before: int,
         clock_us: int,
+        highest_clock_us: int,
         seed: int,
         latest: int,
         portions: int = 0,

@@ -233,6 +233,7 @@ class Visitor:
         watermark: int,
         output_before: int,
         clock_us: int,
+        highest_clock_us: int,
         seed: int,
         latest: int,
         portions: int = 0,
@@ -249,6 +250,7 @@ class Visitor:
             watermark: the input watermark of this step.
             output_before: the output watermark of the step before.
             clock_us: the step's clock reading.
+            highest_clock_us: the highest clock reading of any step so far, this one included.
             seed: the step's seed.
             latest: the latest event time that the pipeline has worked with.
             portions: how many portions of timers have fired since all input ended, if timers are

@@ -3,7 +3,8 @@
 * ``stream``: streams and views, and how they are built; ``tables``: where rows come from.
 * ``linear``: operators without state, which run inside others.
 * ``join``, ``group`` (with ``aggregates``), ``top``, ``window``, ``sets``: operators with state.
-* ``lateness``: rows that come too late, and rows that are final.
+* ``lateness``: rows that come too late, and rows that are final; ``by_clock``: rows that come and go
+  with the clock.
 * ``transactions``: rows of several streams that belong together come in one step.
 * ``operator``: what operators have in common; ``apply``: operators that keep nothing.
 * ``rows``: rows with weights, consolidated and compared.
@@ -15,6 +16,7 @@ is a computation that takes functions of :class:`Rows`, for streams that are key
 
 from headrace.zsets.aggregates import Aggregate, Avg, Count, Max, Min, OfRows, Sum, Variance
 from headrace.zsets.apply import Apply, AsUpserts
+from headrace.zsets.by_clock import ByClock
 from headrace.zsets.group import Group
 from headrace.zsets.join import Join
 from headrace.zsets.lateness import Final, OnTime
@@ -44,6 +46,7 @@ __all__ = [
     "AsUpserts",
     "Avg",
     "Branch",
+    "ByClock",
     "Checked",
     "Count",
     "Ends",

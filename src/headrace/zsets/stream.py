@@ -25,6 +25,7 @@ from headrace.pipeline.keys import KEY, KeySpec
 from headrace.pipeline.sink import Sink
 from headrace.zsets.aggregates import Aggregate
 from headrace.zsets.apply import Apply, AsUpserts
+from headrace.zsets.by_clock import AtTime, ByClock, Moments
 from headrace.zsets.group import Group
 from headrace.zsets.join import How, Join, right_names
 from headrace.zsets.lateness import LATE, Final, OnTime
@@ -238,6 +239,36 @@ class ZStream:
         """
         self._check_not_delayed(f"computation {name!r}")
         return self._compute(name, lambda sides: Final(until, sides=sides), [(self, None)])
+
+    def by_clock(self, name: str, condition: AtTime, moments: Moments) -> ZStream:
+        """Return the rows for which a condition holds at the time of the step.
+
+        Rows come and go by themselves as the clock goes on, also while there is no input. See
+        :class:`ByClock`.
+
+        Args:
+            name: the name of the computation.
+            condition: a function of :class:`Rows` and an array of times, one for each row, in
+                microseconds. It returns which rows are in the result at that time.
+            moments: a function of :class:`Rows` that returns arrays of times: when that changes.
+
+        Example::
+
+            minute = 60_000_000
+
+            def is_new(rows, now_us):
+                return rows["at"].astype("int64") + minute > now_us
+
+            def is_old_at(rows):
+                return [rows["at"].astype("int64") + minute]
+
+            rows = hr.zsets.table("rows", orders).by_clock("newest", is_new, is_old_at)
+            rows.group("of_shops", "shop", n=hr.zsets.Count())  # orders of the last minute
+        """
+        columns = [one.name for one in self.schema if not pa.types.is_nested(one.type)]
+        return self._compute(
+            name, lambda sides: ByClock(condition, moments, sides=sides), [(self, columns)]
+        )
 
     def on_time(
         self,

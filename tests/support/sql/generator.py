@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +17,8 @@ import pyarrow as pa
 from headrace.sql.ir.relations import Column
 from headrace.sql.ir.types import SqlType
 
+#: The time to which the times of rows are near.
+NOW = datetime(2024, 1, 1, tzinfo=UTC)
 #: The columns of every table, and values of which sums are exact in any order.
 KINDS = {
     "a": (SqlType("int"), [0, 1, 2, 3, -1]),
@@ -28,9 +31,13 @@ KINDS = {
     "e": (SqlType("double"), [0.0, -0.0, 0.5, 1.25, float("nan")]),
     "f": (SqlType("date"), [0, 1, 31, 365, -1]),
     "g": (SqlType("boolean"), [True, False]),
+    "h": (
+        SqlType("timestamp"),
+        [NOW + timedelta(minutes=m) for m in (-1500, -90, -31, -10, -1, 0, 1, 10, 31, 90, 1500)],
+    ),
 }
 TABLES = ("r", "s", "t")
-_BY_KIND = {"number": "abc", "text": "d", "float": "e", "date": "f", "boolean": "g"}
+_BY_KIND = {"number": "abc", "text": "d", "float": "e", "date": "f", "boolean": "g", "time": "h"}
 
 
 def columns() -> list[Column]:
@@ -93,12 +100,12 @@ class Queries:
     def filtered(self, depth: int) -> str:
         """Return some rows of a relation."""
         source = self.source(depth - 1)
-        return f"(SELECT * FROM {source} AS {self.fresh()} WHERE {self.condition('', 0)})"
+        return f"(SELECT * FROM {source} AS {self.fresh()} WHERE {self.where('', 0)})"
 
     # -- expressions --------------------------------------------------------------------------
 
     def column(self, alias: str, kind: str = "") -> str:
-        names = _BY_KIND[kind] if kind else "abcdefg"
+        names = _BY_KIND[kind] if kind else "abcdefgh"
         name = self.one_of(*names)
         return f"{alias}.{name}" if alias else name
 
@@ -130,11 +137,36 @@ class Queries:
                 return self.one_of(column, f"{column} * 2", f"coalesce({column}, 0.5D)")
             case "date":
                 return self.one_of(column, f"{column} + 1", f"last_day({column})")
+            case "time":
+                shifted = f"{column} + INTERVAL 1 HOUR"
+                return self.one_of(column, shifted, f"date_trunc('HOUR', {column})")
             case _:
                 return self.one_of(column, f"NOT {column}", f"{self.column(alias, 'number')} > 1")
 
     def kind(self) -> str:
-        return self.one_of("number", "number", "text", "text", "float", "date", "boolean")
+        return self.one_of("number", "number", "text", "text", "float", "date", "boolean", "time")
+
+    def by_clock(self, alias: str) -> str:
+        """Return a condition on the current time."""
+        time, other = self.column(alias, "time"), self.value(alias, "time")
+        sign = self.one_of("<", "<=", ">", ">=", "=")
+        return self.one_of(
+            f"{time} > now() - INTERVAL {self.one_of(30, 60)} MINUTES",
+            f"{other} {sign} now()",
+            f"now() - {time} {sign} INTERVAL {self.one_of(-30, 10)} MINUTES",
+            f"now() BETWEEN {time} AND {other}",
+            f"CAST({other} AS date) {sign} CAST(now() AS date)",
+            f"date_trunc('HOUR', {time}) {sign} date_trunc('HOUR', now())",
+            f"datediff(CAST(now() AS date), {self.column(alias, 'date')}) > 19000",
+            f"NOT ({time} < now() AND {other} {sign} now())",
+        )
+
+    def where(self, alias: str, depth: int) -> str:
+        """Return a condition of a WHERE."""
+        condition = self.condition(alias, depth)
+        if self.r.random() < 0.8:
+            return condition
+        return f"({condition}) {self.one_of('AND', 'AND', 'OR')} {self.by_clock(alias)}"
 
     def comparison(self, alias: str, other: str) -> str:
         kind = self.kind()
@@ -192,7 +224,7 @@ class Queries:
             f"{self.value(alias, self.kind())} AS x{at}" for at in range(self.r.randint(1, 4))
         )
         distinct = self.one_of("", "", "DISTINCT ")
-        source, where = self.source(depth), self.condition(alias, depth)
+        source, where = self.source(depth), self.where(alias, depth)
         return f"SELECT {distinct}{columns} FROM {source} AS {alias} WHERE {where}"
 
     def with_values(self, depth: int) -> str:
@@ -255,12 +287,18 @@ class Queries:
         shown += [f"{self.aggregate(alias)} AS x{at}" for at in range(self.r.randint(1, 3))]
         sql = f"SELECT {', '.join(shown)} FROM {self.source(depth)} AS {alias}"
         if self.r.random() < 0.4:
-            sql += f" WHERE {self.condition(alias, depth)}"
+            sql += f" WHERE {self.where(alias, depth)}"
         if keys:
             form = self.one_of("{}", "{}", "{}", "ROLLUP({})", "CUBE({})")
             sql += f" GROUP BY {form.format(', '.join(keys))}"
             if self.r.random() < 0.3:
-                tests = ("count(*) > 1", f"sum({alias}.a) IS NOT NULL", f"max({alias}.c) > 0")
+                recent = f"max({alias}.h) > now() - INTERVAL 30 MINUTES"
+                tests = (
+                    "count(*) > 1",
+                    f"sum({alias}.a) IS NOT NULL",
+                    f"max({alias}.c) > 0",
+                    recent,
+                )
                 sql += f" HAVING {self.one_of(*tests)}"
         return sql
 
@@ -274,7 +312,7 @@ class Queries:
     def plain(self, kinds: list[str], depth: int) -> str:
         alias = self.fresh()
         columns = ", ".join(f"{self.column(alias, kind)} AS x{at}" for at, kind in enumerate(kinds))
-        where = "" if self.r.random() < 0.5 else f" WHERE {self.condition(alias, depth - 1)}"
+        where = "" if self.r.random() < 0.5 else f" WHERE {self.where(alias, depth - 1)}"
         return f"(SELECT {columns} FROM {self.source(depth - 1)} AS {alias}{where})"
 
     def windowed(self, depth: int) -> str:

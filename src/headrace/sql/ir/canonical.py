@@ -69,7 +69,18 @@ _SAFE = frozenset(
     (
         *("equal", "equal_null_safe", "less", "less_or_equal", "greater", "greater_or_equal"),
         *("in", "is_null", "is_not_null", "not", "and", "or", "like", "starts_with", "ends_with"),
-        *("contains", "is_nan", "substring", "year", "month", "day", "case", "coalesce", "same"),
+        *(
+            "contains",
+            "is_nan",
+            "substring",
+            "year",
+            "month",
+            "day",
+            "case",
+            "coalesce",
+            "same",
+            "now",
+        ),
     )
 )
 

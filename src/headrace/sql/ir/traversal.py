@@ -87,6 +87,18 @@ def with_expressions(relation: Relation, change: Change) -> Relation:
             return relation
 
 
+def expressions_of(relation: Relation) -> list[Expression]:
+    """Return a relation's own expressions; those of its inputs are left out."""
+    found: list[Expression] = []
+
+    def note(one: Expression) -> Expression:
+        found.append(one)
+        return one
+
+    with_expressions(relation, note)
+    return found
+
+
 def _replaced(relation: Relation, **fields: object) -> Relation:
     replaced: Relation = msgspec.structs.replace(relation, **fields)
     return replaced

@@ -25,6 +25,7 @@ from headrace.sql.ir.relations import (
     Window,
     inputs,
 )
+from headrace.sql.rules.clock import has_clock
 
 #: Aggregates of which a group keeps a few numbers, whatever is inserted and deleted.
 _LINEAR = frozenset(
@@ -73,6 +74,8 @@ def state_of(relation: Relation, append_only: Set[str] = frozenset()) -> State:
         append_only: the names of tables whose rows are never deleted or changed.
     """
     match relation:
+        case Filter() if has_clock(relation.condition):
+            return State("rows", "all columns", "a condition on the current time")
         case Scan() | Values() | Project() | Filter() | Union() | Expand() | Replicate():
             return State("none")
         case Join():
@@ -139,6 +142,8 @@ def is_append_only(relation: Relation, tables: Set[str]) -> bool:
         case Values():
             return True
         case Group() | SingleRow() | Top() | Window():
+            return False
+        case Filter() if has_clock(relation.condition):
             return False
         case Join() if relation.kind not in {"inner", "semi"}:
             return False

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from headrace.errors import PipelineError
 from headrace.sql.ir.expressions import Call, Expression, Literal, Ref
 from headrace.sql.ir.types import BOOLEAN, SqlType
+from headrace.sql.translation.clock import clock_of
 from headrace.sql.translation.functions import SCALAR
 from headrace.sql.translation.tree import Node
 from headrace.sql.translation.types import type_of
@@ -49,8 +50,10 @@ class Scope:
         match node.name:
             case "Alias":
                 return self.value(node.children[0])
-            case "AttributeReference" | "ScalarSubquery":
+            case "AttributeReference":
                 return self._attribute(node)
+            case "ScalarSubquery":
+                return clock_of(node) or self._attribute(node)
             case "CreateNamedStruct":
                 return self._struct(node)
             case "GetStructField":

@@ -21,8 +21,8 @@ REFUSED: Final = {
         (
             "the current time changes without a change of any table, so the view would be wrong "
             "at once",
-            "compare with a column that says when a row is due, or filter by time where the view "
-            "is read",
+            "compare a column with now(), current_timestamp, localtimestamp or current_date in WHERE "
+            "or HAVING",
         ),
     ),
     **dict.fromkeys(

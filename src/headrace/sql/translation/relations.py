@@ -36,8 +36,10 @@ from headrace.sql.ir.relations import (
     Window,
 )
 from headrace.sql.ir.types import BOOLEAN
+from headrace.sql.rules.clock import check_clock, has_clock
 from headrace.sql.rules.different import at_once
 from headrace.sql.translation.aggregates import Aggregates
+from headrace.sql.translation.clock import clock_of
 from headrace.sql.translation.expressions import (
     Scope,
     Value,
@@ -85,14 +87,19 @@ class Translation:
     def query(self, planned: Planned) -> tuple[Relation, tuple[SortKey, ...]]:
         """Return the relation of a whole query, and the order of its rows where it is read.
 
-        The order refers to the query's columns. Sort keys that are none of them are left out.
+        The order refers to the query's columns. Sort keys that are none of them are left out, and so
+        are those that depend on the current time.
         """
         plan = planned.plan
         if plan.name != "Sort":
-            return self._output(self.placed(plan), planned.output), ()
+            placed = self._output(self.placed(plan), planned.output)
+            check_clock(placed, self.sql)
+            return placed, ()
         placed = self._output(self.placed(plan.children[0]), planned.output)
+        check_clock(placed, self.sql)
         found = dict(zip((of for _, of in planned.output), refs(placed.columns), strict=True))
-        return placed, self._sort_keys(plan.fields["order"], Scope(found, self.sql))
+        order = self._sort_keys(plan.fields["order"], Scope(found, self.sql))
+        return placed, tuple(one for one in order if not has_clock(one.by))
 
     def _output(self, placed: Placed, output: Sequence[tuple[str, str]]) -> Relation:
         """Return a relation with just the columns that a plan puts out, in order and named."""
@@ -293,7 +300,9 @@ class Translation:
         moved = {name: _moved(value, width) for name, value in right.attributes.items()}
         scope = Scope({**left.attributes, **moved}, self.sql)
         parts = conjuncts(scope.expression(condition)) if condition is not None else ()
-        keys, rest = _keys(parts, width)
+        # (rows of a pair come and go with the clock, not the pairs that there are)
+        by_clock = [one for one in parts if kind == "inner" and has_clock(one)]
+        keys, rest = _keys(tuple(one for one in parts if one not in by_clock), width)
         nulled = {"left": (False, True), "full": (True, True)}.get(kind, (False, False))
         columns = _nullable(left.relation.columns, nulled[0])
         attributes = {n: _as_nullable(v, nulled[0]) for n, v in left.attributes.items()}
@@ -305,6 +314,8 @@ class Translation:
         relation: Relation = Join(
             left.relation, right.relation, kind, keys, conjunction(rest), columns
         )
+        if (holds := conjunction(tuple(by_clock))) is not None:
+            relation = Filter(relation, holds)
         if not swapped:
             return Placed(relation, attributes)
         # A right join is a left join with its sides exchanged; the columns go back to their places.
@@ -319,7 +330,10 @@ class Translation:
     def _with_subqueries(self, child: Placed, expressions: Iterable[Node]) -> Placed:
         """Return a relation with a column for each scalar subquery in some expressions."""
         found = [
-            part for one in expressions for part in one.walk() if part.name == "ScalarSubquery"
+            part
+            for one in expressions
+            for part in one.walk()
+            if part.name == "ScalarSubquery" and clock_of(part) is None
         ]
         for node in found:
             if node.fields["id"] in child.attributes:
