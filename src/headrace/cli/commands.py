@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import click
 
@@ -23,6 +23,7 @@ from headrace.cli.common import (
 )
 from headrace.cli.loading import digest_of
 from headrace.control.control import Control
+from headrace.coordinator.changes.changes import Begin
 from headrace.ledger.commands import Command, Kind
 
 #: Seconds between two looks whether a driver has ended.
@@ -84,8 +85,9 @@ def restore(names: tuple[str, ...], storage: str, seconds: float, output: str) -
 @click.option(
     "--begin",
     multiple=True,
-    metavar="NAME=now|beginning",
-    help="Where an added computation begins.  [default: now]  Repeatable.",
+    metavar="NAME=now|rows|beginning",
+    help="Where an added computation begins.  [default: operators on Z-sets with the rows of their "
+    "inputs, others now]  Repeatable.",
 )
 @click.option(
     "--forget",
@@ -119,10 +121,9 @@ def change(
 
 def _where(text: str) -> tuple[str, str]:
     name, equals, where = text.partition("=")
-    if not equals or where not in ("now", "beginning"):
-        raise click.BadParameter(
-            f"{text!r} is not NAME=now or NAME=beginning", param_hint="--begin"
-        )
+    if not equals or where not in get_args(Begin):
+        wanted = ", ".join(f"NAME={one}" for one in get_args(Begin))
+        raise click.BadParameter(f"{text!r} is none of {wanted}", param_hint="--begin")
     return name, where
 
 

@@ -325,6 +325,14 @@ class ColumnarComputation(UserCode):
         """Process the due timers of one name."""
         raise NotImplementedError
 
+    def recompute(self, ctx: Any, output: str, keys: Keys) -> None:
+        """Produce the rows that all changes on an output add up to, of some keys.
+
+        It is called for the outputs in ``recomputes``, after a step, if a computation was added that
+        begins with these rows. It reads state, and changes none.
+        """
+        raise NotImplementedError
+
 
 class StepComputation(ColumnarComputation):
     """Base class of columnar code that sees the records of all its streams at once, once a step.

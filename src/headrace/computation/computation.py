@@ -32,6 +32,7 @@ in plain objects is refused; see :mod:`headrace.computation.plain_state`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
 from headrace.computation.declarations import Declaration, Declares, DeclaresPerKey, Output
@@ -79,6 +80,13 @@ class UserCode(Declares):
         deterministic: whether results depend only on records, state, timers and the context, so
             that a step that is computed again gives the same results. The author declares it; a
             replay checks it.
+        integrals: output → the Z-set (:class:`headrace.ZSetState`) that keeps the rows of all changes
+            which the output has brought. The output has the columns of the Z-set, and one for the
+            weight. A computation that is added later can begin with these rows.
+        recomputes: the outputs whose rows the code can compute again from its state, where no Z-set
+            keeps them; see :meth:`headrace.ColumnarComputation.recompute`.
+        begins_with_rows: whether it begins with the rows that its inputs hold, if it is added to a
+            running pipeline and nothing else is said.
     """
 
     on_records: ClassVar[str]
@@ -91,6 +99,9 @@ class UserCode(Declares):
     default_late: ClassVar[Late] = "drop"
     judges_late: ClassVar[bool] = False
     deterministic: bool = False
+    begins_with_rows: ClassVar[bool] = False
+    integrals: Mapping[str, str] = MappingProxyType({})
+    recomputes: Sequence[str] = ()
 
     def declare(self, inputs: Sequence[InputStream]) -> Mapping[str, Declaration | Output]:
         """Return declarations of this object, by name, in addition to those of its class.

@@ -322,7 +322,13 @@ class Coordinator:
         if head is not None:
             self._outbox.open(head)
             self._clean_up.open(head)
-        claim = claim_manifest(event, self.pipeline_facts, self._outbox, nonce=self._nonce())
+        claim = claim_manifest(
+            event,
+            self.pipeline_facts,
+            self._outbox,
+            nonce=self._nonce(),
+            portion_bytes=self.settings.seed_bytes,
+        )
         self.begins_with = layout_begun_with(head, claim)
         return [Commit(head, claim)]
 
@@ -509,6 +515,7 @@ class Coordinator:
             or is_due
             or self._uncheckpointed.is_overdue(head, event.now_us)
             or wants_steps(head)
+            or head.seeding is not None
         ):
             return self._begin(self._intent(event.now_us, found))
         return self._idle(event.now_us)

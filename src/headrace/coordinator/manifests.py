@@ -37,6 +37,7 @@ from headrace.coordinator.pipeline_compatibility import (
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.coordinator.planning import PlannedStep
 from headrace.coordinator.reopening import backfill_after, reopening
+from headrace.coordinator.seeding import given_up, seeding_after, seeding_of
 from headrace.coordinator.settings import Settings
 from headrace.errors import SchemaChanged, ensure
 from headrace.eventtime.timestamps import MAX_TIME, MIN_TIME
@@ -57,7 +58,12 @@ _OTHER_LAYOUT = "the pipeline was started with another layout"
 
 
 def claim_manifest(
-    event: LedgerOpened, pipeline_facts: PipelineFacts, outbox: SinkOutbox, *, nonce: str
+    event: LedgerOpened,
+    pipeline_facts: PipelineFacts,
+    outbox: SinkOutbox,
+    *,
+    nonce: str,
+    portion_bytes: int,
 ) -> Manifest:
     """Return the manifest by which a driver claims an epoch. It is a step without input.
 
@@ -66,6 +72,7 @@ def claim_manifest(
         pipeline_facts: facts about the pipeline.
         outbox: what sinks have received.
         nonce: distinguishes this manifest from any other.
+        portion_bytes: about how many bytes of stored rows a step gives to new computations.
 
     Raises:
         SchemaChanged: for state that the new graph could not read.
@@ -76,7 +83,8 @@ def claim_manifest(
         _check_same_topology(head, pipeline_facts)
     stored = {} if head is None else head.stored_schema
     step = 0 if head is None else head.step + 1
-    removed, forgotten = pipeline_facts.removed, pipeline_facts.forgotten
+    removed = pipeline_facts.removed
+    forgotten = [*pipeline_facts.forgotten, *given_up(head, pipeline_facts)]
     check_schema(stored, pipeline_facts.declared_schema, removed=removed, forgotten=forgotten)
     layout = layout_to_begin_with(_ruled(head, event.layout_state), pipeline_facts)
     restored = set(removed_of(head)) & set(pipeline_facts.nodes)
@@ -128,6 +136,7 @@ def claim_manifest(
         forgotten=forgotten,
         starts=pipeline_facts.begun(head),
         backfill=behind,
+        seeding=seeding_of(head, pipeline_facts, portion_bytes=portion_bytes),
         reopened=again.reopened,
         frontiers=again.frontiers,
         watermarks=again.watermarks,
@@ -429,6 +438,7 @@ def _of_step(
         delivery=planned.intent.step,
         per_worker=adopted.per_worker,
         backlog=backlog_after(head, adopted.backlog, plan.inactive, adopted.watermarks),
+        seeding=seeding_after(head, plan),
     )
 
 

@@ -15,6 +15,7 @@ from headrace.ledger.head import Head
 from headrace.migration.sharding import Sharding
 from headrace.pipeline import Pipeline
 from headrace.pipeline.declared_schema import DeclaredSchema
+from headrace.pipeline.integrals import streams_with_rows
 from headrace.pipeline.sink import Sink
 from headrace.pipeline.source import Position
 from headrace.protocol.plan import Exchange
@@ -45,6 +46,11 @@ class PipelineFacts(msgspec.Struct, frozen=True):
         forgotten: computations whose state is given up as this run starts.
         beginning: computations that start at the beginning of their injectors or retained streams.
         produced: the streams of other computations that each computation reads.
+        reads: all streams that each computation reads, with those of injectors.
+        tables: the streams whose rows their producer keeps, in the order of the graph.
+        row_readers: the computations that begin with the rows of their inputs if they are added.
+        seeded: the computations that begin with the rows of their inputs, if that was asked for; None
+            to decide by what is added.
         kept: (age in microseconds, steps) for each retained stream of which not everything is kept;
             0 for no bound.
         code: the fingerprint of the code.
@@ -72,6 +78,10 @@ class PipelineFacts(msgspec.Struct, frozen=True):
     forgotten: list[str] = []
     beginning: list[str] = []
     produced: dict[str, list[str]] = {}
+    reads: dict[str, list[str]] = {}
+    tables: list[str] = []
+    row_readers: list[str] = []
+    seeded: list[str] | None = None
     kept: dict[str, tuple[int, int]] = {}
     code: str = ""
     reopened: list[str] = []
@@ -102,6 +112,7 @@ def pipeline_facts_of(
     control_state: ControlState,
     *,
     beginning: Collection[str],
+    seeded: Collection[str] | None = None,
     starts: Mapping[str, Position],
     layout: LayoutWire,
     requested_sizes: tuple[int, int],
@@ -118,6 +129,8 @@ def pipeline_facts_of(
         full_pipeline: the same, including what was removed.
         control_state: what was removed, and what is given up.
         beginning: computations that start at the beginning of their streams.
+        seeded: computations that begin with the rows of their inputs; None to decide by what is
+            added.
         starts: each injector's position before its first record.
         layout: the layout, for a new pipeline or if the run asks for other numbers than the run
             before.
@@ -153,6 +166,10 @@ def pipeline_facts_of(
         forgotten=sorted(control_state.forgotten),
         beginning=list(beginning),
         produced={name: produced_inputs(pipeline, name) for name in pipeline.nodes},
+        reads={name: [of.name for of in node.inputs] for name, node in pipeline.nodes.items()},
+        tables=list(streams_with_rows(pipeline)),
+        row_readers=[n for n, of in pipeline.nodes.items() if of.computation.begins_with_rows],
+        seeded=None if seeded is None else list(seeded),
         kept={stream: (of.age_us, of.steps) for stream, of in pipeline.kept.items()},
         code=code,
         reopened=sorted(reopened),

@@ -17,6 +17,7 @@ from headrace.coordinator.backfill import inactive, retained_after
 from headrace.coordinator.carried_state import carried
 from headrace.coordinator.moved_files import moved_state
 from headrace.coordinator.pipeline_facts import PipelineFacts
+from headrace.coordinator.seeding import seed_bytes, seed_plan
 from headrace.coordinator.settings import FILES_OF_TASK, MOST_PACKED_BYTES, Settings
 from headrace.eventtime.timestamps import MAX_TIME
 from headrace.keyspace.layout import HASH_BITS, LayoutWire
@@ -89,10 +90,12 @@ def plan_step(
     taken: dict[str, Any] = {**divisions}
     if retained is not None and retained.step != _last_retained(head):
         taken["retained"] = retained.step
+    seeds = seed_plan(head, pipeline_facts, intent)
     step = head.step + 1
     in_force = head.layout_now.at(step)
     layout = in_force.wire
-    exchange = _exchange(settings, pipeline_facts, _size(offers, retained))
+    size = _size(offers, retained) + seed_bytes(head, seeds)
+    exchange = _exchange(settings, pipeline_facts, size)
     plan = StepPlan(
         step=step,
         epoch=head.epoch,
@@ -128,6 +131,7 @@ def plan_step(
         inactive=inactive(head, pipeline_facts, is_backfill=intent.is_backfill),
         is_backfill=intent.is_backfill,
         retained=retained,
+        seeds=seeds,
         portions={name: portions for name, portions in head.backlog.items() if portions},
         lineage=in_force.lineage,
         layout_version=in_force.version,

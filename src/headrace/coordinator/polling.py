@@ -61,7 +61,7 @@ def paused_partitions(head: Head, pipeline_facts: PipelineFacts) -> dict[str, fr
 def _ahead(
     head: Head, injector: str, readers: list[str], rules: Rules, skew_us: int
 ) -> frozenset[str]:
-    at_work = [name for name in readers if name not in head.backfilling]
+    at_work = [name for name in readers if name not in head.incomplete]
     reached = lowest(head.watermark_of(name)[0] for name in at_work)
     return frozenset(
         name

@@ -122,6 +122,8 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
         most_workers: the most workers that the pipeline can have, whoever asks for more. Each
             worker costs a task in every layer of every step.
         update_within_steps: how many steps ahead a configuration update may be published, at most.
+        seed_bytes: about how many bytes of the stored rows of its tables a step gives to a view that was
+            added.
 
     Example::
 
@@ -161,6 +163,7 @@ class Settings(msgspec.Struct, frozen=True, metaclass=_WithOldNames):
     source_timeout_us: int = 600_000_000
     most_workers: int = 4_096
     update_within_steps: int = 100_000
+    seed_bytes: int = 16 << 20
     # The same as durations. They are None once they are stored in the fields above.
     target: DurationLike | None = None
     poll: DurationLike | None = None
@@ -233,8 +236,8 @@ def check_settings(settings: Settings) -> None:
 
     Raises:
         PipelineError: for a number of slices that is not a power of two or is too large; for a
-            number of workers, of bytes to pack or of steps between checkpoints that is out of
-            bounds; for negative retention.
+            number of workers, of bytes to pack or to give to a view, or of steps between checkpoints
+            that is out of bounds; for negative retention.
     """
     if not 1 <= settings.checkpoint_steps <= MOST_UNCHECKPOINTED_STEPS + 1:
         raise PipelineError(
@@ -257,6 +260,10 @@ def check_settings(settings: Settings) -> None:
         raise PipelineError(
             f"packed_bytes={settings.packed_bytes:,} is not possible",
             remedy=f"use 0 to {MOST_PACKED_BYTES:,}: a manifest is written and held in memory whole",
+        )
+    if settings.seed_bytes < 1:
+        raise PipelineError(
+            f"seed_bytes={settings.seed_bytes:,} is not possible", remedy="use 1 or more"
         )
     if settings.retention.steps < 0 or settings.retention.age_us < 0:
         raise PipelineError(

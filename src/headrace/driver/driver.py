@@ -64,6 +64,7 @@ from headrace.coordinator.migrations.steering import Bounds, MigrationController
 from headrace.coordinator.pipeline_compatibility import dropped
 from headrace.coordinator.pipeline_facts import pipeline_facts_of
 from headrace.coordinator.reopening import check_names, input_goes_on
+from headrace.coordinator.seeding import begin_without_rows
 from headrace.coordinator.settings import Settings
 from headrace.driver.attempts import WARM_EVERY_S, StepAttempts
 from headrace.driver.change import Change
@@ -712,6 +713,7 @@ class Driver:
         if adopted is None:
             if instruction.manifest.claim:
                 self._say_what_is_dropped(instruction.head)
+                self._say_what_begins(instruction.head, head)
                 self._reopen = frozenset()
                 self._begin_trial(head)
                 self.requests.started(head)
@@ -756,6 +758,20 @@ class Driver:
         if before is not None:
             for line in dropped(before.stored_schema, self.full_pipeline.declared_schema()):
                 log.warning("%s", line)
+
+    def _say_what_begins(self, before: Head | None, head: Head) -> None:
+        """Say which operators begin with the rows of their inputs, and which without."""
+        if before is None:
+            return
+        new = head.seeding
+        if new is not None and new.names != before.seeded:
+            names, tables = ", ".join(new.names), ", ".join(new.tables)
+            log.info("begins with the rows of %s: %s", tables, names)
+        for one in begin_without_rows(before, self.coordinator.pipeline_facts):
+            stream = one.without[0]
+            log.warning(
+                "%s begins now, without the rows of %s: nothing keeps them", one.name, stream
+            )
 
     def _timed(self, instruction: Commit, lap: Lap) -> Manifest:
         """Return the manifest with the time and the places of its step.
@@ -858,7 +874,7 @@ class Driver:
     # -- topology -----------------------------------------------------------------------------
 
     def _use_topology(
-        self, pipeline: Pipeline, control_state: ControlState, beginning: list[str] | None = None
+        self, pipeline: Pipeline, control_state: ControlState, plan: ChangePlan | None = None
     ) -> None:
         """Switch to a topology: to its sources, and to a new coordinator for it."""
         self.pipeline = pipeline
@@ -868,7 +884,8 @@ class Driver:
             pipeline,
             self.full_pipeline,
             control_state,
-            beginning=beginning or [],
+            beginning=[] if plan is None else plan.beginning,
+            seeded=None if plan is None else plan.seeded,
             starts=self._source_poller.starts(),
             layout=first_layout(
                 self._sharding or Fixed(), *self._shared, pipeline.groups
@@ -935,8 +952,8 @@ class Driver:
             self._deliveries.close()  # nothing is under way
             self._deliveries = self._new_deliveries(self.full_pipeline)
         change = None if ready.takes_back else ready.change
-        beginning = [] if change is None else change.plan.beginning
-        self._use_topology(ready.pipeline, ready.control_state, beginning)
+        plan = None if change is None else change.plan
+        self._use_topology(ready.pipeline, ready.control_state, plan)
         self._started = self._topology
         self._source_poller.close_unused()
         kept = {id(node.sink) for node in self.full_pipeline.sinks.values()}

@@ -136,7 +136,7 @@ def is_calm(head: Head) -> bool:
     It may if nothing moves or is about to, and the pipeline is neither paused nor in a backfill.
     """
     moving = any(not one.is_over for one in head.migrations) or head.updates
-    return not (moving or head.paused or head.backfill is not None)
+    return not (moving or head.paused or head.incomplete)
 
 
 def _what(decided: str) -> str:

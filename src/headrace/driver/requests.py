@@ -495,7 +495,7 @@ def plan_of(change: Change, head: Head | None, pipeline: Pipeline) -> ChangePlan
         change.pipeline,
         forget=change.forget,
         begin=change.begin,
-        behind=[] if head is None else head.backfilling,
+        behind=[] if head is None else head.incomplete,
     )
     check_behind(change.pipeline, None if head is None else head.backfill)
     return plan

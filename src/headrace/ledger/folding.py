@@ -80,6 +80,7 @@ def _inputs_after(head: Head, manifest: Manifest) -> dict[str, Any]:
     final = {name for name, division in divisions.items() if division.final}
     skipped = {name: division.skipped for name, division in divisions.items() if division.skipped}
     backfill = head.backfill if manifest.backfill is None else manifest.backfill
+    seeding = _or(manifest.seeding, head.seeding)
     return {
         "positions": {**head.positions, **{name: d.end for name, d in divisions.items()}},
         "starts": {**manifest.starts, **head.starts},
@@ -98,6 +99,7 @@ def _inputs_after(head: Head, manifest: Manifest) -> dict[str, Any]:
             },
         },
         "backfill": backfill if backfill is not None and backfill.names else None,
+        "seeding": seeding if seeding is not None and seeding.names else None,
     }
 
 

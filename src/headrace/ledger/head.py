@@ -16,7 +16,7 @@ from headrace.ledger.commands import Answer
 from headrace.ledger.layouts import LayoutNow
 from headrace.ledger.migrations import Moment, RecordedMigration, under_way
 from headrace.ledger.places import Places
-from headrace.ledger.records import Backfill, Chain, Counts, Origin, ScheduledStop, Slice
+from headrace.ledger.records import Backfill, Chain, Counts, Origin, ScheduledStop, Seeding, Slice
 from headrace.ledger.retained import (
     Mark,
 )
@@ -95,6 +95,7 @@ class Head(msgspec.Struct, frozen=True):
         answers: the newest answers.
         paused: whether no steps run until a command resumes the pipeline.
         backfill: the backfill in progress: which computations, and how far they are.
+        seeding: the computations that are being given the rows of their tables; None if none are.
         lineage, layout_version, relocated, updates: the history of the layout, and the updates
             published for later steps; see ``LayoutNow``.
         requested_sizes: (workers, bins) as requested by the newest claim that requested any.
@@ -182,6 +183,7 @@ class Head(msgspec.Struct, frozen=True):
     read: dict[str, Whole] = {}
     behind_since: dict[str, Moment] = {}
     waits_since: dict[str, Moment] = {}
+    seeding: Seeding | None = None
 
     @property
     def stops_here(self) -> bool:
@@ -219,6 +221,16 @@ class Head(msgspec.Struct, frozen=True):
     def backfilling(self) -> list[str]:
         """The computations that ordinary steps leave out until their backfill is done."""
         return [] if self.backfill is None else self.backfill.names
+
+    @property
+    def seeded(self) -> list[str]:
+        """The computations that do not have all rows of their tables yet."""
+        return [] if self.seeding is None else self.seeding.names
+
+    @property
+    def incomplete(self) -> list[str]:
+        """The computations that lack something of what came before them."""
+        return [*self.backfilling, *self.seeded]
 
     def as_of_backfill(self) -> Head:
         """Return the head as a backfill sees it: with injectors as far as it has read them.

@@ -25,7 +25,16 @@ from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
 from headrace.ledger.migrations import RecordedMigration
 from headrace.ledger.places import Places
-from headrace.ledger.records import Backfill, Counts, Division, HeldBy, Origin, ScheduledStop, Slice
+from headrace.ledger.records import (
+    Backfill,
+    Counts,
+    Division,
+    HeldBy,
+    Origin,
+    ScheduledStop,
+    Seeding,
+    Slice,
+)
 from headrace.ledger.stored_schema import StoredSchema
 from headrace.ledger.timing import Timing
 from headrace.migration.sharding import LayoutRules
@@ -77,6 +86,7 @@ class Manifest(msgspec.Struct, frozen=True):
         forgotten: computations whose state, counts and watermarks are given up here.
         is_backfill: whether the step read its divisions again, for a backfill and for nothing else.
         backfill: the backfill from here on; None for no change.
+        seeding: the computations that are given the rows of their tables from here on; None for no change.
         updates: configuration updates for later steps, published here.
         withdrawn: whether earlier published updates that have not taken effect are withdrawn.
         requested_sizes: (workers, bins) as requested by a claim; None where none were requested.
@@ -158,6 +168,7 @@ class Manifest(msgspec.Struct, frozen=True):
     caught_up: bool = False
     layout_rules: LayoutRules | None = None
     newest_deliveries: dict[str, StepNumber] = {}
+    seeding: Seeding | None = None
 
     @property
     def has_outputs(self) -> bool:

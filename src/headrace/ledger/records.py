@@ -182,6 +182,22 @@ class Backfill(msgspec.Struct, frozen=True):
     retained: StepNumber | None = None
 
 
+class Seeding(msgspec.Struct, frozen=True):
+    """The beginning of computations that are given the rows which their tables hold.
+
+    Attributes:
+        names: the computations; empty once they have all rows.
+        tables: the streams of the tables and views whose rows they are given.
+        upto: how far the tables have been read; see :mod:`headrace.keyspace.sweep`.
+        portion: how far each step reads.
+    """
+
+    names: list[str]
+    tables: list[str] = []
+    upto: Whole = 0
+    portion: Whole = 0
+
+
 class ScheduledStop(msgspec.Struct, frozen=True):
     """What is to happen once a step is committed.
 

@@ -400,7 +400,7 @@ def picture_of(
         scheduled_stop=head.scheduled_stop,
         input=input_of(head),
         ended=head.ended,
-        backfilling=head.backfilling,
+        backfilling=head.incomplete,
         removed=head.stored_schema.get("removed", {}),
         leader=leader_of(heartbeats, head.epoch, heard_us or {}, now_us),
         standbys=sum(driver.role == "waits" and driver.is_recent for driver in drivers),
@@ -492,7 +492,7 @@ def _computation(head: Head, name: str, now_us: int) -> ComputationPicture:
         output=EventTime.of(after),
         lag_s=None if lag is None else lag / 1e6,
         moved_s=_moved_s(head, name, now_us),
-        backfilling=name in head.backfilling,
+        backfilling=name in head.incomplete,
         removed_at=head.stored_schema.get("removed", {}).get(name),
         oldest=EventTime.of(head.oldest[name])
         if head.oldest.get(name, MAX_TIME) < MAX_TIME

@@ -32,6 +32,7 @@ from headrace.pipeline.dead_letters import BY_PLACE, Letters
 from headrace.pipeline.drawing import svg_of, text_of
 from headrace.pipeline.edits import check_replaced, copy_into, removal_problem
 from headrace.pipeline.graph import PipelineGraph
+from headrace.pipeline.integrals import check_integrals
 from headrace.pipeline.keys import KeySpec, check_keys, common_key, key_of
 from headrace.pipeline.layers import place_in_layer
 from headrace.pipeline.nodes import Clocked, Injector, Node, OnError, SinkNode
@@ -553,6 +554,7 @@ class Pipeline(PipelineGraph):
         retained = retained_of(node, retain, place)
         add_posts(self, node, place)
         node.state_types()  # raises for types that state cannot have
+        check_integrals(node, place)
         self.retained |= set(retained)
         self.kept.update({stream: keep for stream, keep in retained.items() if keep is not None})
 

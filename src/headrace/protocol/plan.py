@@ -134,6 +134,22 @@ class MovedState(msgspec.Struct, frozen=True, array_like=True):
     files: StateFiles
 
 
+class SeedPlan(msgspec.Struct, frozen=True):
+    """The rows of tables that new computations begin with, in one step.
+
+    Attributes:
+        names: the new computations.
+        tables: the streams of the tables. Others that they read are as usual.
+        first: how far the tables have been read. Of these keys, the changes of the step count.
+        end: how far this step reads. Of the keys between, the rows after the step count.
+    """
+
+    names: list[str]
+    tables: list[str]
+    first: int
+    end: int
+
+
 class StepPlan(msgspec.Struct, frozen=True):
     """A step to be computed.
 
@@ -166,6 +182,7 @@ class StepPlan(msgspec.Struct, frozen=True):
         inactive: computations that do not run in this step, whatever reaches them.
         is_backfill: whether this is a step of a backfill, so that the division is read again.
         retained: the retained productions that a backfill reads in place of a division.
+        seeds: the rows that tables give to new computations; None if none are.
         portions: how many portions of due timers each computation has fired since all input has
             ended, if some are left; see :mod:`headrace.tasks.portions`.
         chains: what soft state must stand for, by ``"layer/worker"``.
@@ -203,6 +220,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     inactive: list[str] = msgspec.field(default_factory=list, name="resting")
     is_backfill: bool = msgspec.field(default=False, name="replays")
     retained: Retained | None = None
+    seeds: SeedPlan | None = None
     lineage: str = ""
     layout_version: int = 0
     relocated: list[Relocated] = []

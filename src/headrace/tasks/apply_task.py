@@ -26,8 +26,11 @@ from headrace.tasks.inputs import input_batches
 from headrace.tasks.key_groups import run_in_groups
 from headrace.tasks.per_worker import begin_per_worker, end_per_worker
 from headrace.tasks.routing import key_names
+from headrace.tasks.run_columnar import BatchVisitor
+from headrace.tasks.seeds import Seeds
 from headrace.tasks.state_cache import WorkerState
 from headrace.tasks.task import Process, Task, TaskResult
+from headrace.tasks.user_code import wall_cause
 from headrace.tasks.writing import (
     AttemptFiles,
     drop_soft_files,
@@ -66,6 +69,7 @@ class ApplyTask(Task):
         self.watermarks: dict[str, Watermarks] = {}
         self.latest = MIN_TIME
         self.produced: dict[str, pa.RecordBatch] = {}
+        self._seeded: dict[str, pa.RecordBatch] = {}  # what new readers of a table receive instead
         self._payload = payload
         self._staged: dict[str, pa.RecordBatch] = {}
 
@@ -141,6 +145,7 @@ class ApplyTask(Task):
                 local[stream.name] = Watermarks(done.output_watermark, done.percentile)
                 if outputs.get(name) is not None:
                     self._take(node, name, outputs[name])
+            self._seed(node, entry, outputs)
             self.watermarks |= local
         if opening.bins or relaid:
             took_us = opening.seconds * 1e6
@@ -164,8 +169,45 @@ class ApplyTask(Task):
         with self.phase("route"):
             place = f"computation {node.name!r}"
             self.router.route(
-                stream, batch, self.layout, self.outbox, order=self.worker, place=place
+                stream,
+                batch,
+                self.layout,
+                self.outbox,
+                order=self.worker,
+                place=place,
+                without=self._seeded_readers(stream.name),
             )
+
+    def _seed(self, node: Node, entry: WorkerState, outputs: dict[str, pa.RecordBatch]) -> None:
+        """Give the new readers of a table its rows, or what they receive of its changes."""
+        plan = self.plan.seeds
+        own = [name for name, of in node.outputs.items() if self._seeded_readers(of.name)]
+        if plan is None or not own:
+            return
+        _, before_out = self.plan.watermarks[node.name]
+        cause = wall_cause(before_out, self.latest, self.plan.clock_us)
+        with self.phase("seed"):
+            visitor = entry.visitors[node.name]
+            assert isinstance(visitor, BatchVisitor)  # only that has Z-sets
+            seeds = Seeds(visitor, plan, cause.time_us)
+            for name in own:
+                stream, given = node.outputs[name], seeds.of(name, outputs.get(name))
+                if given is not None:
+                    self._seeded[stream.name] = given
+                    self.router.route_to(
+                        plan.names,
+                        stream,
+                        given,
+                        self.layout,
+                        self.outbox,
+                        order=self.worker,
+                        place=f"computation {node.name!r}",
+                    )
+
+    def _seeded_readers(self, stream: str) -> list[str]:
+        """Return the computations that receive a stream as a table that is given to them."""
+        plan = self.plan.seeds
+        return plan.names if plan is not None and stream in plan.tables else []
 
     def _run_node(self, node: Node, entry: WorkerState) -> dict[str, pa.RecordBatch]:
         """Run a computation; return what it has produced."""
@@ -243,9 +285,11 @@ class ApplyTask(Task):
             found = input_batches(self.router.inputs(node), entries, self._process.spool)
             for number in node.chained_inputs:
                 name = node.inputs[number].name
-                if name in self.produced and name not in self._retained:
+                is_seeded = node.name in self._seeded_readers(name)
+                produced = self._seeded if is_seeded else self.produced
+                if name in produced and name not in self._retained:
                     rows = self.router.input(node, number).rows(
-                        self.produced[name], place=f"computation {node.name!r}"
+                        produced[name], place=f"computation {node.name!r}"
                     )
                     found[number] = rows if rows.num_rows else None
             return found
@@ -254,9 +298,15 @@ class ApplyTask(Task):
         """Return the watermarks of what a computation reads, by input.
 
         Retained productions are read while their producer rests, and it may be far ahead. What
-        counts is its watermark after the step that produced them.
+        counts is its watermark after the step that produced them. While a table is given to a new
+        computation, any of its rows may still come.
         """
-        again = self._retained
+        again = dict(self._retained)
+        again |= {
+            stream.name: (MIN_TIME, MIN_TIME)
+            for stream in node.inputs
+            if node.name in self._seeded_readers(stream.name)
+        }
         return [
             Watermarks(*again[stream.name])
             if stream.name in again

@@ -334,6 +334,7 @@ class Router:
         *,
         order: int,
         place: str,
+        without: Collection[str] = (),
     ) -> None:
         """Send a stream's records to all its consumers except the chained ones.
 
@@ -345,9 +346,32 @@ class Router:
             outbox: collects the entries.
             order: the split number, or the producing worker.
             place: where the records come from, for errors.
+            without: computations that do not get them.
         """
         for reader in self._readers[stream.address]:
-            _send(reader, batch, layout, outbox, order, place)
+            if reader.node.name not in without:
+                _send(reader, batch, layout, outbox, order, place)
+
+    def route_to(
+        self,
+        names: Collection[str],
+        stream: Stream,
+        batch: pa.RecordBatch,
+        layout: Layout,
+        outbox: OutgoingEntries,
+        *,
+        order: int,
+        place: str,
+    ) -> None:
+        """Send a stream's records to some of its consumers, except the chained ones.
+
+        Args:
+            names: the computations that get them.
+            stream, batch, layout, outbox, order, place: as for :meth:`route`.
+        """
+        for reader in self._readers[stream.address]:
+            if reader.node.name in names:
+                _send(reader, batch, layout, outbox, order, place)
 
     def route_again(
         self,

@@ -17,6 +17,7 @@ from headrace.zsets.aggregates import Aggregate, Count, OfRows
 from headrace.zsets.linear import NO_STEPS, Linear, field_of
 from headrace.zsets.operator import (
     NEVER,
+    OUT,
     Operator,
     Side,
     Until,
@@ -24,6 +25,7 @@ from headrace.zsets.operator import (
     add_around,
     check_columns,
     held_by,
+    held_by_all,
 )
 from headrace.zsets.ordering import groups_among
 from headrace.zsets.rows import (
@@ -111,6 +113,7 @@ class Group(Operator):
         if self._again:
             kept = [schema.field(name) for name in self._kept]
             states["rows"] = ZSetState(pa.schema([*keys, *kept]), until=self._until)
+        self.recomputes = () if self._until else (OUT,)
         return states, pa.schema([*groups, *fields.values()])
 
     def _divide(self, schema: pa.Schema) -> None:
@@ -132,6 +135,22 @@ class Group(Operator):
             found |= set(of.columns) if isinstance(of, OfRows) else set()
             found |= {of.where} if isinstance(of, Count) and of.where is not None else set()
         return found
+
+    def contents(self, keys: Keys) -> Rows:
+        held = self.groups.of_keys(keys)  # type: ignore[attr-defined]
+        groups = Rows({name: held.arrow(name) for name in self._names}, held.weights, held.at)
+        sums = {name: held[name] for name in self._sums}
+        there = groups.weights > 0 if self._by else sums[_SEED] > 0
+        again = self._all_looked_again(keys, groups) if self._again else {}
+        return self._results(groups, groups.weights, sums, again, there)
+
+    def _all_looked_again(self, keys: Keys, groups: Rows) -> dict[str, pa.Array]:
+        """Return the results of aggregates that look again, for all groups of some keys."""
+        held = held_by_all(self.rows, keys)  # type: ignore[attr-defined]
+        group = groups_among(held, groups, self._names)
+        order = self._order(held, group)
+        ordered = _Ordered(held.take(order), group[order])
+        return self._of_rows(ordered, held.weights[order], len(groups))
 
     # -- a step -------------------------------------------------------------------------------
 

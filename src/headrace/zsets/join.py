@@ -24,7 +24,17 @@ from headrace.errors import PipelineError
 from headrace.eventtime.durations import duration_micros
 from headrace.zsets.columns import Columns
 from headrace.zsets.linear import NO_STEPS, Linear, as_mask, field_of
-from headrace.zsets.operator import NEVER, Operator, Side, Until, add, any_null, held_by
+from headrace.zsets.operator import (
+    NEVER,
+    OUT,
+    Operator,
+    Side,
+    Until,
+    add,
+    any_null,
+    held_by,
+    held_by_all,
+)
 from headrace.zsets.rows import I64, Mask, Rows, consolidated, joined, multiplied, no_rows, pairs
 
 #: ``mark`` keeps all left rows, with a column that says whether they have a partner.
@@ -124,7 +134,22 @@ class Join(Operator):
         if self._condition is None and self._outer_right:
             keys = self._keys_schema(left, 0)
             states["left_keys"] = ZSetState(keys, until=self._until_of_keys())
+        self.recomputes = (OUT,) if self._keeps_all(left, right) else ()
         return states, self._schema_of_result(left, right)
+
+    def _keeps_all(self, left: pa.Schema, right: pa.Schema) -> bool:
+        """Return whether the result follows from the state.
+
+        A row whose null equals nothing is shown without being kept, by a join that shows rows without
+        a partner.
+        """
+        shows = (self._outer_left or self._how in ("anti", "mark"), self._outer_right)
+        lone = any(
+            shows[side] and schema.field(pair[side]).nullable
+            for pair in self._strict
+            for side, schema in enumerate((left, right))
+        )
+        return not lone and not any(self._until)
 
     def _keys_schema(self, schema: pa.Schema, side: int) -> pa.Schema:
         """Return the columns that are compared; a constant if there are none."""
@@ -158,6 +183,34 @@ class Join(Operator):
                 remedy="give right_names=, or another suffix",
             )
         return pa.schema(fields)
+
+    def contents(self, keys: Keys) -> Rows:
+        sides = [held_by_all(self._state(0), keys), no_rows(self._right)]
+        if self._how in _PAIRS or self._condition is not None:
+            sides[1] = held_by_all(self._state(1), keys)
+        left, right = sides
+        found = [self._pairs(left, right)] if self._how in _PAIRS else []
+        if self._outer_left or self._how not in _PAIRS:
+            found += self._all_lone_or_met(keys, left, right, 0)
+        if self._outer_right:
+            found += self._all_lone_or_met(keys, right, left, 1)
+        there = [rows for rows in found if len(rows)]
+        return joined(there) if there else no_rows(self._made)
+
+    def _all_lone_or_met(self, keys: Keys, own: Rows, other: Rows, side: int) -> list[Rows]:
+        """Return what all rows of one side come to, each of which has a partner or none."""
+        if self._condition is not None:
+            return self._lone_or_met_in(own, other, side, 1)
+        counts = self.right_keys if side == 0 else self.left_keys  # type: ignore[attr-defined]
+        return self._lone_or_met(own, self._has_key(own, held_by_all(counts, keys), side), side)
+
+    def _has_key(self, own: Rows, counts: Rows, side: int) -> Mask:
+        """Return which rows of one side have a partner, by the keys of the other."""
+        on = [(own_name, f"k{n}") for n, own_name in enumerate(pair[side] for pair in self._on)]
+        first, _ = pairs(own, counts.take(counts.weights > 0), on)
+        has = np.zeros(len(own), dtype=np.bool_)
+        has[first] = True
+        return has
 
     # -- a step -------------------------------------------------------------------------------
 
@@ -207,10 +260,7 @@ class Join(Operator):
         was, now = change.before > 0, change.after > 0
         flips = other_keys.take(was != now)
         on = [(own_name, f"k{n}") for n, own_name in enumerate(pair[side] for pair in self._on)]
-        there = held_by(counts, keys, own.at)
-        first, second = pairs(own, there.take(there.weights > 0), on)
-        has = np.zeros(len(own), dtype=np.bool_)
-        has[first] = True
+        has = self._has_key(own, held_by(counts, keys, own.at), side)
         found = self._lone_or_met(own, has, side)
         held = held_by(self._state(side), keys, flips.at)
         first, second = pairs(held, flips, on)

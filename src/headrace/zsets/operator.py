@@ -78,6 +78,7 @@ class Operator(StepComputation):
     default_late = "process"
     judges_late = True  # a change counts whenever it comes
     deterministic = True
+    begins_with_rows = True
     #: The number of inputs.
     inputs = 1
 
@@ -104,6 +105,8 @@ class Operator(StepComputation):
         self._schemas = tuple(schemas)
         states, made = self.plan(*schemas)
         self._made = made
+        if self._then.steps and self.integrals:
+            self.integrals, self.recomputes = {}, (OUT,)  # the state holds the rows before these
         self._out = self._then.schema(made, place)
         return {**states, OUT: Output(with_weight(self._out))}
 
@@ -123,6 +126,16 @@ class Operator(StepComputation):
             sides: the changes of each input, not consolidated.
         """
         raise NotImplementedError
+
+    def contents(self, keys: Keys) -> Rows:
+        """Return the result of all input so far, of some keys, from the state.
+
+        Operators that have it say so in ``recomputes``.
+        """
+        raise NotImplementedError
+
+    def recompute(self, ctx: BatchContext, output: str, keys: Keys) -> None:
+        produce(ctx, output, keys, self._then.apply(self.contents(keys)))
 
     def process_step(self, ctx: BatchContext, batches: StepBatches) -> None:
         keys = batches.keys_of_all
@@ -276,6 +289,11 @@ def add_around(state: Any, keys: Keys, rows: Rows, wanted: I64) -> Around:
         np.concatenate([held.weights, change.before]),
         np.concatenate([held.weights, change.after]),
     )
+
+
+def held_by_all(state: Any, keys: Keys) -> Rows:
+    """Return the rows that a Z-set holds for all of some keys."""
+    return held_by(state, keys, np.arange(len(keys)))
 
 
 def add(state: Any, keys: Keys, rows: Rows, sums: Mapping[str, Any] | None = None) -> Any:

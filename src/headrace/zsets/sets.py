@@ -13,7 +13,7 @@ from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.errors import PipelineError
 from headrace.zsets.linear import NO_STEPS, Linear
-from headrace.zsets.operator import Operator, Side, add, common_schema
+from headrace.zsets.operator import OUT, Operator, Side, add, common_schema
 from headrace.zsets.rows import I64, Groups, Rows, joined, no_rows, summed_weights
 
 Kind = Literal["intersect", "except"]
@@ -56,7 +56,13 @@ class SetOperation(Operator):
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
         schema = common_schema(schemas, self._place)
+        self.recomputes = (OUT,)
         return {"rows": ZSetState(schema, sums={"second": int})}, schema
+
+    def contents(self, keys: Keys) -> Rows:
+        held = self.rows.of_keys(keys)  # type: ignore[attr-defined]
+        columns = {name: held.arrow(name) for name in held.names}
+        return Rows(columns, self._times(held.weights, held["second"]), held.at)
 
     def changes(self, keys: Keys, *sides: Rows) -> Rows:
         one, other = sides

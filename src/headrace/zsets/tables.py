@@ -14,7 +14,7 @@ from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.errors import BadInput
 from headrace.zsets.linear import NO_STEPS, Linear, as_mask
-from headrace.zsets.operator import Operator, Side, add, check_columns, held_by
+from headrace.zsets.operator import OUT, Operator, Side, add, check_columns, held_by, held_by_all
 from headrace.zsets.rows import (
     I64,
     Groups,
@@ -87,7 +87,11 @@ class Upserts(Operator):
         kept = pa.schema([field for field in schema if field.name not in self._dropped])
         check_columns(kept, self._key, self._place)
         self._names = tuple(kept.names)
+        self.integrals = {OUT: "rows"}
         return {"rows": ZSetState(kept)}, kept
+
+    def contents(self, keys: Keys) -> Rows:
+        return held_by_all(self.rows, keys)  # type: ignore[attr-defined]
 
     def changes(self, keys: Keys, *sides: Rows) -> Rows:
         (rows,) = sides
@@ -172,7 +176,11 @@ class Checked(Operator):
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
         (schema,) = schemas
+        self.integrals = {OUT: "rows"}
         return {"rows": ZSetState(schema)}, schema
+
+    def contents(self, keys: Keys) -> Rows:
+        return held_by_all(self.rows, keys)  # type: ignore[attr-defined]
 
     def changes(self, keys: Keys, *sides: Rows) -> Rows:
         rows = consolidated(sides[0])

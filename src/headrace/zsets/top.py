@@ -19,7 +19,16 @@ from headrace.computation.zset_state import ZSetState
 from headrace.errors import PipelineError
 from headrace.keyspace.spans import positions
 from headrace.zsets.linear import NO_STEPS, Linear
-from headrace.zsets.operator import NEVER, Operator, Side, Until, add_around, check_columns
+from headrace.zsets.operator import (
+    NEVER,
+    OUT,
+    Operator,
+    Side,
+    Until,
+    add_around,
+    check_columns,
+    held_by_all,
+)
 from headrace.zsets.ordering import Order, Ordered, groups_of, in_order
 from headrace.zsets.rows import I64, Mask, Rows, consolidated, joined, no_rows
 
@@ -88,7 +97,18 @@ class Top(Operator):
         numbered = (
             [] if self._number is None else [pa.field(self._number, pa.int64(), nullable=False)]
         )
+        self.recomputes = () if self._until else (OUT,)
         return {"rows": ZSetState(schema, until=self._until)}, pa.schema([*schema, *numbered])
+
+    def contents(self, keys: Keys) -> Rows:
+        rows = held_by_all(self.rows, keys)  # type: ignore[attr-defined]
+        if not len(rows):
+            return no_rows(self._made)
+        order = in_order(rows, groups_of(rows, self._by), self._order)
+        numbers = self._numbered(rows.weights, order)
+        if self._number is None:
+            return _weighing(rows, order.at, numbers.counts)
+        return self._shown(rows, order.at, numbers, np.zeros(len(rows), dtype=np.bool_), 1)
 
     def changes(self, keys: Keys, *sides: Rows) -> Rows:
         rows = consolidated(sides[0])

@@ -29,7 +29,16 @@ from headrace.schema.row_columns import row_type
 from headrace.schema.whole_decimals import WIDE, whole_numbers, wide_of, widened
 from headrace.zsets.aggregates import Aggregate, Extreme
 from headrace.zsets.linear import NO_STEPS, Linear
-from headrace.zsets.operator import NEVER, Operator, Side, Until, add_around, check_columns
+from headrace.zsets.operator import (
+    NEVER,
+    OUT,
+    Operator,
+    Side,
+    Until,
+    add_around,
+    check_columns,
+    held_by_all,
+)
 from headrace.zsets.ordering import Order, Ordered, groups_of, in_order
 from headrace.zsets.rows import I64, Mask, Rows, consolidated, equal, joined, no_rows, order_codes
 
@@ -440,6 +449,7 @@ class Window(Operator):
         for of in self._functions.values():
             self._check_frame(of.frame, schema)
         self._fields = [of.field(n, schema, self._place) for n, of in self._functions.items()]
+        self.recomputes = () if self._until else (OUT,)
         return {"rows": ZSetState(schema, until=self._until)}, pa.schema([*schema, *self._fields])
 
     def _check_frame(self, frame: Frame, schema: pa.Schema) -> None:
@@ -452,6 +462,15 @@ class Window(Operator):
                 place=self._place,
                 remedy="order by such a column alone, or count rows",
             )
+
+    def contents(self, keys: Keys) -> Rows:
+        rows = held_by_all(self.rows, keys)  # type: ignore[attr-defined]
+        if not len(rows):
+            return no_rows(self._made)
+        group = groups_of(rows, self._by)
+        order = in_order(rows, group, self._order)
+        found = self._computed(rows, group, order, rows.weights)
+        return found.take(np.ones(len(found.at), dtype=np.bool_))
 
     def changes(self, keys: Keys, *sides: Rows) -> Rows:
         rows = consolidated(sides[0])

@@ -9,10 +9,11 @@ crash.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
+from headrace.coordinator.changes.beginnings import beginnings, not_yet, nothing_to_begin_with
 from headrace.coordinator.changes.scheduled_stops import NOT_RUNNING, scheduled_stop_of
 from headrace.coordinator.migrations.drained_hosts import drained_after
 from headrace.coordinator.migrations.layout_state import LayoutState
@@ -30,8 +31,9 @@ from headrace.ledger.retained import producer_of
 from headrace.ledger.stored_schema import StoredSchema
 from headrace.pipeline import Pipeline
 from headrace.pipeline.edits import streams_gone
+from headrace.pipeline.integrals import streams_with_rows
 
-Begin = Literal["now", "beginning"]
+Begin = Literal["now", "rows", "beginning"]
 
 
 class ChangePlan(msgspec.Struct, frozen=True):
@@ -48,6 +50,8 @@ class ChangePlan(msgspec.Struct, frozen=True):
             computation.
         extended: new states and timers of computations whose state is kept, by computation.
         beginning: the added computations that start at the beginning of their streams.
+        seeded: the added computations that begin with the rows which their inputs hold, each with these
+            inputs.
         sinks_added, sinks_removed: sinks, by name.
     """
 
@@ -59,14 +63,14 @@ class ChangePlan(msgspec.Struct, frozen=True):
     extended: dict[str, list[str]] = {}
     reshaped: dict[str, dict[str, str]] = {}
     beginning: list[str] = []
+    seeded: dict[str, list[str]] = {}
     sinks_added: list[str] = []
     sinks_removed: list[str] = []
 
     def __str__(self) -> str:
         lines = []
         for name in self.added:
-            kind = "the beginning of its streams" if name in self.beginning else "now"
-            lines.append(f"add {name}: from {kind}, with empty state")
+            lines.append(f"add {name}: {self._begins(name)}")
         lines += [f"add {name}: with the state that was kept" for name in self.restored]
         for name in self.replaced:
             more = ", ".join(self.extended.get(name, []))
@@ -83,6 +87,13 @@ class ChangePlan(msgspec.Struct, frozen=True):
         lines += [f"add sink {name}" for name in self.sinks_added]
         lines += [f"remove sink {name}" for name in self.sinks_removed]
         return "\n".join(lines) or "nothing changes"
+
+    def _begins(self, name: str) -> str:
+        """Return what an added computation begins with."""
+        if name in self.seeded:
+            return "with the rows of " + ", ".join(self.seeded[name])
+        kind = "the beginning of its streams" if name in self.beginning else "now"
+        return f"from {kind}, with empty state"
 
 
 def plan_change(
@@ -101,8 +112,9 @@ def plan_change(
         before: the pipeline that runs.
         after: the pipeline that is to run.
         forget: computations whose state is to be given up.
-        begin: whether added computations start ``now`` (the default) or at the ``beginning``.
-        behind: computations whose backfill is not complete.
+        begin: whether added computations start ``now``, with the ``rows`` that their inputs hold, or
+            at the ``beginning``. If nothing is said, those begin with rows that work on them.
+        behind: computations that lack something of what came before them.
 
     Raises:
         PipelineError: for a graph that cannot run, or options that make no sense.
@@ -121,6 +133,10 @@ def plan_change(
     removed = [name for name in known if name not in wanted and name not in gone]
     restored = [name for name in wanted if name in gone and name not in added]
     check_schema(stored, after.declared_schema(), removed={*removed, *gone}, forgotten=forget)
+    beginning = _beginning(begin or {}, added, stored, after, behind)
+    seeded = _seeded(begin or {}, added, {*known, *before.injectors}, after, beginning)
+    if seeded and behind:
+        raise not_yet(next(iter(seeded)), behind)
     return ChangePlan(
         added=added,
         restored=restored,
@@ -129,7 +145,8 @@ def plan_change(
         forgotten=[name for name in known if name in forget],
         extended=_extended(known, after.declared_schema()["computations"], forget),
         reshaped=_reshaped(known, after.declared_schema()["computations"], forget),
-        beginning=_beginning(begin or {}, added, stored, after, behind),
+        beginning=beginning,
+        seeded=seeded,
         sinks_added=[name for name in after.sinks if name not in before.sinks],
         sinks_removed=[name for name in before.sinks if name not in after.sinks],
     )
@@ -180,9 +197,10 @@ def _beginning(
 ) -> list[str]:
     _check_named(begin, added, "begin= (of added computations)")
     for name, where in begin.items():
-        if where not in ("now", "beginning"):
+        if where not in get_args(Begin):
             raise PipelineError(
-                f"computation {name!r} cannot begin at {where!r}", remedy='use "now" or "beginning"'
+                f"computation {name!r} cannot begin at {where!r}",
+                remedy='use "now", "rows" or "beginning"',
             )
     found = [name for name in added if begin.get(name) == "beginning"]
     if found and behind:
@@ -197,6 +215,43 @@ def _beginning(
             elif producer_of(stream.name) not in found:
                 _check_retained(stored, full_pipeline, name, stream.name)
     _check_one_kind(full_pipeline, found)
+    return found
+
+
+def _seeded(
+    begin: Mapping[str, str],
+    added: Sequence[str],
+    known: Collection[str],
+    after: Pipeline,
+    beginning: Collection[str],
+) -> dict[str, list[str]]:
+    """Return the added computations that begin with rows, each with the streams that hold these.
+
+    Args:
+        begin: what was said of added computations.
+        added: the added computations, in the order of the graph.
+        known: the injectors and computations that have been there before.
+        after: the pipeline that is to run.
+        beginning: added computations that start at the beginning of their streams.
+
+    Raises:
+        PipelineError: for one that finds no rows where it should.
+    """
+    requested = [name for name in added if begin.get(name) == "rows"]
+    by_itself = [n for n in added if n not in begin and after.nodes[n].computation.begins_with_rows]
+    reads = {n: [of.name for of in node.inputs] for n, node in after.nodes.items()}
+    tables = streams_with_rows(after)
+    found = {}
+    for one in beginnings(added, {*requested, *by_itself}, reads, tables, known):
+        one.check()
+        if one.rows:
+            found[one.name] = one.rows
+            producers = {producer_of(stream) for stream in reads[one.name]}
+            lacks = [name for name in beginning if name in producers]
+            if lacks:
+                raise not_yet(one.name, lacks)
+        elif one.name in requested:
+            raise nothing_to_begin_with(one.name)
     return found
 
 
