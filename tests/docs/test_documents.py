@@ -39,6 +39,7 @@ def blocks(document: str, language: str) -> list[str]:
         "docs/how-to/change-the-shape-of-state.md",
         "docs/how-to/let-state-expire.md",
         "docs/how-to/keep-state.md",
+        "docs/how-to/keep-transactions-whole.md",
         "docs/how-to/choose-a-storage.md",
         "docs/how-to/look-into-state.md",
         "docs/how-to/back-up-and-verify.md",

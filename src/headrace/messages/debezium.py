@@ -19,7 +19,7 @@ from headrace.schema.exact import family_of
 _OPERATIONS = {"c": "insert", "u": "update", "d": "delete", "r": "read"}
 _OTHERS = {"t": "the table was emptied (truncate)", "m": "it is a message of the database's log"}
 _BEFORE, _AFTER, _OP, _SOURCE, _TIME = "before", "after", "op", "source", "ts_ms"
-_TRANSACTION, _ID = "transaction", "id"
+_TRANSACTION, _ID, _ORDER = "transaction", "id", "total_order"
 _PAYLOAD = "payload"
 
 
@@ -32,6 +32,8 @@ class Debezium(MessageFormat):
         changed_at: the name of the column with the time of the change.
         transaction: the name of the column with the id of the transaction, if there is to be one. The
             connector writes it with ``provide.transaction.metadata=true``.
+        transaction_order: the name of the column with the number of the change in its transaction
+            (``transaction.total_order``), if there is to be one.
         with_schemas: whether messages have a ``schema`` beside their ``payload``, as Kafka Connect's
             converter of JSON writes them, unless ``schemas.enable=false``.
 
@@ -42,6 +44,7 @@ class Debezium(MessageFormat):
     - ``changed_at``: when the database made the change (``source.ts_ms``); null if it is not said
     - ``transaction``, if it is asked for: the transaction to which the change belongs, as a text; null for
       a row of a snapshot. See :class:`DebeziumTransactions`.
+    - ``transaction_order``, if it is asked for: the number of the change in its transaction, from 1
     - ``before`` and ``after``: the row before and after the change, as structs; null if there is none
 
     Read them by declaring fields of these names. A row's own column of such a name is read if the column
@@ -71,16 +74,19 @@ class Debezium(MessageFormat):
         op: str = "op",
         changed_at: str = "changed_at",
         transaction: str | None = None,
+        transaction_order: str | None = None,
         with_schemas: bool = False,
     ) -> None:
-        names = [op, changed_at, _BEFORE, _AFTER, *([] if transaction is None else [transaction])]
+        asked = [of for of in (transaction, transaction_order) if of is not None]
+        names = [op, changed_at, _BEFORE, _AFTER, *asked]
         if len({*names}) < len(names):
             raise PipelineError(
                 f"columns would be called {', '.join(names)}", remedy="give each another name"
             )
         self.format = format
         self.is_text, self.is_json = format.is_text, format.is_json
-        self._op, self._changed_at, self._transaction = op, changed_at, transaction
+        self._op, self._changed_at = op, changed_at
+        self._transaction, self._order = transaction, transaction_order
         self._with_schemas = with_schemas
 
     def __repr__(self) -> str:
@@ -113,6 +119,8 @@ class Debezium(MessageFormat):
         own = {self._op: pa.string(), self._changed_at: pa.timestamp("ms", "UTC")}
         if self._transaction is not None:
             own[self._transaction] = pa.string()
+        if self._order is not None:
+            own[self._order] = pa.int64()
         return {**own, **images}
 
     def check_can_hold(self, wanted: Wanted) -> None:
@@ -128,7 +136,7 @@ class Debezium(MessageFormat):
 
     def _event(self, wanted: Wanted) -> Wanted:
         """Return the columns of an event from which columns are made."""
-        known = {self._op, self._changed_at, self._transaction, _BEFORE, _AFTER}
+        known = {self._op, self._changed_at, self._transaction, self._order, _BEFORE, _AFTER}
         row = {of: kind for of, kind in wanted.items() if of not in known}
         event: Wanted = {_OP: pa.string()}
         for name in (_BEFORE, _AFTER):
@@ -137,8 +145,10 @@ class Debezium(MessageFormat):
                 event[name] = pa.struct(list(fields.items()))
         if self._changed_at in wanted:
             event[_SOURCE] = pa.struct([(_TIME, pa.int64())])
-        if self._transaction in wanted:
-            event[_TRANSACTION] = pa.struct([(_ID, pa.string())])
+        asked = [(_ID, pa.string())] if self._transaction in wanted else []
+        asked += [(_ORDER, pa.int64())] if self._order in wanted else []
+        if asked:
+            event[_TRANSACTION] = pa.struct(asked)
         return {_PAYLOAD: pa.struct(list(event.items()))} if self._with_schemas else event
 
     def open(self, topic: str, part: str, schema: pa.Schema | None) -> None:
@@ -181,7 +191,10 @@ class Debezium(MessageFormat):
             elif name == self._changed_at:
                 columns[name] = _time(event.get(_SOURCE), length)
             elif name == self._transaction:
-                columns[name] = _transaction(event.get(_TRANSACTION), length)
+                ids = _of_block(event.get(_TRANSACTION), _ID, pa.string(), length)
+                columns[name] = transaction_ids(ids)
+            elif name == self._order:
+                columns[name] = _of_block(event.get(_TRANSACTION), _ORDER, pa.int64(), length)
             elif name in (_BEFORE, _AFTER):
                 columns[name] = event.get(name, pa.nulls(length, kind))
             elif any(name in row for row in rows):
@@ -230,10 +243,10 @@ def _time(source: pa.Array | None, length: int) -> pa.Array:
     return _parts(source)[_TIME].cast(pa.int64()).cast(kind)
 
 
-def _transaction(block: pa.Array | None, length: int) -> pa.Array:
-    if block is None or _ID not in _parts(block):
-        return pa.nulls(length, pa.string())
-    return transaction_ids(_parts(block)[_ID].cast(pa.string()))
+def _of_block(block: pa.Array | None, part: str, kind: pa.DataType, length: int) -> pa.Array:
+    """Return a part of what events say of their transaction."""
+    found = {} if block is None else _parts(block)
+    return found[part].cast(kind) if part in found else pa.nulls(length, kind)
 
 
 def _fields(kind: pa.DataType | None) -> dict[str, pa.DataType]:

@@ -832,24 +832,24 @@ def table_of(
     checked: bool,
     ignore_missing: bool,
     retain: bool,
-    turn: str | None = None,
+    turn: Sequence[str] = (),
 ) -> ZStream:
     """Return the rows of a table whose changes come as rows; see :func:`table`.
 
     Args:
         rows: the changes.
         name, key, op, weight, checked, ignore_missing, retain: see :func:`table`.
-        turn: a column of numbers. With a key, the row of the highest counts, in the place of the one
-            that comes last. It is no column of the table.
+        turn: columns of numbers. With a key, the row of the highest counts, in the place of the one
+            that comes last; see :class:`headrace.zsets.Upserts`. They are no columns of the table.
     """
     place = f"table {name!r}"
     for column in [*_listed(key or ()), *([op] if op else []), *([weight] if weight else [])]:
         field_of(rows.schema, column, place)
-    if turn is not None and key is None:
-        rows = rows.select(*(of for of in rows.schema.names if of != turn))
+    if turn and key is None:
+        rows = rows.select(*(of for of in rows.schema.names if of not in turn))
     if key is not None:
         deletes = None if op is None else _Deletes(op, place)
-        dropped = [of for of in (op, turn) if of is not None]
+        dropped = [*([] if op is None else [op]), *turn]
         return rows._compute(
             name,
             lambda sides: Upserts(

@@ -43,8 +43,9 @@ class Upserts(Operator):
         key: the columns of the primary key.
         deletes: a function of rows that returns which of them delete the row of their key.
         dropped: columns that are not the table's, such as the one that says what happened.
-        turn: a column of numbers that say in which order rows come, in the place of their arrival. Those
-            of one number come in the order of arrival.
+        turn: columns of numbers that say in which order rows come, in the place of their arrival: by the
+            first column, then by the second, and so on. Those of equal numbers come in the order of
+            arrival.
         ignore_missing: whether the deletion of a row that is not there is only counted (in the
             counter ``ignored``), such as the tombstones of a compacted topic. If not, it is an
             error.
@@ -72,12 +73,12 @@ class Upserts(Operator):
         deletes: Callable[[Rows], Any] | None = None,
         dropped: Sequence[str] = (),
         ignore_missing: bool = False,
-        turn: str | None = None,
+        turn: Sequence[str] = (),
         sides: Sequence[Side] | None = None,
         then: Linear = NO_STEPS,
     ) -> None:
         super().__init__(sides, then)
-        self._turn = turn
+        self._turn = tuple(turn)
         self._key, self._dropped, self._what = tuple(key), tuple(dropped), what
         self._deletes, self._ignore_missing = deletes, ignore_missing
 
@@ -97,8 +98,8 @@ class Upserts(Operator):
         (rows,) = sides
         if not len(rows):
             return no_rows(self._made)
-        if self._turn is not None:
-            rows = rows.take(np.argsort(rows[self._turn], kind="stable"))
+        if self._turn:
+            rows = rows.take(np.lexsort([rows[of] for of in reversed(self._turn)]))
         state = self.rows  # type: ignore[attr-defined]
         groups = Groups(rows, self._key)
         order, starts = groups.order, groups.starts

@@ -27,6 +27,7 @@ ROW = pa.schema(
         pa.field("cents", pa.int64(), nullable=False),
         pa.field("op", pa.string()),
         pa.field("tx", pa.string()),
+        pa.field("n", pa.int64()),
         TIME,
     ]
 )
@@ -48,13 +49,15 @@ def _inject(p: hr.Pipeline, name: str, schema: pa.Schema) -> hr.Stream:
 
 
 def _gate(p: hr.Pipeline, **rules: Any) -> Transactions:
+    if rules.get("repeats") == "ignore":
+        rules["order"] = "n"
     streams = {table: _inject(p, table, ROW) for table in TABLES}
     ends = Ends(_inject(p, "ends", END), counts={table: table for table in TABLES})
     return hr.zsets.transactions("whole", streams, ends, transaction="tx", **rules)
 
 
-def _row(tx: str | None, id_: int, cents: int, op: str = "U") -> dict[str, Any]:
-    return {"id": id_, "cents": cents, "op": op, "tx": tx, "at": None}
+def _row(tx: str | None, id_: int, cents: int, op: str = "U", n: int = 1) -> dict[str, Any]:
+    return {"id": id_, "cents": cents, "op": op, "tx": tx, "n": n, "at": None}
 
 
 def _end(tx: str | None, **counts: int) -> dict[str, Any]:
@@ -84,14 +87,12 @@ class Transaction:
     name: str
     rows: dict[str, list[dict[str, Any]]]
     has_end: bool = True
-    came: Counter[str] = field(default_factory=Counter)
+    came: set[tuple[str, int]] = field(default_factory=set)
     ended: bool = False
 
     @property
     def is_whole(self) -> bool:
-        return self.ended and all(
-            self.came[table] == len(rows) for table, rows in self.rows.items()
-        )
+        return self.ended and len(self.came) == sum(map(len, self.rows.values()))
 
 
 def history(r: random.Random, number: int) -> list[Transaction]:
@@ -115,17 +116,37 @@ def history(r: random.Random, number: int) -> list[Transaction]:
                     rows[table].append(_row(name, id_, 0, "D"))
                     if has_end:
                         balances[table].discard(id_)
+        for table in TABLES:
+            for n, row in enumerate(rows[table]):
+                row["n"] = n
         found.append(Transaction(name, rows, has_end))
     return found
 
 
-def _interleaved(r: random.Random, transactions: list[Transaction], table: str) -> list[Any]:
+def _interleaved(
+    r: random.Random, transactions: list[Transaction], table: str, *, ordered: bool
+) -> list[Any]:
     """Return a table's records as a log has them that takes in several transactions at once."""
     waiting = [list(one.rows[table]) for one in transactions]
+    if not ordered:
+        for rows in waiting:
+            r.shuffle(rows)
     found = []
     while any(waiting):
         several = [rows for rows in waiting if rows][: r.choice([1, 1, 3])]
         found.append(r.choice(several).pop(0))
+    return found
+
+
+def _repeated(r: random.Random, records: list[Any]) -> list[Any]:
+    """Return records, some of which come again later, as of a source that begins again."""
+    found = list(records)
+    for _ in range(r.randrange(4)):
+        if found:
+            first = r.randrange(len(found))
+            again = found[first : first + r.randrange(1, 4)]
+            at = r.randrange(first + len(again), len(found) + 1)
+            found[at:at] = again
     return found
 
 
@@ -186,23 +207,31 @@ def _negative(rows: hr.zsets.Rows) -> Any:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(0, 1 << 30), st.lists(EVENTS, min_size=30, max_size=30), st.sampled_from([1, 2, 4])
+    st.integers(0, 1 << 30),
+    st.lists(EVENTS, min_size=30, max_size=30),
+    st.sampled_from([1, 2, 4]),
+    st.booleans(),
 )
 def test_views_are_of_the_first_whole_transactions_after_every_step(
-    seed: int, events: list[str | None], workers: int
+    seed: int, events: list[str | None], workers: int, numbered: bool
 ) -> None:
+    """If rows are numbered, they come in any order, and some come again, as do some ends."""
     print(f"seed {seed}")
     r = random.Random(seed)
     transactions = history(r, r.randrange(1, 12))
     by_name = {one.name: one for one in transactions}
-    queues: dict[str, list[Any]] = {table: _interleaved(r, transactions, table) for table in TABLES}
+    queues: dict[str, list[Any]] = {
+        table: _interleaved(r, transactions, table, ordered=not numbered) for table in TABLES
+    }
     queues["ends"] = [
         _end(one.name, **{table: len(rows) for table, rows in one.rows.items()})
         for one in transactions
         if one.has_end
     ]
+    if numbered:
+        queues = {name: _repeated(r, queue) for name, queue in queues.items()}
     p = hr.Pipeline("p")
-    whole = _gate(p)
+    whole = _gate(p, repeats="ignore" if numbered else "refuse")
     _balance(**{table: whole.table(f"{table}_rows", table, key="id", op="op") for table in TABLES})
     held: dict[str, Counter[Any]] = {table: Counter() for table in TABLES}
     totals: Counter[Any] = Counter()
@@ -211,7 +240,7 @@ def test_views_are_of_the_first_whole_transactions_after_every_step(
     def after_step(t: Harness, number: int) -> None:
         for table in TABLES:
             for row in pushes[number][table]:
-                by_name[row["tx"]].came[table] += 1
+                by_name[row["tx"]].came.add((table, row["n"]))
         for row in pushes[number]["ends"]:
             by_name[row["id"]].ended = True
         visible = _visible(transactions)
@@ -402,6 +431,48 @@ def test_an_end_without_an_id_is_an_error() -> None:
     _gate(p).table("d", "debits", key="id")
     with hr.testing.drive(p) as t, pytest.raises(BadInput, match="ends without an id"):
         _push(t, ends=[_end(None)])
+
+
+def test_rows_with_numbers_are_in_their_order_and_recognised_if_they_come_again() -> None:
+    p = hr.Pipeline("p")
+    whole = _gate(p, repeats="ignore")
+    whole.table("d", "debits", key="id", op="op")
+    with hr.testing.drive(p, workers=2) as t:
+        second, first = _row("a", 1, 2, n=2), _row("a", 1, 1, n=1)
+        _push(t, debits=[second, second], ends=[_end("a", debits=2, credits=1)])
+        _push(t, debits=[second])
+        assert not t.outputs("d")
+        _push(t, debits=[first, second], credits=[_row("a", 1, 1)])
+        assert _bag(t, "d", "id", "cents") == {(1, 2): 1}
+        assert t.counts("whole_counts").counters["repeated_rows"] == 3
+        assert t.counts("whole").counters == {"came": 6, "released": 3, "left_out": 3}
+        assert t.state("whole_counts", "a")["seen"] == t.state("whole", "a")["rows_debits"] == {}
+
+
+def test_a_row_that_comes_again_while_its_transaction_waits_is_refused() -> None:
+    for together in (True, False):
+        p = hr.Pipeline("p")
+        _gate(p, order="n").table("d", "debits", key="id")
+        rows = [_row("a", 1, 1, n=4)] * 2
+        with hr.testing.drive(p) as t, pytest.raises(BadInput, match="row 4 of transaction 'a'"):
+            for pushed in [rows] if together else [rows[:1], rows[1:]]:
+                _push(t, debits=pushed)
+
+
+def test_different_rows_of_one_number_are_an_error() -> None:
+    p = hr.Pipeline("p")
+    _gate(p, repeats="ignore").table("d", "debits", key="id")
+    with hr.testing.drive(p) as t:
+        _push(t, debits=[_row("a", 1, 1, n=4)])
+        with pytest.raises(BadInput, match="two different rows have the number 4"):
+            _push(t, debits=[_row("a", 2, 1, n=4)], ends=[_end("a", debits=1)])
+
+
+def test_rows_without_a_number_are_an_error() -> None:
+    p = hr.Pipeline("p")
+    _gate(p, order="n").table("d", "debits", key="id")
+    with hr.testing.drive(p) as t, pytest.raises(BadInput, match=r"no number .* 'n' is null"):
+        _push(t, debits=[{**_row("a", 1, 1), "n": None}])
 
 
 # -- transactions that wait -----------------------------------------------------------------------
@@ -606,6 +677,8 @@ def test_what_is_declared_wrongly_is_refused_when_the_pipeline_is_built() -> Non
         (lambda: build({"t": taken}), "_turn"),
         (lambda: build({"t": rows, "u": rows}), "given twice"),
         (lambda: build({"t": rows}, outside="drop"), "'drop' is not"),
+        (lambda: build({"t": rows}, repeats="ignore"), "nothing says which row is repeated"),
+        (lambda: build({"t": rows}, order="op"), "no whole number"),
         (lambda: build({"t": rows}, within="0s"), "not above 0"),
     ):
         with pytest.raises(PipelineError, match=why):

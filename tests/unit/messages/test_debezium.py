@@ -251,7 +251,7 @@ def in_avro_of(schema: Any, *events: Any) -> pa.Array:
 
 
 def of_transaction(id_: str | None) -> dict[str, Any]:
-    block = None if id_ is None else {"id": id_, "total_order": 1, "data_collection_order": 1}
+    block = None if id_ is None else {"id": id_, "total_order": 7, "data_collection_order": 1}
     return {**event("c", None, ANN), "transaction": block}
 
 
@@ -277,22 +277,25 @@ IDS = [
 def test_a_change_says_which_transaction_it_belongs_to(in_json_: bool) -> None:
     events = [of_transaction(given) for given, _ in [*IDS, (None, None)]]
     format = JsonReader() if in_json_ else Avro(IN_TRANSACTION)
-    reader = Debezium(format, transaction="tx")
-    wanted = {"id": pa.int64(), "tx": pa.string()}
+    reader = Debezium(format, transaction="tx", transaction_order="number")
+    wanted = {"id": pa.int64(), "tx": pa.string(), "number": pa.int64()}
     reader.check_can_hold(wanted)
     found = reader.decode(
         in_json(*events) if in_json_ else in_avro_of(IN_TRANSACTION, *events), wanted
     )
     assert found.column("tx").to_pylist() == [*(known for _, known in IDS), None]
+    assert found.column("number").to_pylist() == [*([7] * len(IDS)), None]
     if not in_json_:
         known = reader.columns()
         assert known is not None
-        assert "tx" in known.names
+        assert {"tx", "number"} <= {*known.names}
 
 
 def test_a_change_may_have_no_transaction_at_all() -> None:
-    reader = Debezium(JsonReader(), transaction="tx")
-    assert reader.decode(in_json(CHANGES[0]), {"tx": pa.string()}).to_pylist() == [{"tx": None}]
+    reader = Debezium(JsonReader(), transaction="tx", transaction_order="number")
+    wanted = {"tx": pa.string(), "number": pa.int64()}
+    found = reader.decode(in_json(CHANGES[0]), wanted)
+    assert found.to_pylist() == [{"tx": None, "number": None}]
 
 
 def test_without_being_asked_for_a_transaction_is_a_column_of_the_row() -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.errors import BadInput, PipelineError
 from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.pipeline import Hashed, Node, Pipeline, Stream
-from headrace.zsets.linear import Linear, Project, Select, rows_schema
+from headrace.zsets.linear import Linear, Project, Select, field_of, rows_schema
 from headrace.zsets.on_the_way import OnTheWay
 from headrace.zsets.rows import Mask, Rows
 from headrace.zsets.stream import ZStream, of_stream, table_of
@@ -25,7 +25,7 @@ from headrace.zsets.transactions.counting import (
     Repeats,
     Rules,
 )
-from headrace.zsets.transactions.ends import TRANSACTION, Ends, ReadEnds, id_type
+from headrace.zsets.transactions.ends import NUMBER, TRANSACTION, Ends, ReadEnds, id_type
 from headrace.zsets.transactions.gate import Gate, given_up, through
 from headrace.zsets.transactions.ordering import RELEASED, TURN, OrderEnds
 
@@ -38,6 +38,7 @@ def transactions(
     ends: Ends,
     *,
     transaction: str = "transaction",
+    order: str | None = None,
     outside: Outside = "refuse",
     repeats: Repeats = "refuse",
     within: DurationLike | None = None,
@@ -59,10 +60,14 @@ def transactions(
         tables: the streams, by the names that the ends have for their tables.
         ends: where it is said that a transaction has ended, and how many rows it has.
         transaction: the column with the id of each row's transaction. It is no column of the tables.
+        order: a column with the number of each row in its transaction, or in its transaction and table.
+            Then rows of a transaction are in this order, and it is known that a row is repeated. It
+            is no column of the tables. By default they are in the order of their arrival.
         outside: what happens to rows without a transaction, whose id is null: ``"refuse"`` fails the
             step. ``"pass"`` lets each of them through at once, as a transaction of its own.
-        repeats: what happens to rows and ends of a transaction that was whole before: ``"refuse"``
-            fails the step, ``"ignore"`` counts them and leaves them out.
+        repeats: what happens to rows and ends that are repeated: ``"refuse"`` fails the step,
+            ``"ignore"`` counts them and leaves them out, and needs ``order``. Without ``order``, a row is
+            known to be repeated only if its transaction was whole before.
         within: how long a transaction may wait for its rows and its end, by the clock. By default it
             may wait for any time.
         overdue: what happens to a transaction that has waited for longer: ``"refuse"`` fails the
@@ -89,6 +94,13 @@ def transactions(
         if given not in get_args(allowed):
             choice = " or ".join(map(repr, get_args(allowed)))
             raise PipelineError(f"{given!r} is not {choice}", place=place)
+    if repeats == "ignore" and order is None:
+        raise PipelineError(
+            'repeats="ignore", and nothing says which row is repeated while its transaction waits',
+            place=place,
+            remedy="name the column that numbers the rows of a transaction: order=; or give records ids, "
+            "so that none is read twice",
+        )
     if not tables:
         raise PipelineError("there is no table", place=place)
     streams = {
@@ -101,13 +113,19 @@ def transactions(
         place,
         tuple(streams),
         repeats,
+        order is not None,
         None if within is None else _positive(within, "within", place),
         overdue,
         _positive(remember, "remember", place),
     )
     ways = {
         table: _Way(
-            stream, transaction, read.id_type, outside == "refuse", f"{place}, table {table!r}"
+            stream,
+            transaction,
+            order,
+            read.id_type,
+            outside == "refuse",
+            f"{place}, table {table!r}",
         )
         for table, stream in streams.items()
     }
@@ -118,13 +136,13 @@ def transactions(
         CountRows(rules),
         keys={**{way.ids(): by for way in ways.values()}, read.counted(): by},
     )
-    order = pipeline.compute(
+    ordered = pipeline.compute(
         f"{name}_order", OrderEnds(), keys={read.ids(): Hashed(), counts[NEWS]: Hashed()}
     )
     gate = pipeline.compute(
         name,
-        Gate([*names.values()], place),
-        keys={**{way.rows(): by for way in ways.values()}, counts[NEWS]: by, order[RELEASED]: by},
+        Gate([*names.values()], order is not None, place),
+        keys={**{way.rows(): by for way in ways.values()}, counts[NEWS]: by, ordered[RELEASED]: by},
     )
     return Transactions(place, gate, counts, ways, names, outside == "pass")
 
@@ -193,14 +211,14 @@ class Transactions:
             checked=checked,
             ignore_missing=ignore_missing,
             retain=retain,
-            turn=TURN,
+            turn=(TURN, NUMBER),
         )
 
     def rows(self, table: str) -> ZStream:
-        """Return the records of a table as they come, with the number of each in ``_turn``.
+        """Return the records of a table as they come, with their turn.
 
-        The numbers ascend in the order of commits, and within a transaction in that of arrival. A row
-        without a transaction has -1.
+        Numbers in ``_turn`` ascend in the order of commits, and those in ``_number`` in the order of a
+        transaction's rows. Both are -1 for a row without a transaction.
 
         Raises:
             PipelineError: if there is no such table.
@@ -234,13 +252,20 @@ class _Way:
     Args:
         stream: the records.
         column: the column with the id of their transaction.
+        order: the column with their number in it, if there is one.
         kind: the type of ids.
         refuses: whether a record without a transaction fails the step.
         place: the table, for messages.
     """
 
     def __init__(
-        self, stream: Stream, column: str, kind: pa.DataType, refuses: bool, place: str
+        self,
+        stream: Stream,
+        column: str,
+        order: str | None,
+        kind: pa.DataType,
+        refuses: bool,
+        place: str,
     ) -> None:
         self._stream, self._place = stream, place
         self._inside = Select(_IsInside(column, refuses, place))
@@ -253,10 +278,17 @@ class _Way:
                 place=place,
                 remedy="let both be texts, or both whole numbers",
             )
-        self._id = {TRANSACTION: _Id(column, kind)}
+        number = pa.field(NUMBER, pa.int64(), nullable=False)
+        self._id: dict[str, Any] = {TRANSACTION: _Id(column, kind)}
         self._types = {TRANSACTION: pa.field(TRANSACTION, kind, nullable=False)}
-        self._columns = {field.name: field.name for field in schema if field.name != column}
-        for taken in (TRANSACTION, TURN):
+        if order is not None:
+            if not pa.types.is_integer(field_of(schema, order, place).type):
+                raise PipelineError(f"order={order!r}: the column is no whole number", place=place)
+            self._id[NUMBER] = _Number(order, place)
+            self._types[NUMBER] = number
+        own_names = (column, order)
+        self._columns = {field.name: field.name for field in schema if field.name not in own_names}
+        for taken in (TRANSACTION, TURN, NUMBER):
             if taken in self._columns:
                 raise PipelineError(
                     f"a column is called {taken!r}, which has a meaning", place=place
@@ -274,7 +306,8 @@ class _Way:
     def outside(self) -> ZStream:
         """Return the records without a transaction, as rows."""
         turn = Project(
-            {**self._columns, TURN: _no_turn}, {TURN: pa.field(TURN, pa.int64(), nullable=False)}
+            {**self._columns, NUMBER: _no_turn, TURN: _no_turn},
+            {of: pa.field(of, pa.int64(), nullable=False) for of in (NUMBER, TURN)},
         )
         return of_stream(self._stream, Linear((self._outside, turn)))
 
@@ -322,6 +355,24 @@ class _Id:
 
     def __call__(self, rows: Rows) -> pa.Array:
         return rows.arrow(self.column).cast(self.kind)
+
+
+@dataclass(frozen=True)
+class _Number:
+    """The numbers of records in their transactions."""
+
+    column: str
+    place: str
+
+    def __call__(self, rows: Rows) -> pa.Array:
+        found = rows.arrow(self.column)
+        if found.null_count:
+            raise BadInput(
+                f"{found.null_count} rows have no number in their transaction: {self.column!r} is null",
+                place=self.place,
+                remedy="correct the source, or leave out order=; nothing of this step was committed",
+            )
+        return found.cast(pa.int64())
 
 
 def _no_turn(rows: Rows) -> Any:

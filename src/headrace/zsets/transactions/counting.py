@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.computation.batches import FiredBatch, Keys, StepBatches
+from headrace.computation.batches import FiredBatch, KeyedBatch, Keys, StepBatches
 from headrace.computation.columnar import BatchContext, StepComputation, TableState
 from headrace.computation.computation import InputStream
 from headrace.computation.counters import Counter
@@ -20,7 +20,7 @@ from headrace.errors import BadInput
 from headrace.eventtime.domains import WALL_TIME
 from headrace.eventtime.timestamps import MAX_TIME, show_time, to_micros
 from headrace.zsets.rows import I64, WEIGHT, Mask
-from headrace.zsets.transactions.ends import TRANSACTION, column_of
+from headrace.zsets.transactions.ends import NUMBER, TRANSACTION, column_of
 
 #: What is done about something: fail the step, or go on and count it.
 Repeats = Literal["refuse", "ignore"]
@@ -31,6 +31,10 @@ NEWS, WAITING = "news", "waiting"
 #: What the news of a transaction say of it.
 FLAGS = ("ended", "whole", "repeated", "given_up")
 _NOTHING_COMMITTED = "nothing of this step was committed"
+_SAY_IGNORE = (
+    'if the source repeats itself, say repeats="ignore": what is repeated is counted then, and left '
+    "out"
+)
 _WHOLE, _GIVEN_UP = 1, 2
 
 
@@ -41,7 +45,8 @@ class Rules:
     Attributes:
         what: the gate, for messages.
         tables: the tables, as the ends call them.
-        repeats: about rows and ends of a transaction that was whole before.
+        repeats: about rows and ends that are repeated.
+        numbered: whether rows have numbers, by which it is known that one is repeated.
         within_us: how long a transaction may wait; None for any time.
         overdue: about transactions that wait for longer.
         remember_us: how long it is known which transactions were whole.
@@ -50,6 +55,7 @@ class Rules:
     what: str
     tables: tuple[str, ...]
     repeats: Repeats
+    numbered: bool
     within_us: int | None
     overdue: Overdue
     remember_us: int
@@ -64,15 +70,15 @@ class CountRows(StepComputation):
     Args:
         rules: what is done about transactions that are not as they should be.
 
-    State: for each transaction that is not whole, a row, and one for each table of which rows are
-    missing; for each that was whole lately, a row.
+    State: for each transaction that is not whole, a row, one for each table of which rows are missing
+    and, if rows are numbered, one for each row that has come; for each that was whole lately, a row.
     """
 
     default_late = "process"
     judges_late = True  # a row counts whenever it comes
     deterministic = True
 
-    repeated_rows = Counter("rows of transactions that were whole before, which are left out")
+    repeated_rows = Counter("rows that are repeated, which are left out")
     repeated_ends = Counter("ends of transactions that had ended before, which are left out")
     given_up = Counter("transactions that waited for too long, and were given up")
 
@@ -85,7 +91,7 @@ class CountRows(StepComputation):
         self._ends = ends.label
         self._id = pa.field(TRANSACTION, ends.values.schema.field(TRANSACTION).type, nullable=False)
         flags = [pa.field(of, pa.bool_(), nullable=False) for of in FLAGS]
-        news = pa.schema([self._id, *flags, pa.field("rows", pa.int64(), nullable=False)])
+        news = pa.schema([self._id, *flags])
         waiting = pa.schema(
             [
                 self._id.with_name("transaction"),
@@ -99,6 +105,7 @@ class CountRows(StepComputation):
         return {
             "waits": TableState({"since": int, "ended": bool, "came": int, "total": int}),
             "missing": ZSetState({"table": str}, sums={"rows": int}),
+            "seen": ZSetState({"table": str, "number": int}),
             "done": TableState({"how": int}, ttl=remember, ttl_domain=WALL_TIME),
             "overdue": Timer(WALL_TIME),
             NEWS: Output(news),
@@ -113,6 +120,7 @@ class CountRows(StepComputation):
         for label, number in self._tables.items():
             if label in batches:
                 came[number, batches.positions_of(label)] = batches[label].counts
+        fresh = self._without_repeats(batches, came) if self._rules.numbered else None
         ends, counts = self._ends_of(batches)
         was_done = self.done.at(keys).exists  # type: ignore[attr-defined]
         self._note_repeats(keys, came, ends, was_done)
@@ -121,7 +129,51 @@ class CountRows(StepComputation):
         at = np.flatnonzero(~was_done)
         if len(at):
             self._count(ctx, keys[~was_done], at, came[:, at], ends[at], counts[:, at], news)
+        if fresh is not None:
+            self._add_seen(keys, fresh.take(~(was_done | news.whole)[fresh.at]))
         self._report(ctx, keys, news)
+
+    def _without_repeats(self, batches: StepBatches, came: I64) -> _Numbers:
+        """Take rows of transactions that wait from those that have come if they came before.
+
+        Returns:
+            The numbers of rows of transactions that did not wait before, each once.
+        """
+        keys = batches.keys_of_all
+        numbers = _Numbers.of(
+            [
+                (number, batches.positions_of(label)[batches[label].group_of_row], batches[label])
+                for label, number in self._tables.items()
+                if label in batches
+            ]
+        )
+        once, again = numbers.once()
+        waited = self.waits.at(keys).exists  # type: ignore[attr-defined]
+        old = once.take(waited[once.at])
+        again += [old.take(self._add_seen(keys, old) > 0)]
+        was_done = self.done.at(keys).exists  # type: ignore[attr-defined]
+        repeated = 0
+        for found in again:
+            some = found.take(~was_done[found.at])  # (of those that are done, all are repeated)
+            np.subtract.at(came, (some.table, some.at), 1)
+            repeated += len(some.at)
+            if len(some.at) and self._rules.repeats == "refuse":
+                raise self._error(
+                    f"row {int(some.number[0])} of transaction {first_of(keys[some.at[:1]])!r} came "
+                    f"twice in {self._rules.tables[some.table[0]]!r}",
+                    _SAY_IGNORE,
+                )
+        self.repeated_rows.add(repeated)
+        return once.take(~waited[once.at])
+
+    def _add_seen(self, keys: Keys, numbers: _Numbers) -> I64:
+        """Note rows that have come, and return how often each came before."""
+        if not len(numbers.at):
+            return numbers.at
+        names = np.array(self._rules.tables, dtype=object)[numbers.table]
+        rows = {"table": names, "number": numbers.number}
+        before: I64 = self.seen.add(keys[numbers.at], rows, 1).before  # type: ignore[attr-defined]
+        return before
 
     def _ends_of(self, batches: StepBatches) -> tuple[I64, I64]:
         """Return how often each transaction ends in this step, and the rows that it has by its end.
@@ -163,8 +215,7 @@ class CountRows(StepComputation):
             past = "was given up" if how == _GIVEN_UP else "was whole"
             raise self._error(
                 f"{what} of transaction {first_of(keys[at])!r} came after it {past}",
-                'if the source repeats itself, say repeats="ignore": what is repeated is counted '
-                "then, and left out",
+                _SAY_IGNORE,
             )
         self.repeated_rows.add(came[:, again].sum())
         self.repeated_ends.add(ends[again].sum())
@@ -211,7 +262,7 @@ class CountRows(StepComputation):
             )
         self._set_timers(keys[stays], since[stays])
         self._finish(keys[whole], _WHOLE)
-        news.ended[at], news.whole[at], news.rows[at] = new_end, whole, total
+        news.ended[at], news.whole[at] = new_end, whole
 
     def _check_second_ends(
         self, keys: Keys, ends: I64, had_ended: Mask, counts: I64, total: I64
@@ -228,8 +279,7 @@ class CountRows(StepComputation):
             one = first_of(keys[more > 0])
             raise self._error(
                 f"transaction {one!r} ends twice",
-                'if the source repeats itself, say repeats="ignore": what is repeated is counted '
-                "then, and left out",
+                _SAY_IGNORE,
             )
         self.repeated_ends.add(more.sum())
 
@@ -279,6 +329,10 @@ class CountRows(StepComputation):
         if len(keys):
             self.overdue.cancel(keys)  # type: ignore[attr-defined]
             self.waits.at(keys).delete()  # type: ignore[attr-defined]
+            if self._rules.numbered:
+                held = self.seen.of_keys(keys)  # type: ignore[attr-defined]
+                rows = {name: held[name] for name in held.names}
+                self.seen.add(keys[held.at], rows, -held.weights)  # type: ignore[attr-defined]
             self.done.at(keys).upsert(how=how)  # type: ignore[attr-defined]
 
     # -- transactions that wait for too long --------------------------------------------------
@@ -301,7 +355,7 @@ class CountRows(StepComputation):
                 'overdue="give_up"',
             )
         waits = self.waits.at(keys)  # type: ignore[attr-defined]
-        since, ended, came, total = (waits[of] for of in ("since", "ended", "came", "total"))
+        since, ended, came = (waits[of] for of in ("since", "ended", "came"))
         everything = np.ones(len(keys), dtype=np.bool_)
         self._show(ctx, keys, everything, since, ended, came, weight=-1)
         held = self.missing.of_keys(keys)  # type: ignore[attr-defined]
@@ -312,7 +366,7 @@ class CountRows(StepComputation):
         self._finish(keys, _GIVEN_UP)
         self.given_up.add(len(keys))
         news = _News(len(keys), given_up=True)
-        news.rows = np.where(ended, total, -1)
+        news.ended = ended.copy()
         self._report(ctx, keys, news)
 
     def _why_overdue(self, key: Keys) -> str:
@@ -339,7 +393,6 @@ class CountRows(StepComputation):
                 {
                     TRANSACTION: chosen.columns[0],
                     **{name: of[new] for name, of in news.flags.items()},
-                    "rows": news.rows[new],
                 },
             )
 
@@ -377,9 +430,8 @@ class _News:
     Attributes:
         ended: which have ended.
         whole: which are whole.
-        repeated: of which rows have come again.
+        repeated: of which rows have come again after it was whole.
         given_up: which are given up.
-        rows: how many rows each has by its end; -1 if it was given up before.
     """
 
     def __init__(self, length: int, *, given_up: bool = False) -> None:
@@ -387,7 +439,6 @@ class _News:
         self.whole = np.zeros(length, dtype=np.bool_)
         self.repeated = np.zeros(length, dtype=np.bool_)
         self.given_up = np.full(length, given_up)
-        self.rows = np.zeros(length, dtype=np.int64)
 
     @property
     def flags(self) -> dict[str, Mask]:
@@ -399,6 +450,44 @@ class _News:
         """Of which transactions there is something to say."""
         found: Mask = self.ended | self.whole | self.repeated | self.given_up
         return found
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers of rows in their transactions.
+
+    Attributes:
+        table: the table of each row, by number.
+        at: the position of its transaction among those of the step.
+        number: its number.
+    """
+
+    table: I64
+    at: I64
+    number: I64
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[int, I64, KeyedBatch]]) -> _Numbers:
+        """Return those of some tables: the number of each, the positions, and the rows."""
+        none = np.empty(0, dtype=np.int64)
+        return cls(
+            np.concatenate([none, *(np.full(len(rows), table) for table, _, rows in parts)]),
+            np.concatenate([none, *(at for _, at, _ in parts)]),
+            np.concatenate([none, *(rows[NUMBER] for _, _, rows in parts)]),
+        )
+
+    def take(self, chosen: Any) -> _Numbers:
+        """Return some of them."""
+        return _Numbers(self.table[chosen], self.at[chosen], self.number[chosen])
+
+    def once(self) -> tuple[_Numbers, list[_Numbers]]:
+        """Return each once, and those that come again."""
+        ordered = self.take(np.lexsort((self.number, self.table, self.at)))
+        again = np.zeros(len(self.at), dtype=np.bool_)
+        again[1:] = True
+        for of in (ordered.table, ordered.at, ordered.number):
+            again[1:] &= of[1:] == of[:-1]
+        return ordered.take(~again), [ordered.take(again)]
 
 
 def first_of(keys: Keys) -> Any:

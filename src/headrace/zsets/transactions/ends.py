@@ -20,6 +20,8 @@ from headrace.zsets.rows import I64
 
 #: The column of the transaction's id, in all streams of a gate.
 TRANSACTION = "_transaction"
+#: The column of a row's number in its transaction.
+NUMBER = "_number"
 #: What a list of counts has for each table.
 _NAME, _COUNT = "data_collection", "event_count"
 

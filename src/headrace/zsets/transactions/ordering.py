@@ -16,9 +16,9 @@ from headrace.computation.declarations import Declaration, Output
 from headrace.zsets.rows import I64
 from headrace.zsets.transactions.ends import TRANSACTION
 
-#: The output: the transactions that are let through, each with the number of its first row.
+#: The output: the transactions that are let through, each with its turn.
 RELEASED = "released"
-#: The number of a row in the order of commits.
+#: The column of a transaction's turn: a number that ascends in the order of commits.
 TURN = "_turn"
 
 _WHOLE, _GIVEN_UP = 1, 2
@@ -47,35 +47,35 @@ class OrderEnds(StepComputation):
         released = pa.schema(
             [
                 pa.field(TRANSACTION, self._type, nullable=False),
-                pa.field("turn", pa.int64(), nullable=False),
+                pa.field(TURN, pa.int64(), nullable=False),
             ]
         )
         return {
-            "ends": TableState({"first": int, "next": int, "turn": int}),
+            "ends": TableState({"first": int, "next": int}),
             "queue": TableState({"transaction": kind}, sub={"position": int}),
-            "known": TableState({"how": int, "rows": int}, sub={"transaction": kind}),
+            "known": TableState({"how": int}, sub={"transaction": kind}),
             RELEASED: Output(released),
         }
 
     def process_step(self, ctx: BatchContext, batches: StepBatches) -> None:
         key = batches.keys_of_all
         ends = self.ends.at(key)  # type: ignore[attr-defined]
-        first, last, turn = (int(ends[name][0]) for name in ("first", "next", "turn"))
+        first, last = int(ends["first"][0]), int(ends["next"][0])
         if self._news in batches:
             news = batches[self._news]
             if self._ends in batches:
                 last = self._append(key, batches[self._ends], news, last)
             self._note(key, news)
-        passed, turns, first, turn = self._passed(key, first, last, turn)
-        ends.upsert(first=first, next=last, turn=turn)
+        passed, turns, first = self._passed(key, first, last)
+        ends.upsert(first=first, next=last)
         if len(passed):
-            values = {TRANSACTION: passed, "turn": turns}
+            values = {TRANSACTION: passed, TURN: turns}
             ctx.produce(RELEASED, _repeated(key, len(passed)), values)
 
     def _append(self, key: Keys, ends: KeyedBatch, news: KeyedBatch, last: int) -> int:
         """Append transactions that have ended to the queue, in the order of their ends."""
-        ended = news[TRANSACTION][news["ended"]]
-        # (An end that is repeated is none: the news are of those that are not.)
+        ended = news[TRANSACTION][news["ended"] & ~news["given_up"]]
+        # (An end that is repeated is not appended: news are of first ends alone.)
         arrived = pa.array(ends[TRANSACTION], self._type).dictionary_encode()
         codes, at = np.unique(arrived.indices.to_numpy(), return_index=True)
         names = arrived.dictionary.take(pa.array(codes[np.argsort(at)]))
@@ -89,21 +89,20 @@ class OrderEnds(StepComputation):
     def _note(self, key: Keys, news: KeyedBatch) -> None:
         """Note which transactions are whole, and which are given up."""
         # (A transaction that was given up before its end is in no queue, and never will be.)
-        lost = news["given_up"] & (news["rows"] >= 0)
+        lost = news["given_up"] & news["ended"]
         how = np.where(news["whole"], _WHOLE, np.where(lost, _GIVEN_UP, 0))
         new = how > 0
         count = int(new.sum())
         if count:
             names = news[TRANSACTION][new]
             rows = self.known.at(_repeated(key, count), transaction=names)  # type: ignore[attr-defined]
-            rows.upsert(how=how[new], rows=news["rows"][new])
+            rows.upsert(how=how[new])
 
-    def _passed(self, key: Keys, first: int, last: int, turn: int) -> tuple[Any, I64, int, int]:
+    def _passed(self, key: Keys, first: int, last: int) -> tuple[Any, I64, int]:
         """Take the transactions that may go from the queue.
 
         Returns:
-            These, the number of the first row of each, where the queue begins now, and the number of
-            the next row.
+            These, the turn of each, which is its position in the queue, and where that begins now.
         """
         passed: list[Any] = []
         turns: list[I64] = []
@@ -114,7 +113,7 @@ class OrderEnds(StepComputation):
             queue = self.queue.at(_repeated(key, count), position=positions)  # type: ignore[attr-defined]
             names = queue["transaction"]
             known = self.known.at(_repeated(key, count), transaction=names)  # type: ignore[attr-defined]
-            how, rows = known["how"], known["rows"]
+            how = known["how"]
             stays = np.flatnonzero(how == 0)
             free = int(stays[0]) if len(stays) else count
             go = np.arange(count) < free
@@ -122,16 +121,14 @@ class OrderEnds(StepComputation):
             known.delete(where=go)
             through = go & (how == _WHOLE)
             passed.append(names[through])
-            counts = rows[through]
-            turns.append(turn + np.cumsum(counts) - counts)
-            turn += int(counts.sum())
+            turns.append(positions[through])
             first += free
             look *= 2
             if free < count:
                 break
         if not passed:
-            return np.empty(0, dtype=object), np.empty(0, dtype=np.int64), first, turn
-        return np.concatenate(passed), np.concatenate(turns), first, turn
+            return np.empty(0, dtype=object), np.empty(0, dtype=np.int64), first
+        return np.concatenate(passed), np.concatenate(turns), first
 
 
 def _repeated(key: Keys, count: int) -> Keys:
