@@ -205,7 +205,7 @@ def _negative(rows: hr.zsets.Rows) -> Any:
     return -rows["cents"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 1 << 30),
     st.lists(EVENTS, min_size=30, max_size=30),
@@ -302,6 +302,18 @@ def test_transactions_come_in_the_order_of_their_ends() -> None:
         assert not t.outputs("d")
         _push(t, debits=[_row("first", 1, 1)])
         assert _bag(t, "d", "id", "cents") == {(1, 2): 1}
+
+
+def test_of_several_transactions_of_a_key_the_last_counts_whichever_came_first() -> None:
+    names = [f"t{n}" for n in range(8)]
+    rows = [_row(name, 1, n) for n, name in enumerate(names)]
+    for order in (rows, rows[::-1]):
+        p = hr.Pipeline("p")
+        whole = _gate(p)
+        whole.table("d", "debits", key="id", op="op")
+        with hr.testing.drive(p, workers=2) as t:
+            _push(t, debits=order, ends=[_end(name, debits=1) for name in names])
+            assert _bag(t, "d", "id", "cents") == {(1, 7): 1}
 
 
 def test_of_several_rows_of_a_key_in_a_transaction_the_last_counts() -> None:
