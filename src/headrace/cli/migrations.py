@@ -66,7 +66,9 @@ _strategy_option = click.option(
     "--strategy", default="batched", show_default=True, callback=strategy_of, help=STRATEGIES
 )
 _prepare_option = click.option(
-    "--prepare/--no-prepare", default=False, help="Load what a round moves before it moves."
+    "--prepare/--no-prepare",
+    default=None,
+    help="Load what a round moves before it moves. By default, if that is expected to help.",
 )
 _objective_option = click.option(
     "--objective",
@@ -224,7 +226,7 @@ def _migrate(
     follow: bool,
     output: str,
     strategy: Strategy | None = None,
-    prepare: bool = False,
+    prepare: bool | None = None,
     objective: int = 0,
     bins: tuple[str, ...] = (),
     group: str | None = None,

@@ -94,7 +94,7 @@ def run(
     seconds: float,
     output: str,
     strategy: Any,
-    prepare: bool,
+    prepare: bool | None,
     objective: int,
 ) -> None:
     """Let a policy steer a pipeline that another process runs, by its measurements.

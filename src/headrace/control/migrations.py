@@ -166,6 +166,7 @@ class Migration:
 
         Raises:
             ChangeRefused: after the timeout, or if the pipeline ends earlier.
+            HeadraceError: what made the pipeline fail, if it runs in this process.
         """
         deadline = (
             None if timeout is None else time.monotonic() + timeout_seconds(timeout, "timeout")
@@ -250,7 +251,7 @@ class MovesState(ABC):
         workers: int,
         *,
         strategy: Strategy | None = None,
-        prepare: bool = False,
+        prepare: bool | None = None,
         objective: DurationLike | None = None,
         if_busy: IfBusy = "queue",
         dry_run: bool = False,
@@ -267,7 +268,8 @@ class MovesState(ABC):
             strategy: how moves are divided into rounds: ``headrace.all_at_once()``, ``fluid()``, or
                 ``batched(n)``; by default ``batched()``, in which each worker takes part once in a
                 round.
-            prepare: let new owners read the bins ahead, while the old owners still work on them.
+            prepare: let new owners read the bins ahead, while the old owners still work on them. By
+                default they do if that is expected to make the longest step shorter.
             objective: a time such as ``"250ms"``. Rounds are then as large as keeps steps within
                 it, and ``strategy`` only says whether there are gaps.
             if_busy: while another migration is under way, wait for it (``queue``) or be refused.
@@ -291,7 +293,7 @@ class MovesState(ABC):
         worker: int,
         *,
         strategy: Strategy | None = None,
-        prepare: bool = False,
+        prepare: bool | None = None,
         objective: DurationLike | None = None,
         if_busy: IfBusy = "queue",
         dry_run: bool = False,
@@ -341,7 +343,7 @@ class MovesState(ABC):
         workers: int | Sequence[int],
         *,
         strategy: Strategy | None = None,
-        prepare: bool = False,
+        prepare: bool | None = None,
         objective: DurationLike | None = None,
         if_busy: IfBusy = "queue",
         dry_run: bool = False,
@@ -393,7 +395,7 @@ class MovesState(ABC):
         *,
         by: By | None = None,
         strategy: Strategy | None = None,
-        prepare: bool = False,
+        prepare: bool | None = None,
         objective: DurationLike | None = None,
         if_busy: IfBusy = "queue",
         dry_run: bool = False,
@@ -482,7 +484,7 @@ class MovesState(ABC):
         self,
         goal: Goal,
         strategy: Strategy | None,
-        prepare: bool,
+        prepare: bool | None,
         objective: DurationLike | None,
         if_busy: IfBusy,
         dry_run: bool,

@@ -24,6 +24,7 @@ from headrace.keyspace.layout import HASH_BITS, LayoutWire
 from headrace.keyspace.ranges import Ranges
 from headrace.ledger.head import Head
 from headrace.ledger.intent import Intent
+from headrace.ledger.migrations import RecordedRound
 from headrace.ledger.records import Chain, Link
 from headrace.ledger.retained import Retained
 from headrace.pipeline.source import Offer, Position
@@ -31,6 +32,8 @@ from headrace.protocol.plan import ChainPlan, Exchange, InjectorPlan, ReadAhead,
 
 #: How many of the newest live layout changes a plan names, for soft state that missed some steps.
 RECENT_RELOCATIONS = 16
+#: What is read ahead may take this part of what a worker may remember of a computation's state.
+_PART_AHEAD = 4
 _NO_MOVES = np.zeros((0, 4), dtype=np.uint64)
 _HASH_BITS, _ONE = np.uint64(HASH_BITS), np.uint64(1)
 
@@ -137,7 +140,7 @@ def plan_step(
         layout_version=in_force.version,
         relocated=in_force.relocated[-RECENT_RELOCATIONS:],
         moved=moved_state(head, in_force) if ledger is None and not soft else None,
-        ahead=_read_ahead(head, layout.workers, step, settings.ahead_bytes),
+        ahead=_read_ahead(head, layout.workers, step, settings),
         per_worker={
             f"{name}/{worker}": one.digest
             for name in head.per_worker.keys() & set(pipeline_facts.nodes)
@@ -237,20 +240,20 @@ def _seed(
 # -- reading ahead ----------------------------------------------------------------------------
 
 
-def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[ReadAhead]:
-    """Return what workers read ahead for all coming rounds of a migration, if any.
+def _read_ahead(head: Head, workers: int, step: int, settings: Settings) -> list[ReadAhead]:
+    """Return what workers read ahead for coming rounds of a migration, if any.
 
     A migration that is prepared waits for this before each round. Any other does not, and its
-    workers read ahead in its gaps, as far as they get. All rounds are read ahead at once, because
+    workers read ahead in its gaps, as far as they get. Many rounds are read ahead at once, because
     files are then opened once, and a round of a few bins needs nearly as many files. While the
     migration is paused, workers read nothing new, and keep what they have up to date.
     """
     current = head.migration
     if current is None or current.state == "queued":
         return []
-    most = 0 if current.state == "paused" else current.budget_bytes or most_bytes
+    most = 0 if current.state == "paused" else current.budget_bytes or settings.ahead_bytes
     in_force = 0 <= current.effective <= step
-    coming = current.left[1 if in_force else 0 :]
+    coming = _within_memory(current.left[1 if in_force else 0 :], settings.cached_bytes)
     moves = [np.array(part.moves, dtype=np.uint64).reshape(-1, 4) for part in coming]
     starts, bits, counts, owners = np.concatenate(moves or [_NO_MOVES]).T
     order = np.argsort(starts)
@@ -261,6 +264,20 @@ def _read_ahead(head: Head, workers: int, step: int, most_bytes: int) -> list[Re
         for worker in range(workers)
         if (its := owners == worker).any()
     ]
+
+
+def _within_memory(coming: list[RecordedRound], cached_bytes: int) -> list[RecordedRound]:
+    """Return the rounds to be read ahead: the next one, and as many more as a part of memory holds.
+
+    What is read ahead is in memory beside the state that a worker has.
+    """
+    found, nbytes = 0, 0
+    for part in coming:
+        nbytes += part.most_bytes
+        if nbytes > cached_bytes // _PART_AHEAD and any(of.moves for of in coming[:found]):
+            break
+        found += 1
+    return coming[:found]
 
 
 # -- slices -----------------------------------------------------------------------------------

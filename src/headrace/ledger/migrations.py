@@ -79,7 +79,8 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
         to: ``move``: the worker that they move to.
         drained: ``drain_workers``: the workers that all bins are moved away from.
         strategy: how moves are divided into rounds.
-        prepare: whether the new owners read ahead what moves.
+        prepare: whether the new owners read ahead what moves, and rounds wait for that; None for
+            whatever is better by the estimate.
         objective_us: the longest time that any step is expected to take; 0 for no such objective.
         layout: ``rescale``: the way of sharding; None for the pipeline's.
         prices: the weights of a bin's loads when workers are made equal; None for the defaults.
@@ -92,7 +93,7 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     to: WorkerNumber = -1
     drained: list[WorkerNumber] = []
     strategy: AllAtOnce | Fluid | Batched = Batched()
-    prepare: bool = False
+    prepare: bool | None = False
     objective_us: Micros = 0
     prices: Prices | None = None
     layout: Sharding | None = None
@@ -158,7 +159,8 @@ class RecordedMigration(msgspec.Struct, frozen=True, omit_defaults=True):
         effective: the step at which the published round takes effect; -1 for none.
         since: the step at which it entered its state.
         gap: whether it waits after each round until the backlog has drained.
-        prepare: whether the new owners read ahead what moves.
+        prepare: whether the new owners read ahead what moves, and rounds wait for that. While it
+            is queued, whether they may.
         budget_bytes: how many bytes a step may read ahead.
         paused: whether it is to stop after the current round.
         began, ended: when it started and ended.

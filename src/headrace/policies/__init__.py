@@ -75,7 +75,8 @@ class How(msgspec.Struct, frozen=True):
     Attributes:
         every: shortest time between two decisions, by the clock of the run.
         strategy: how moves are divided into rounds.
-        prepare: whether new owners read the bins ahead.
+        prepare: whether new owners read the bins ahead; ``None`` if that is to be decided for each
+            migration by what it is expected to cost.
         objective: longest time that a step should be expected to take; ``None`` for no objective.
 
     Example::
@@ -88,7 +89,7 @@ class How(msgspec.Struct, frozen=True):
 
     every: DurationLike = "10s"
     strategy: AllAtOnce | Fluid | Batched = batched()
-    prepare: bool = False
+    prepare: bool | None = None
     objective: DurationLike | None = None
 
     def __post_init__(self) -> None:

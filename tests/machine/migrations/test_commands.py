@@ -220,4 +220,4 @@ def test_to_wait_for_a_migration_of_a_pipeline_that_fails_says_why_it_failed() -
     settings = hr.Settings(limit=hr.Limit(1, 1 << 20))
     job = hr.run(drawn, storage=MemoryStore(), runner="inline", settings=settings)
     with pytest.raises(UserCodeError, match="forty-first"), job:
-        job.rescale(64, strategy=hr.fluid(), prepare=False).wait()
+        job.rescale(8, strategy=hr.fluid(), prepare=False).wait()

@@ -53,7 +53,10 @@ def test_a_pipeline_is_rescaled_and_one_can_watch(tmp_path: Path, job: hr.Job) -
     assert sum(of["share"] for of in layout["workers"]) == 1
     assert sum(of["bytes"] for of in layout["workers"]) > 0
     assert sum(run["bins"] for run in layout["runs"]) == 16
-    assert (migration["state"], migration["strategy"]) == ("done", "batched, 3 bins a round")
+    assert (migration["state"], migration["strategy"]) == (
+        "done",
+        "batched, 3 bins a round, prepared",
+    )
     assert migration["progress"]["bins"] == bins
     assert migration["during"]["steps"] >= migration["progress"]["of_rounds"]
     assert said(tmp_path, "migrations").startswith("1 rescale to 4 workers: done")

@@ -19,7 +19,7 @@ from headrace.migration.costs import Costs
 from headrace.migration.loads import BY_STATE, PRICES, Load
 from headrace.migration.moves import moves_between
 from headrace.migration.objective import estimate, within
-from headrace.migration.plans import plan
+from headrace.migration.plans import MigrationPlan, plan
 from headrace.migration.rounds import Strategy
 from headrace.migration.sharding import NO_RULES, LayoutRules, later_layout
 from headrace.migration.targets import Target, Worth, balanced, minimum_movement
@@ -29,6 +29,9 @@ _THERE = "there was nothing to do"
 #: A rebalance that was asked for takes place if it lowers the work of the most loaded worker by a
 #: factor of at least 1.2.
 _REQUESTED = Worth(floor_us=0.0, byte_us=0.0)
+#: Reading ahead is worth its time if the longest step is expected to take this many times as long
+#: without it.
+_GAIN = 1.1
 
 
 def plan_goal(
@@ -46,34 +49,77 @@ def plan_goal(
         HeadraceError: when a bin or worker does not exist, or no way is within the objective.
     """
     target, reason = target_of(layout, goal, measured, rules)
-    found = way_to(layout, target, goal, measured)
+    found = _better_way(layout, target, goal, measured)
     return found if found.rounds else msgspec.structs.replace(found, why=reason)
 
 
+def _better_way(layout: Layout, target: Layout, goal: Goal, measured: Measured) -> Planned:
+    """Return the way to a layout, prepared or not: as the goal says, or as is better."""
+    if goal.prepare is not None:
+        return way_to(layout, target, goal, measured)
+    ahead, direct = (msgspec.structs.replace(goal, prepare=prepare) for prepare in (True, False))
+    if not measured.ahead_bytes:
+        return way_to(layout, target, direct, measured)
+    # The rounds of a strategy are the same, prepared or not. Those of an objective are not.
+    found = None if goal.objective_us else _rounds_to(layout, target, goal.strategy, measured)
+    try:
+        prepared = way_to(layout, target, ahead, measured, found=found)
+    except ChangeRefused:
+        return way_to(layout, target, direct, measured)
+    try:
+        unprepared = way_to(layout, target, direct, measured, found=found)
+    except ChangeRefused:
+        return prepared  # only then the objective is kept
+    return prepared if _is_better(prepared, unprepared) else unprepared
+
+
+def _rounds_to(
+    layout: Layout, target: Layout, strategy: Strategy, measured: Measured
+) -> MigrationPlan:
+    return plan(layout, target, strategy, sizes=measured.sizes, pending=_wanted(measured))
+
+
+def _is_better(prepared: Planned, unprepared: Planned) -> bool:
+    """Return whether the longest step is expected to be shorter if new owners read ahead."""
+    one, other = prepared.estimate, unprepared.estimate
+    if one is None or other is None:
+        return False
+    return other.expected_max_us > _GAIN * one.expected_max_us
+
+
 def way_to(
-    layout: Layout, target: Layout, goal: Goal, measured: Measured, *, under_way: bool = False
+    layout: Layout,
+    target: Layout,
+    goal: Goal,
+    measured: Measured,
+    *,
+    under_way: bool = False,
+    found: MigrationPlan | None = None,
 ) -> Planned:
     """Return the way from a layout to another, in the rounds that a goal asks for.
 
     Args:
         layout: the layout in force.
         target: the layout to go to.
-        goal: says how.
+        goal: says how. It is unprepared if it leaves that open.
         measured: what is known of bins and steps.
         under_way: whether rounds have taken place before. Then files are open already.
+        found: the rounds of the goal's strategy, if they are known.
 
     Raises:
         HeadraceError: when no way is within the objective.
     """
     grows = target.workers > layout.workers
-    alone = goal.prepare and grows  # new workers must exist before anything can be read ahead
+    prepare = bool(goal.prepare)
+    alone = prepare and grows  # new workers must exist before anything can be read ahead
     costs = _costs(layout, target, goal, measured, grows=grows and not alone)
     if under_way:
         costs = msgspec.structs.replace(costs, first_us=0.0)
     strategy: Strategy = goal.strategy
     if goal.objective_us:
         strategy = within(goal.objective_us, costs, gap=goal.strategy.gap, grows=alone)
-    found = plan(layout, target, strategy, sizes=measured.sizes, pending=_wanted(measured))
+    if found is None:
+        found = _rounds_to(layout, target, strategy, measured)
     rounds = [
         RecordedRound(part.workers, part.splits, part.moves, part.merges)
         for part in found.updates(0)
@@ -105,7 +151,7 @@ def way_to(
         name, opening_us = expected.largest
         named = measured.groups.name(Bin.named(name)), opening_us
         expected = msgspec.structs.replace(expected, largest=named)
-    return Planned(rounds, expected, goal.strategy.gap)
+    return Planned(rounds, expected, goal.strategy.gap, prepare)
 
 
 def _costs(layout: Layout, target: Layout, goal: Goal, measured: Measured, *, grows: bool) -> Costs:
@@ -118,7 +164,7 @@ def _costs(layout: Layout, target: Layout, goal: Goal, measured: Measured, *, gr
         grows: whether workers appear in a step in which state moves.
     """
     costs = measured.costs(
-        prepare=goal.prepare, workers=target.workers, givers=_givers(layout, target)
+        prepare=bool(goal.prepare), workers=target.workers, givers=_givers(layout, target)
     )
     extra = costs.grow_us if grows else 0.0
     return msgspec.structs.replace(costs, first_us=costs.first_us + extra)

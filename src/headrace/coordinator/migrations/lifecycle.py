@@ -70,12 +70,14 @@ class Planned(msgspec.Struct, frozen=True):
         rounds: the rounds, in order.
         estimate: the expected cost.
         gap: whether each round is followed by a gap.
+        prepare: whether rounds wait until the new owners have read ahead what moves.
         why: if there are no rounds, why nothing needs to be done.
     """
 
     rounds: list[RecordedRound]
     estimate: Estimate | None = None
     gap: bool = True
+    prepare: bool = False
     why: str = ""
 
 
@@ -273,12 +275,16 @@ def begin(
         times: recent step times.
     """
     layout_state = _noted_after(layout_state, times.settled())
+    requested = layout_state.migrations[id_]
+    prepare = planned.prepare and requested.prepare  # (it may have been hastened)
     begun = _replace(
-        layout_state.migrations[id_],
+        requested,
+        strategy=f"{requested.strategy}, prepared" if prepare else requested.strategy,
         rounds=planned.rounds,
         origin=layout_state.now.wire,
         estimate=planned.estimate,
-        gap=planned.gap and layout_state.migrations[id_].gap,
+        gap=planned.gap and requested.gap,
+        prepare=prepare,
         began=layout_state.moment,
         before=times.before,
         more_before=times.more,

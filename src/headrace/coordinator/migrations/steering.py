@@ -279,7 +279,7 @@ def _applied(
         strategy=_strategy(command),
         goal=goal,
         gap=goal.strategy.gap,
-        prepare=goal.prepare,
+        prepare=goal.prepare is not False,
         since=layout_state.step,
     )
     return layout_state.knowing(migration)
