@@ -14,11 +14,10 @@ from headrace.keyspace.ordering import order_by_hash
 from headrace.pipeline import Stream
 from headrace.protocol.plan import StepPlan
 from headrace.runfiles.batches import halves, taken
-from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
+from headrace.runfiles.format import OUTPUT, FileRef, RunPart, RunReader, write_run
 from headrace.schema.reserved import HASH, TIMESTAMP_COLUMN
 from headrace.storage.base import Store
 from headrace.tasks.routing import stream_schema
-from headrace.tasks.writing import OUTPUT
 
 #: Largest output file in bytes. A text column of an Arrow batch can hold 2 GiB.
 _FILE_BYTES = 1 << 30

@@ -20,6 +20,8 @@ from headrace.errors import BadInput
 MOST_BYTES = (1 << 31) - 1
 #: Chunks of this size in the mean, in bytes, are not joined.
 _LARGE_CHUNK = 1 << 20
+#: Values of this size in the mean, in bytes, are copied from chunk to chunk.
+_LARGE_VALUE = 64 << 10
 #: Rows of state, as one batch or as a table of several.
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 T = TypeVar("T", pa.RecordBatch, pa.Table)
@@ -120,12 +122,28 @@ def taken(table: pa.Table, rows: npt.NDArray[np.int64] | pa.Array) -> pa.Table:
 
 def _taken(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
     nbytes = column.nbytes
+    if column.num_chunks > 1 and nbytes >= _LARGE_VALUE * len(column):
+        return _taken_from_chunks(column, at.to_numpy())
     if nbytes <= MOST_BYTES:
         # (Arrow would join the chunks, too, and then take ten times as long.)
         return pa.chunked_array([one_array(column).take(at)])
     found = column.cast(_wide(column.type)).combine_chunks().take(at)
     parts = halves(pa.record_batch([found], ["of"]), MOST_BYTES)
     return pa.chunked_array([part.column(0).cast(column.type) for part in parts])
+
+
+def _taken_from_chunks(column: pa.ChunkedArray, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+    """Return large values by their positions. Joining the chunks would copy them once more."""
+    ends = np.cumsum([len(chunk) for chunk in column.chunks])
+    chunks = np.searchsorted(ends, rows, side="right")
+    edges = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(rows)]
+    found = []
+    for first, end in zip(edges[:-1], edges[1:], strict=True):
+        if first < end:
+            chunk = column.chunk(int(chunks[first]))
+            before = int(ends[chunks[first]]) - len(chunk)
+            found.append(chunk.take(pa.array(rows[first:end] - before)))
+    return pa.chunked_array(found, column.type)
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:

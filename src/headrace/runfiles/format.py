@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -52,6 +52,12 @@ from headrace.storage.soft import is_soft
 BLOCK_ROWS = 16_384
 #: Bytes of a block of wide rows. A computation's state is read in portions of several blocks.
 BLOCK_BYTES = 4 << 20
+#: A section of state has about this many blocks, unless they were too small or too large. A few
+#: bins are then read without the rest, also where a worker has much more than it may remember.
+_BLOCKS = 64
+_LEAST_BLOCK_BYTES = 256 << 10
+#: The kind of a section of productions. They are read in one piece.
+OUTPUT = "output"
 MAGIC = b"HRRUN001"
 FORMAT = 1
 #: Latest time that is noted for a timer. ``MAX_TIME`` stands for "no timer".
@@ -62,8 +68,13 @@ _TRAILER = struct.Struct("<QQ8s")
 SMALL_FILE = 1 << 20
 #: How many bytes at a file's end are read first. Usually they include the footer.
 _LAST = 128 << 10
-#: Up to this number of stretches, rows are sliced. More stretches are copied, each column once.
+#: Up to this number of stretches, rows are sliced. More stretches, or several with less than half
+#: of the rows, are copied, each column once.
 _FEW_SPANS = 64
+#: Of what is at least this large, in bytes, rows that are less than half are copied.
+_WORTH_COPYING = 32 << 10
+#: Blocks that are this near to each other, in bytes, are read by one call, with what is between.
+_NEAR = 64 << 10
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -223,7 +234,8 @@ def _write_section(part: RunPart, layout: Layout, file: io.BytesIO) -> Section:
     if part.timer_rows is not None and len(part.timer_rows[0]):
         bins = _bin_table(edges, touched, part.timer_rows, layout)
     blocks: list[Block] = []
-    for first, last in _block_edges(edges, rows):
+    most = BLOCK_BYTES if part.kind == OUTPUT else _bytes_of_blocks(rows)
+    for first, last in _block_edges(edges, rows, most):
         buffer = as_one_batch(list(pieces(rows.slice(first, last - first)))).serialize()
         blocks.append(
             Block(
@@ -240,11 +252,17 @@ def _write_section(part: RunPart, layout: Layout, file: io.BytesIO) -> Section:
     return Section(part.owner, part.kind, schema, blocks, bins)
 
 
-def _block_edges(bin_rows: npt.NDArray[np.int64], rows: Rows) -> list[tuple[int, int]]:
+def _bytes_of_blocks(rows: Rows) -> int:
+    """Return how large blocks of state are at most."""
+    nbytes: int = rows.nbytes
+    return min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, nbytes // _BLOCKS))
+
+
+def _block_edges(bin_rows: npt.NDArray[np.int64], rows: Rows, most: int) -> list[tuple[int, int]]:
     """Cut rows into blocks.
 
     A block ends at the first bin boundary after ``BLOCK_ROWS`` rows. One of wide rows ends after
-    ``BLOCK_BYTES``, wherever that is, so that a bin of any size can be read in portions.
+    ``most`` bytes, wherever that is, so that a bin of any size can be read in portions.
     """
     count = rows.num_rows
     edges = [0]
@@ -254,7 +272,7 @@ def _block_edges(bin_rows: npt.NDArray[np.int64], rows: Rows) -> list[tuple[int,
     if edges[-1] < count:
         edges.append(count)
     spans = list(zip(edges[:-1], edges[1:], strict=True))
-    most = min(BLOCK_BYTES, batches.MOST_BYTES // 4)
+    most = min(most, batches.MOST_BYTES // 4)
     if rows.nbytes <= most:
         return spans
     return [piece for first, last in spans for piece in _of_bytes(rows, first, last, most)]
@@ -307,6 +325,7 @@ class RunReader:
         self._whole: bytes | None = None
         self._opened: dict[tuple[str, str], Section] | None = None
         self._schemas: dict[tuple[str, str], pa.Schema] = {}
+        self._edges: dict[tuple[str, str], Any] = {}  # first and last hash of each block
 
     @property
     def _sections(self) -> dict[tuple[str, str], Section]:
@@ -428,21 +447,52 @@ class RunReader:
     def rows_in(self, owner: str, kind: str, ranges: Ranges) -> pa.Table | None:
         """Return the rows whose hash is in some ranges, or None if there are none.
 
-        Each block that a range touches is read once, whatever the number of ranges.
+        Each block that a range touches is read once, whatever the number of ranges. Rows that are
+        a small part of their block are copied: otherwise they would keep all of it in memory.
         """
         section = self._sections.get((owner, kind)) if len(ranges) else None
         if section is None:
             return None
         schema = self._schema(section)
-        edges = np.array([(block.first, block.last) for block in section.blocks], dtype=np.uint64)
-        edges = edges.reshape(-1, 2)
-        touched = np.flatnonzero(ranges.overlapping(edges[:, 0], edges[:, 1])).tolist()
+        wanted = self._touched(section, ranges)
         data = self._whole
-        if data is None and len(touched) > 1 and self.ref.length <= SMALL_FILE:
+        if data is None and len(wanted) > 1 and self.ref.length <= SMALL_FILE:
             data = self.ref.read(self._read)  # (one call in the place of several)
-        batches = [self._block(section.blocks[number], schema, data) for number in touched]
-        found = [part for batch in batches for part in inside(batch, ranges)]
+        stretches = [wanted] if data is not None and wanted else _stretches(wanted)
+        found = [part for few in stretches for part in self._rows_of(few, schema, ranges, data)]
         return pa.Table.from_batches(found, schema) if found else None
+
+    def bytes_in(self, owner: str, kind: str, ranges: Ranges) -> int:
+        """Return how many bytes are read for the rows in some ranges."""
+        section = self._sections.get((owner, kind))
+        return sum(block.length for block in self._touched(section, ranges)) if section else 0
+
+    def _touched(self, section: Section, ranges: Ranges) -> list[Block]:
+        """Return the blocks of a section that may have rows in some ranges."""
+        at = (section.owner, section.kind)
+        edges = self._edges.get(at)
+        if edges is None:
+            edges = np.array(
+                [(block.first, block.last) for block in section.blocks], dtype=np.uint64
+            ).reshape(-1, 2)
+            self._edges[at] = edges
+        touched = np.flatnonzero(ranges.overlapping(edges[:, 0], edges[:, 1])).tolist()
+        return [section.blocks[number] for number in touched]
+
+    def _rows_of(
+        self, blocks: Sequence[Block], schema: pa.Schema, ranges: Ranges, whole: bytes | None
+    ) -> list[pa.RecordBatch]:
+        """Return rows of blocks that lie near each other. They are read by one call."""
+        data: bytes | memoryview | None = whole
+        begin, read_bytes = 0, sum(block.length for block in blocks)
+        if whole is None:
+            begin = blocks[0].offset
+            read_bytes = blocks[-1].offset + blocks[-1].length - begin
+            data = memoryview(self._bytes(begin, read_bytes))  # (cut without a copy)
+        parts = [self._block(block, schema, data, begin) for block in blocks]
+        found = [rows for part in parts for rows in inside(part, ranges)]
+        are_all = sum(rows.num_rows for rows in found) == sum(block.rows for block in blocks)
+        return found if are_all or read_bytes < _WORTH_COPYING else _apart(found, read_bytes)
 
     def lowest_timers(self, owner: str, kind: str) -> LowestTimers | None:
         """Return the lowest timers of each bin without reading a row. None if no row can be due."""
@@ -468,9 +518,17 @@ class RunReader:
                 self._check(False, f"the columns of {section.owner!r} are none: {error}")
         return self._schemas[at]
 
-    def _block(self, block: Block, schema: pa.Schema, whole: bytes | None = None) -> pa.RecordBatch:
-        if whole is not None:
-            data = whole[block.offset : block.offset + block.length]
+    def _block(
+        self,
+        block: Block,
+        schema: pa.Schema,
+        part: bytes | memoryview | None = None,
+        begin: int = 0,
+    ) -> pa.RecordBatch:
+        """Return the rows of a block, read from the file, or from a part that begins somewhere."""
+        data: bytes | memoryview
+        if part is not None:
+            data = part[block.offset - begin : block.offset - begin + block.length]
         else:
             data = self._bytes(block.offset, block.length)
         good = len(data) == block.length and xxhash.xxh3_64_intdigest(data) == block.checksum
@@ -517,6 +575,27 @@ def _has_hashes(batch: pa.RecordBatch) -> bool:
     return column.type == pa.uint64() and not column.null_count
 
 
+def _stretches(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Yield blocks that lie near each other together, up to ``BLOCK_BYTES``."""
+    few: list[Block] = []
+    for block in blocks:
+        end = few[-1].offset + few[-1].length if few else block.offset
+        whole = block.offset + block.length - (few[0].offset if few else block.offset)
+        if few and (block.offset - end > _NEAR or whole > BLOCK_BYTES):
+            yield few
+            few = []
+        few.append(block)
+    if few:
+        yield few
+
+
+def _apart(found: list[pa.RecordBatch], read_bytes: int) -> list[pa.RecordBatch]:
+    """Return rows. They are copied if they are less than half of what was read for them."""
+    if not found or 2 * sum(rows.nbytes for rows in found) > read_bytes:
+        return found
+    return [rows.take(pa.array(np.arange(rows.num_rows))) for rows in found]
+
+
 def inside(rows: pa.RecordBatch, ranges: Ranges) -> list[pa.RecordBatch]:
     """Return the rows whose hash is in some ranges, in their order. Other rows are not looked at.
 
@@ -532,7 +611,8 @@ def inside(rows: pa.RecordBatch, ranges: Ranges) -> list[pa.RecordBatch]:
         return []
     begins, ends = begins[some], ends[some]
     apart = np.flatnonzero(begins[1:] != ends[:-1])
-    if len(apart) < _FEW_SPANS:
+    are_most = 2 * int((ends - begins).sum()) > rows.num_rows
+    if not len(apart) or (are_most and len(apart) < _FEW_SPANS):
         spans = zip(begins[[0, *(apart + 1)]].tolist(), ends[[*apart, -1]].tolist(), strict=True)
         return [rows.slice(begin, end - begin) for begin, end in spans]
     return [rows.take(pa.array(positions(begins, ends - begins)))]

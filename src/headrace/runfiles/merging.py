@@ -262,20 +262,29 @@ class RowsWanted(NamedTuple):
 
 
 def rows_of(
-    sources: StateSources, sections: Iterable[str], ranges: Ranges
+    sources: StateSources, sections: Iterable[str], ranges: Ranges, most: int | None = None
 ) -> list[tuple[str, pa.Table]]:
-    """Return the live rows of some hashes, by section; see :meth:`StateSources.rows`."""
-    (found,) = rows_of_several([RowsWanted(sources, list(sections), ranges)], sources.each)
+    """Return the live rows of some hashes, by section; see :meth:`StateSources.rows`.
+
+    Args:
+        sources: the files.
+        sections: the sections of state.
+        ranges: the hashes.
+        most: about how many bytes may be read before superseded rows are let go; None for any.
+    """
+    (found,) = rows_of_several([RowsWanted(sources, list(sections), ranges)], sources.each, most)
     return found
 
 
-def rows_of_several(wanted: Sequence[RowsWanted], each: Each) -> list[list[tuple[str, pa.Table]]]:
+def rows_of_several(
+    wanted: Sequence[RowsWanted], each: Each, most: int | None = None
+) -> list[list[tuple[str, pa.Table]]]:
     """Return live rows of several computations, by section.
 
     All files of all of them are opened side by side, and then read side by side. So this takes as
     long as two or three calls of a store, if as many as there are files run at a time.
     """
-    found = zip(wanted, _tables_of(wanted, each), strict=True)
+    found = zip(wanted, _tables_of(wanted, each, most), strict=True)
     return [
         [
             (section, table)
@@ -286,31 +295,101 @@ def rows_of_several(wanted: Sequence[RowsWanted], each: Each) -> list[list[tuple
     ]
 
 
-def _tables_of(wanted: Sequence[RowsWanted], each: Each) -> list[list[list[Dated]]]:
+def _tables_of(
+    wanted: Sequence[RowsWanted], each: Each, most: int | None = None
+) -> list[list[list[Dated]]]:
     """Return (step, rows) of each file that counts, for each section of each computation."""
     needed = [
-        (number, at, of)
+        _Place(number, at, of)
         for number, rows in enumerate(wanted)
         for at, section in enumerate(rows.sections)
         for of in rows.sources.wanted(section, rows.ranges)
     ]
     # Open each file once, before sections are read side by side: each of them would open it.
-    _open_all((of.reader for _, _, of in needed), each)
+    _open_all((place.of.reader for place in needed), each)
 
-    def read(one: tuple[int, int, _Wanted]) -> pa.Table | None:
-        number, _, of = one
-        return wanted[number].sources.rows_of(of)
+    def read(place: _Place) -> pa.Table | None:
+        return wanted[place.number].sources.rows_of(place.of)
 
-    at_hand = [of.reader.is_in_memory for _, _, of in needed]
-    away = [one for one, here in zip(needed, at_hand, strict=True) if not here]
-    distant = iter((each if len(away) > 1 else map)(read, away))
-    found: list[list[list[Dated]]] = [[[] for _ in rows.sections] for rows in wanted]
-    for one, here in zip(needed, at_hand, strict=True):
-        table = read(one) if here else next(distant)
-        if table is not None:
-            number, at, of = one
-            found[number][at].append((of.step, table))
-    return found
+    found = _Found(wanted, most)
+    for places in _few_at_once(needed, wanted, most):
+        at_hand = [place.of.reader.is_in_memory for place in places]
+        away = [place for place, here in zip(places, at_hand, strict=True) if not here]
+        distant = iter((each if len(away) > 1 else map)(read, away))
+        for place, here in zip(places, at_hand, strict=True):
+            found.add(place, read(place) if here else next(distant))
+    return found.dated
+
+
+class _Place(NamedTuple):
+    """Rows of a file that count, and to what they belong.
+
+    Attributes:
+        number, at: the computation and its section, among those that are wanted.
+        of: the rows.
+    """
+
+    number: int
+    at: int
+    of: _Wanted
+
+
+class _Found:
+    """The rows that were read. Superseded ones are let go if they are much.
+
+    Args:
+        wanted: what is read.
+        most: about how many bytes may be here before superseded rows are let go. If it is given,
+            rows are added in ascending order of steps.
+
+    Attributes:
+        dated: (step, rows) for each section of each computation.
+    """
+
+    def __init__(self, wanted: Sequence[RowsWanted], most: int | None) -> None:
+        self.dated: list[list[list[Dated]]] = [[[] for _ in rows.sections] for rows in wanted]
+        self._most = most
+        self._nbytes = self._left = 0
+
+    def add(self, place: _Place, table: pa.Table | None) -> None:
+        """Add rows of a file."""
+        if table is None:
+            return
+        self.dated[place.number][place.at].append((place.of.step, table))
+        if self._most is not None:
+            self._nbytes += table.nbytes
+            if self._nbytes > max(self._most, 2 * self._left):
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self._nbytes = 0
+        for sections in self.dated:
+            for at, dated in enumerate(sections):
+                if len(dated) > 1:
+                    sections[at] = [(dated[-1][0], newest(dated))]
+                self._nbytes += sum(table.nbytes for _, table in sections[at])
+        self._left = self._nbytes
+
+
+def _few_at_once(
+    needed: list[_Place], wanted: Sequence[RowsWanted], most: int | None
+) -> Iterator[list[_Place]]:
+    """Yield what is to be read: all of it, or if that may be much, little by little, by steps."""
+    files = {place.of.reader.ref.name: place.of.reader.ref.length for place in needed}
+    if most is None or sum(files.values()) <= most:
+        yield needed
+        return
+    few: list[_Place] = []
+    nbytes = 0
+    for place in sorted(needed, key=lambda place: place.of.step):
+        of = place.of
+        more = of.reader.bytes_in(wanted[place.number].sources.owner, of.kind, of.ranges)
+        if few and nbytes + more > most:
+            yield few
+            few, nbytes = [], 0
+        few.append(place)
+        nbytes += more
+    yield few
 
 
 def _open_all(readers: Iterable[RunReader], each: Each) -> None:

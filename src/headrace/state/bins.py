@@ -11,15 +11,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import NotFound
+from headrace.errors import NotFound, ensure
 from headrace.eventtime.domains import EVENT_TIME, WALL_TIME, TimeDomain
 from headrace.eventtime.timestamps import MAX_TIME
+from headrace.keyspace.arrays import U64
 from headrace.keyspace.distinct import distinct
 from headrace.keyspace.layout import Layout
 from headrace.keyspace.ordering import order_by_hash
@@ -51,6 +52,26 @@ _FULL = 3 / 4
 _UNBOUNDED = 1 << 62
 #: The step of changes that were set aside. All files are older.
 SET_ASIDE = 1 << 62
+#: After so many steps that loaded keys, bins are tried again.
+_BINS_AGAIN = 64
+#: From one portion of keys to the next, as many times more bins may be looked through.
+_FASTER = 4
+
+
+class Needs(NamedTuple):
+    """What a step needs of a computation's state.
+
+    Attributes:
+        owned: which bins of the layout are the worker's.
+        touched: which of them have keys with records.
+        hashes: the hashes of the keys that have records, ascending and distinct.
+        until: the clocks of the step. Bins in which something may be due are needed whole.
+    """
+
+    owned: npt.NDArray[np.bool_]
+    touched: npt.NDArray[np.bool_]
+    hashes: U64
+    until: Mapping[TimeDomain, int]
 
 
 class BinnedState(ABC):
@@ -90,7 +111,12 @@ class BinnedState(ABC):
         self._are_current = False  # whether they are as of the step before
         self._unloaded: dict[TimeDomain, npt.NDArray[np.int64]] = {}
         self._loaded = np.ones(len(layout), dtype=bool)
+        self._partly = np.zeros(len(layout), dtype=bool)  # of these, only the keys of this step
         self._at_once: npt.NDArray[np.bool_] | None = None  # bins that are loaded together
+        self._keys_loaded = Ranges.of([])
+        self._memory_of_a_byte = 0.0  # what a byte of files takes in memory; 0 if it is not known
+        self._steps_by_key = 0
+        self._thinness = 1.0  # how many times more whole bins have than the keys of a step
         self.opening = OpeningCost()
 
     # -- the content of a bin, which the subclass keeps ---------------------------------------
@@ -235,7 +261,7 @@ class BinnedState(ABC):
         for buffer in self._buffers.values():
             event = self._unloaded[EVENT_TIME]
             np.minimum(event, buffer.drop(bins, self.layout), out=event)
-        self._loaded[bins] = False
+        self._loaded[bins] = self._partly[bins] = False
         give_back_memory(before - self.cached_bytes())
 
     def bytes_at_hand(self) -> int:
@@ -297,6 +323,7 @@ class BinnedState(ABC):
         bins = self.layout.bins_of(hashes)
         self._last_use[bins] = self._step
         if self._sources is not None:
+            self._check_loaded(hashes, bins)
             missing = bins[~self._loaded[bins]]
             if len(missing):
                 self._load(distinct(missing))
@@ -328,7 +355,7 @@ class BinnedState(ABC):
     def _fetch(self, bins: Bins) -> None:
         """Read bins in portions, so that what is read does not take as much memory again."""
         self._begin_taking(bins)
-        for part in self._portions(bins):
+        for part in self._portions(bins, self._portion):
             begun = self.opening.timer()
             tables = self._read(part)
             self._apply_all(tables)
@@ -341,10 +368,10 @@ class BinnedState(ABC):
         most = max(self._most // _PORTIONS, _LEAST_PORTION)
         return max(1, min(most, batches.MOST_BYTES // 4))
 
-    def _portions(self, bins: Bins) -> Iterator[Ranges]:
-        """Yield the hashes of bins in portions."""
+    def _portions(self, bins: Bins, most: int) -> Iterator[Ranges]:
+        """Yield the hashes of bins in portions of about a given size."""
         assert self._sources is not None
-        ranges, most = self.layout.ranges_of_bins(bins), self._portion
+        ranges = self.layout.ranges_of_bins(bins)
         if self._sources.nbytes_in(ranges) <= most:
             yield ranges
             return
@@ -352,7 +379,7 @@ class BinnedState(ABC):
         for first, last in portions_of_sizes(sizes, most):
             part = self.layout.ranges_of_bins(bins[first:last])
             if last - first == 1 and sizes[first] > 2 * most:
-                yield from self._from_sources(partial(self._portions_of_bin, part))
+                yield from self._from_sources(partial(self._portions_of_bin, part, most))
             else:
                 yield part
 
@@ -360,10 +387,10 @@ class BinnedState(ABC):
         assert self._sources is not None
         if self._sources.nbytes_in(ranges) <= self._portion:
             return [ranges]
-        return self._from_sources(partial(self._portions_of_bin, ranges))
+        return self._from_sources(partial(self._portions_of_bin, ranges, self._portion))
 
-    def _portions_of_bin(self, ranges: Ranges, sources: StateSources) -> list[Ranges]:
-        return [*portions(sources, self.stored_sections, ranges, self._portion)]
+    def _portions_of_bin(self, ranges: Ranges, most: int, sources: StateSources) -> list[Ranges]:
+        return [*portions(sources, self.stored_sections, ranges, most)]
 
     def _stored_bytes(self, bins: Bins) -> npt.NDArray[np.float64]:
         """Return about how many bytes each of some bins has in files."""
@@ -390,14 +417,16 @@ class BinnedState(ABC):
 
     # -- a step on more state than fits into memory -------------------------------------------
 
-    def fill(self, first: int, needed: npt.NDArray[np.bool_]) -> int:
-        """Load the bins that a step needs, from one on, as far as memory allows; at least one.
+    def fill(self, first: int, needs: Needs) -> int:
+        """Load what a step needs, from one bin on, as far as memory allows; at least one bin.
 
-        Bins behind them are evicted if that makes room. They must not have changed in this step.
+        If it fits, whole bins are loaded, for this step and later ones. Otherwise only the keys of
+        this step are. Bins behind them are evicted if that makes room. They must not have changed
+        in this step.
 
         Args:
             first: the first bin that may be loaded.
-            needed: for each bin, whether the step needs it.
+            needs: what the step needs.
 
         Returns:
             The first bin that is needed and does not fit, or the number of bins. In the former case
@@ -406,24 +435,120 @@ class BinnedState(ABC):
         if self._sources is None:
             return len(self.layout)
         full = int(self._most * _FULL)
+        follow = np.arange(len(self.layout)) >= first
         sizes: npt.NDArray[np.float64] | None = None
+        by_key, needed = False, needs.touched
         while True:
-            missing = np.flatnonzero(needed & ~self._loaded & (np.arange(len(needed)) >= first))
+            due = needs.owned & self.due_bins(needs.until)
+            needed = needed | due  # (evicting a bin may add it)
+            missing = np.flatnonzero(needed & follow & ~self._loaded)
             if not len(missing):
                 return len(self.layout)
             if self.bytes_at_hand() >= full and not self._makes_room(full, int(missing[0]), needed):
                 end = int(missing[0])
                 if needed[first:end].any():
                     return end
-            at_once = self._at_once is not None and bool(self._at_once[missing].any())
-            if sizes is None and not at_once:
+            if self._at_once is not None and self._at_once[missing].any():
+                self._load(missing)
+                continue
+            if sizes is None or not sizes[missing].all():
                 sizes = np.zeros(len(needed))
-                sizes[missing] = self._stored_bytes(missing)
-            self._load(missing if sizes is None or at_once else self._next(missing, sizes[missing]))
+                sizes[missing] = np.maximum(self._stored_bytes(missing), 1.0)
+                by_key = by_key or self._goes_by_key(full, float(sizes.sum()))
+            if by_key:
+                self._load_keys(missing, sizes, due[missing], needs.hashes)
+            else:
+                self._load_measured(self._next(missing, sizes[missing]), sizes)
 
     def _next(self, missing: Bins, sizes: npt.NDArray[np.float64]) -> Bins:
         """Return the first of some bins, as many as a portion has."""
         return missing[: max(1, int(np.searchsorted(np.cumsum(sizes), self._most // _PORTIONS)))]
+
+    def _load_measured(self, bins: Bins, sizes: npt.NDArray[np.float64]) -> None:
+        """Load whole bins, and note what they take in memory."""
+        before = self.cached_bytes()
+        self._load(bins)
+        stored = float(sizes[bins].sum())
+        if stored:
+            self._memory_of_a_byte = (self.cached_bytes() - before) / stored
+
+    def _goes_by_key(self, full: int, stored: float) -> bool:
+        """Return whether bins with some bytes in files do not fit, so that keys are loaded alone.
+
+        What bins take is measured when they are loaded. That is tried again from time to time.
+        """
+        # (Records that wait belong to a bin, and are due for keys without records.)
+        if self._buffers or not self._memory_of_a_byte:
+            return False
+        if self.bytes_at_hand() + stored * self._memory_of_a_byte <= full:
+            return False
+        self._steps_by_key += 1
+        if self._steps_by_key % _BINS_AGAIN == 0:
+            self._memory_of_a_byte = 0.0
+            return False
+        return True
+
+    def _load_keys(
+        self,
+        missing: Bins,
+        sizes: npt.NDArray[np.float64],
+        is_due: npt.NDArray[np.bool_],
+        hashes: U64,
+    ) -> None:
+        """Load a portion of a step's keys, in the first of some bins.
+
+        Args:
+            missing: the bins.
+            sizes: about how many bytes each bin of the layout has in files.
+            is_due: which of the missing bins have something that may be due. They are loaded whole.
+            hashes: those of the step's keys.
+        """
+        weights = np.where(is_due, sizes[missing], sizes[missing] / self._thinness)
+        bins = self._next(missing, weights)
+        is_due = is_due[: len(bins)]
+        if is_due.any():
+            self._load(bins[is_due])
+        bins = bins[~is_due]
+        if not len(bins):
+            return
+        whole = float(sizes[bins].sum())
+        read = self._fetch_keys(bins, hashes)
+        most = whole / max(1, read) / 2
+        self._thinness = float(np.clip(most, 1.0, _FASTER * self._thinness))
+
+    def _fetch_keys(self, bins: Bins, hashes: U64) -> int:
+        """Read the keys of some hashes in bins that are not loaded. Return how many bytes came.
+
+        What is pending in these bins stays known as a lower bound.
+        """
+        ranges = self.layout.ranges_of_bins(bins)
+        hashes = hashes[ranges.contain(hashes)]
+        self._last_use[bins] = self._step
+        self._loaded[bins] = self._partly[bins] = True
+        self.make_room(self.node.group.own(ranges))
+        read = 0
+        for part in self._portions(bins, int(self._portion * self._thinness)):
+            begun = self.opening.timer()
+            own = hashes[part.contain(hashes)]
+            tables = self._read(Ranges(own, own))
+            read += sum(table.nbytes for _, table in tables)
+            self._apply_all(tables)
+            self.opening.note(0, tables, begun)
+        self.opening.bins += len(bins)
+        self._keys_loaded = self._keys_loaded.plus(Ranges(hashes, hashes))
+        self._note_opened()
+        return read
+
+    def _check_loaded(self, hashes: U64, bins: Bins) -> None:
+        """Check that keys are loaded which are in bins that are loaded in part."""
+        if self._partly.any():
+            known = self._keys_loaded.contain(hashes) | ~self._partly[bins]
+            ensure(bool(known.all()), "a step looks at keys that it has no records of")
+
+    @property
+    def is_partly_loaded(self) -> bool:
+        """Whether of some bins only the keys of the step are loaded. Set it aside after the step."""
+        return bool(self._partly.any())
 
     def _makes_room(self, full: int, end: int, needed: npt.NDArray[np.bool_]) -> bool:
         """Evict what the step does not need, and then what it needs last. Return if that helps."""
@@ -464,10 +589,14 @@ class BinnedState(ABC):
             self._aside += parts
         self._is_stale = True
         self._drop(self._loaded & self.node.group.bins_in(self.layout))
+        self._keys_loaded = Ranges.of([])
 
     def _read(self, ranges: Ranges) -> list[tuple[str, pa.Table]]:
         """Return the stored content of some ranges of hashes."""
-        return self._from_sources(lambda sources: rows_of(sources, self.stored_sections, ranges))
+        most = self._portion
+        return self._from_sources(
+            lambda sources: rows_of(sources, self.stored_sections, ranges, most)
+        )
 
     def _from_sources(self, read: Callable[[StateSources], T]) -> T:
         """Read from storage. If files are gone, read from the newer files that replaced them."""
@@ -654,6 +783,7 @@ class BinnedState(ABC):
         if np.array_equal(before.bits, layout.bits):
             return
         carry = Carry(before, layout)
+        self._partly = np.zeros(len(layout), dtype=bool)  # (a step has set them aside)
         self._last_use = carry.highest(self._last_use)
         self._loaded = carry.all(self._loaded)
         if self._at_once is not None:

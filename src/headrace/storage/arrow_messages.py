@@ -27,7 +27,7 @@ class Unreadable(Exception):
     """Bytes are not Arrow data, or not Arrow data that Headrace has written."""
 
 
-def read_batch(data: bytes, schema: pa.Schema, *, full: bool = True) -> pa.RecordBatch:
+def read_batch(data: bytes | memoryview, schema: pa.Schema, *, full: bool = True) -> pa.RecordBatch:
     """Return the batch of one message, after validating it.
 
     Args:

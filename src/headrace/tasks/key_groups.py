@@ -1,6 +1,7 @@
 """Runs a computation on more state than fits into memory: a step, one group of bins after another.
 
-A step usually touches keys of all bins. If these are more than a worker may remember, the bins are
+A step usually touches keys of all bins. If these are more than a worker may remember, only the keys
+of the step are loaded, and bins in which something may be due. If these are more, too, they are
 loaded, worked on and evicted in groups, ascending by hash. What a group has changed is set aside
 until the step is written. Keys do not depend on each other, so the results are those of a step in
 one piece, and in the same order.
@@ -16,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.eventtime.domains import TimeDomain
+from headrace.keyspace.distinct import distinct
 from headrace.protocol.plan import NodeReport
 from headrace.runfiles.batches import as_one_batch
 from headrace.schema.reserved import HASH
-from headrace.state.bins import BinnedState
+from headrace.state.bins import BinnedState, Needs
 
 Mask = npt.NDArray[np.bool_]
 Inputs = list[pa.RecordBatch | None]
@@ -63,10 +65,12 @@ def run_in_groups(
     state = visitor.state
     if state.is_loaded or not visitor.divisible:
         return step(inputs, owned), visitor.take_outputs
-    needed = owned & (state.due_bins(until) | _touched(state, inputs))
-    first, end = 0, state.fill(0, needed)
+    needs = _needs(state, inputs, owned, until)
+    first, end = 0, state.fill(0, needs)
     if end == len(owned):
-        return step(inputs, owned), visitor.take_outputs
+        report = step(inputs, owned)
+        _set_aside_keys(state)
+        return report, visitor.take_outputs
     reports: list[NodeReport] = []
     outputs: list[Outputs] = []
     while True:
@@ -75,17 +79,25 @@ def run_in_groups(
         reports.append(step(_of_bins(state, inputs, first, end), owned & within))
         outputs.append(visitor.take_outputs())
         if end == len(owned):
+            _set_aside_keys(state)
             return _merged(reports), lambda: _together(outputs)
         state.set_aside()
-        first, end = end, state.fill(end, needed)
+        first, end = end, state.fill(end, needs)
 
 
-def _touched(state: BinnedState, inputs: Inputs) -> Mask:
+def _needs(state: BinnedState, inputs: Inputs, owned: Mask, until: dict[TimeDomain, int]) -> Needs:
+    """Return what a step needs: what may be due, and the keys that have records."""
+    of = [batch.column(HASH).to_numpy() for batch in inputs if batch is not None]
+    hashes = distinct(np.concatenate(of)) if of else np.empty(0, dtype=np.uint64)
     touched = np.zeros(len(state.layout), dtype=bool)
-    for batch in inputs:
-        if batch is not None:
-            touched[state.layout.bins_of(batch.column(HASH).to_numpy())] = True
-    return touched
+    touched[state.layout.bins_of(hashes)] = True
+    return Needs(owned, owned & touched, hashes, until)
+
+
+def _set_aside_keys(state: BinnedState) -> None:
+    """Evict bins of which a step has loaded some keys only."""
+    if state.is_partly_loaded:
+        state.set_aside()
 
 
 def _of_bins(state: BinnedState, inputs: Inputs, first: int, end: int) -> Inputs:

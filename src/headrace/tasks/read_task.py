@@ -15,14 +15,13 @@ from headrace.pipeline import Injector, Node, Stream
 from headrace.pipeline.sifting import BadRecord, Sifted
 from headrace.pipeline.source import Source, Split
 from headrace.protocol.plan import StepPlan
-from headrace.runfiles.format import FileRef, RunReader
+from headrace.runfiles.format import OUTPUT, FileRef, RunReader
 from headrace.schema import describe
 from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
 from headrace.tasks.routing import ORDER, positions, stream_schema
 from headrace.tasks.source_seen import I64, times_by_partition
 from headrace.tasks.task import Process, Task, TaskResult
 from headrace.tasks.user_code import wall_cause
-from headrace.tasks.writing import OUTPUT
 
 
 class ReadTask(Task):

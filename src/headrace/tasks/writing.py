@@ -15,13 +15,12 @@ from headrace.keyspace.ranges import Ranges
 from headrace.pipeline import Pipeline
 from headrace.protocol.plan import ChainPlan, StepPlan, TaskReport
 from headrace.runfiles.batches import combined
-from headrace.runfiles.format import FileRef, RunPart, RunReader, write_run
+from headrace.runfiles.format import OUTPUT, FileRef, RunPart, RunReader, write_run
 from headrace.runfiles.newest_rows import Dated, newest
 from headrace.runfiles.sections import due_rows
 from headrace.storage.base import Store
 from headrace.storage.soft import soft_folder
 
-OUTPUT = "output"
 #: Staged productions up to this size are returned with the report, so that delivery needs no read.
 INLINE_BYTES = 1 << 18
 #: Outputs are packed up to this part of what state is. They are needed for a moment, and would stay

@@ -183,9 +183,23 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     yield found
 
 
+@pytest.fixture
+def by_key(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many hashes were looked up, each time that keys were loaded and not whole bins."""
+    found: list[int] = []
+    before = BinnedState._fetch_keys
+
+    def noted(self: BinnedState, bins: Any, hashes: Any) -> int:
+        found.append(len(hashes))
+        return before(self, bins, hashes)
+
+    monkeypatch.setattr(BinnedState, "_fetch_keys", noted)
+    yield found
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_on_ten_times_the_memory_has_the_results_of_one_in_memory(
-    kind: Any, groups: list[int]
+    kind: Any, groups: list[int], by_key: list[int]
 ) -> None:
     """All bins that a step touched were loaded at once, whatever the bound was."""
     records = records_of([n * 7 % 40 for n in range(300)], 2 * KIB)
@@ -196,6 +210,7 @@ def test_a_step_on_ten_times_the_memory_has_the_results_of_one_in_memory(
         run_inline(pipeline, rows=50, workers=2, cached_bytes=most, **way)
         results.append(collected.rows())
     assert len(groups) > 5
+    assert kind not in (PerRecord, Columnar, AllOfAStep) or len(by_key) > 5
     assert results[0] == results[1]
     assert kind is not Sided or any(results[0]["late"])
 

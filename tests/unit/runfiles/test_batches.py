@@ -37,9 +37,10 @@ def test_more_text_than_one_column_can_hold_is_refused_and_not_left_out() -> Non
     st.randoms(use_true_random=False),
     st.sampled_from([40, 1 << 20]),
     st.sampled_from([np.int64, np.uint64]),
+    st.sampled_from([1, 1 << 16]),
 )
 def test_rows_by_position_are_the_same_however_large_columns_are(
-    chunks: list[list[int]], random: Any, most: int, kind: Any
+    chunks: list[list[int]], random: Any, most: int, kind: Any, large: int
 ) -> None:
     texts = [[f"{n} " + "x" * n for n in of] for of in chunks]
     parts = [
@@ -50,6 +51,7 @@ def test_rows_by_position_are_the_same_however_large_columns_are(
     at = [random.randrange(len(table)) for _ in range(len(table))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "MOST_BYTES", most)
+        patch.setattr(batches, "_LARGE_VALUE", large)
         whole = combined(table)
         found = taken(table, np.array(at, dtype=kind))
     assert whole.equals(table)

@@ -78,6 +78,57 @@ def test_a_large_section_is_cut_into_blocks_at_bins(monkeypatch: pytest.MonkeyPa
     assert len(reads) - before == 1, "a bin is read alone"
 
 
+def wide_file(rows: int, size: int) -> tuple[MemoryStore, FileRef, list[int]]:
+    """Return a file of rows with texts of a size, and its hashes."""
+    hashes = np.sort(np.random.default_rng(1).integers(0, 2**64, rows, dtype=np.uint64))
+    texts = pa.array(["x" * size] * rows)
+    wide = pa.record_batch([pa.array(hashes), texts], [HASH, "v"])
+    store, ref = stored([RunPart("a", "state", wide)], 1_024)
+    return store, ref, hashes.tolist()
+
+
+def test_of_a_large_file_a_few_bins_are_read_without_the_rest() -> None:
+    """A step on ten times the memory read each file many times, and kept blocks of 4 MiB of each."""
+    store, ref, hashes = wide_file(8_000, 1_000)
+    reads: list[int] = []
+
+    def read(name: str, offset: int, length: int) -> bytes:
+        reads.append(length)
+        return store.read(name, offset, length)
+
+    reader = RunReader(read, ref)
+    reader.open()
+    reads.clear()
+    last = 2**64 // 100
+    table = reader.rows("a", "state", 0, last)
+    assert table is not None
+    assert table.column(HASH).to_pylist() == [h for h in hashes if h <= last]
+    assert len(reads) == 1 and reads[0] < ref.length / 20
+    assert table.get_total_buffer_size() <= 2 * table.nbytes
+    reads.clear()
+    everything = reader.rows("a", "state", 0, 2**64 - 1)
+    assert everything is not None and everything.num_rows == 8_000
+    assert len(reads) <= 3, "blocks that are one behind the other are read by one call"
+
+
+@given(
+    chosen=st.lists(st.integers(0, 1_999), min_size=1, max_size=200, unique=True),
+    near=st.sampled_from([0, 2_000, 64 << 10]),
+)
+@settings(max_examples=40)
+def test_single_hashes_are_read_from_files_of_any_size(chosen: list[int], near: int) -> None:
+    store, ref, hashes = _WIDE
+    wanted = np.array(sorted(hashes[at] for at in chosen), dtype=np.uint64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(format, "_NEAR", near)
+        table = RunReader(store.read, ref).rows_in("a", "state", Ranges(wanted, wanted))
+    assert table is not None
+    assert table.column(HASH).to_pylist() == wanted.tolist()
+
+
+_WIDE = wide_file(2_000, 2_000)
+
+
 def test_the_lowest_timer_of_each_bin_is_known_without_reading_a_row() -> None:
     hashes = [0, 1, 2**62, 2**63, 2**63 + 5]
     timers = (np.array([0, 1, 4]), np.array([50, 40, 70]), np.array([False, False, True]))
