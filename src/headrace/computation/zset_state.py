@@ -55,6 +55,8 @@ class ZSetState(TableState):
             microseconds since 1970. A row with a null there stays. The end of the input lets nothing
             go, since it may be taken back.
         renamed_from: the state's name when it was first stored, if it has been renamed since.
+        keeps: which rows of all that came are kept, in words, if not all are. Code that keeps others
+            cannot go on with what was stored.
 
     Example::
 
@@ -81,8 +83,10 @@ class ZSetState(TableState):
         sums: Mapping[str, Any] | None = None,
         until: Mapping[str, timedelta | str] | None = None,
         renamed_from: str = "",
+        keeps: str = "",
     ) -> None:
         super().__init__({WEIGHT: int}, renamed_from=renamed_from)
+        self.keeps = keeps
         given = columns if isinstance(columns, pa.Schema | ValueType) else dict(columns)
         self.schema = value_type_of(given, place="ZSetState").schema
         self.sums = dict(sums or {})
@@ -141,7 +145,11 @@ class ZSetState(TableState):
     def shape(self, *, place: str) -> dict[str, Any]:
         """Return the stored form of the columns; see :mod:`headrace.pipeline.state_schemas`."""
         shape = super().shape(place=place)
-        return {**shape, "ttl": EVENT_TIME.value} if self.until_us else shape
+        if self.until_us:
+            shape["ttl"] = EVENT_TIME.value
+        if self.keeps:
+            shape["keeps"] = self.keeps
+        return shape
 
     # A Z-set is stored as a table is, and its handle is another.
     @overload  # type: ignore[override]

@@ -335,6 +335,10 @@ class _State:
             found.append("sub columns cannot change: they identify rows")
         if was.get("ttl") != is_.get("ttl") and not self._may_change_ttl(was, is_):
             found.append(f"ttl was {was.get('ttl', 'none')}, is {is_.get('ttl', 'none')}")
+        if was.get("keeps", is_.get("keeps")) != is_.get("keeps"):
+            found.append(
+                f"only {was['keeps']} was stored, and {is_.get('keeps', 'every row')} is needed"
+            )
         return found
 
     def _may_change_ttl(self, was: Facts, is_: Facts) -> bool:

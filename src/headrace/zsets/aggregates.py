@@ -334,9 +334,19 @@ class Extreme(Aggregate):
 
     def of_rows(self, field: pa.Field, rows: Rows, group: I64, groups: int) -> pa.Array:
         assert self.column is not None
-        column = rows.columns[self.column]
-        at = _extreme_rows(column, group, groups, greatest=self.greatest)
-        return column.take(pa.array(at, mask=at < 0))
+        at = self.places(rows, group, groups)
+        return rows.columns[self.column].take(pa.array(at, mask=at < 0))
+
+    def places(self, rows: Rows, group: I64, groups: int) -> I64:
+        """Return the position of the first row with the extreme of each group, -1 if it has none.
+
+        Args:
+            rows: the rows.
+            group: the group of each, ascending.
+            groups: the number of groups.
+        """
+        assert self.column is not None
+        return _extreme_rows(rows.columns[self.column], group, groups, greatest=self.greatest)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from headrace.computation.batches import Keys
 from headrace.computation.declarations import Declaration
 from headrace.computation.zset_state import ZSetState
 from headrace.keyspace.arrays import U64
-from headrace.zsets.aggregates import Aggregate, Count, OfRows
+from headrace.zsets.aggregates import Aggregate, Count, Extreme, OfRows
 from headrace.zsets.linear import NO_STEPS, Linear, field_of
 from headrace.zsets.operator import (
     NEVER,
     OUT,
+    Around,
     Operator,
     Side,
     Until,
@@ -33,6 +34,7 @@ from headrace.zsets.rows import (
     Groups,
     Mask,
     Rows,
+    check_only_inserts,
     consolidated,
     joined,
     no_rows,
@@ -56,6 +58,8 @@ class Group(Operator):
         aggregates: name → aggregate, for each further column of the result.
         until: columns of ``by`` that say when a group does not change any more; see
             :data:`headrace.zsets.operator.Until`.
+        only_inserts: whether no row is ever deleted. Then of aggregates that look again extremes keep
+            only the rows that have them.
         sides, then: see :class:`Operator`.
 
     State: a row for each group. For numbers of different values also each value, with how often it
@@ -76,6 +80,7 @@ class Group(Operator):
         aggregates: Mapping[str, Aggregate] | None = None,
         *,
         until: Until = NEVER,
+        only_inserts: bool = False,
         sides: Sequence[Side] | None = None,
         then: Linear = NO_STEPS,
     ) -> None:
@@ -83,6 +88,7 @@ class Group(Operator):
         self._by = tuple(by)
         self._aggregates = dict(aggregates or {})
         self._until = dict(until)
+        self._only_inserts = only_inserts
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
         (schema,) = schemas
@@ -112,9 +118,16 @@ class Group(Operator):
         self._kept = tuple(n for n in schema.names if n in looked_at and n not in self._by)
         if self._again:
             kept = [schema.field(name) for name in self._kept]
-            states["rows"] = ZSetState(pa.schema([*keys, *kept]), until=self._until)
+            keeps = f"the extremes {', '.join(self._again)} of each group" if self._drops else ""
+            states["rows"] = ZSetState(pa.schema([*keys, *kept]), until=self._until, keeps=keeps)
         self.recomputes = () if self._until else (OUT,)
         return states, pa.schema([*groups, *fields.values()])
+
+    @property
+    def _drops(self) -> bool:
+        """Whether rows are let go that are not the extreme ones."""
+        every = all(isinstance(self._aggregates[name], Extreme) for name in self._again)
+        return self._only_inserts and every
 
     def _divide(self, schema: pa.Schema) -> None:
         """Divide the aggregates by how they are maintained."""
@@ -222,15 +235,49 @@ class Group(Operator):
         """Return the results of aggregates that look again, before and after the step."""
         if not self._again:
             return {}, {}
-        state = self.rows  # type: ignore[attr-defined]
-        changed = consolidated(rows.select([*self._names, *self._kept]))
-        around = add_around(state, keys, changed, touched.at)
+        looked_at = rows.select([*self._names, *self._kept])
+        if self._drops:
+            around = self._beside_the_extremes(keys, looked_at, touched)
+        else:
+            state = self.rows  # type: ignore[attr-defined]
+            around = add_around(state, keys, consolidated(looked_at), touched.at)
         group = groups_among(around.rows, touched, self._names)
         order = self._order(around.rows, group)
         ordered = _Ordered(around.rows.take(order), group[order])
         before, after = around.before[order], around.after[order]
         groups = len(touched)
+        if self._drops:
+            kept = np.zeros(len(order), dtype=np.int64)
+            kept[self._extremes(ordered, groups)] = 1
+            changed = np.flatnonzero(kept != before)
+            changes = ordered.rows.take(changed).weighing((kept - before)[changed])
+            add(self.rows, keys, consolidated(changes))  # type: ignore[attr-defined]
         return self._of_rows(ordered, before, groups), self._of_rows(ordered, after, groups)
+
+    def _beside_the_extremes(self, keys: Keys, new: Rows, touched: Rows) -> Around:
+        """Return the rows that are kept, and the extremes among those that are new."""
+        check_only_inserts(new, self._place)
+        group = groups_among(new, touched, self._names)
+        order = np.argsort(group, kind="stable")
+        ordered = _Ordered(new.take(order), group[order])
+        found = ordered.rows.take(self._extremes(ordered, len(touched)))
+        held = held_by(self.rows, keys, touched.at)  # type: ignore[attr-defined]
+        ones = np.ones(len(found), dtype=np.int64)
+        return Around(
+            joined([held, found]),
+            np.concatenate([held.weights, ones - 1]),
+            np.concatenate([held.weights, ones]),
+        )
+
+    def _extremes(self, of: _Ordered, groups: int) -> I64:
+        """Return the positions of rows that have one of the extremes of their group."""
+        parts = []
+        for name in self._again:
+            extreme = self._aggregates[name]
+            assert isinstance(extreme, Extreme)
+            parts.append(extreme.places(of.rows, of.group, groups))
+        places = np.unique(np.concatenate(parts))
+        return places[places >= 0]
 
     def _order(self, rows: Rows, group: I64) -> I64:
         """Return the rows of the touched groups by group, and in a canonical order if it counts."""

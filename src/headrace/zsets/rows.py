@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, InvariantBroken
 from headrace.keyspace.arrays import U64
 from headrace.keyspace.ordering import order_by_hash
 from headrace.keyspace.row_hashing import hash_rows
@@ -380,11 +380,26 @@ def check_not_below_zero(rows: Rows, weights: I64, what: str, remedy: str) -> No
         )
 
 
+def check_only_inserts(rows: Rows, place: str) -> None:
+    """Check that no row is deleted where only the rows are kept that insertions need.
+
+    Raises:
+        InvariantBroken: for an operator that takes back what it was said not to.
+    """
+    if len(rows) and int(rows.weights.min()) < 0:
+        raise InvariantBroken(
+            "a row is taken back by an operator of which it is known that it never does",
+            place=place,
+            remedy="report it with the query; nothing of this step was committed",
+        )
+
+
 __all__ = [
     "WEIGHT",
     "Groups",
     "Rows",
     "check_not_below_zero",
+    "check_only_inserts",
     "consolidated",
     "equal",
     "joined",

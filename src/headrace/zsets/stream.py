@@ -73,11 +73,13 @@ class _Branch:
         linear: the operators.
         key: the columns behind them whose hash is the key of the stream's producer; None if that is
             not known.
+        inserted: whether no row of the stream is ever taken back, though it has weights.
     """
 
     stream: Stream
     linear: Linear = NO_STEPS
     key: KeyColumns | None = None
+    inserted: bool = False
 
     def then(self, step: Step) -> _Branch:
         key = self.key
@@ -221,6 +223,7 @@ class ZStream:
             lambda sides: Join(pairs, how, sides=sides, **options),
             [(self, keys[0]), (other, keys[1])],
             key=_key_of_join(pairs, how, self.schema, other.schema, options),
+            inserted=how in ("inner", "semi") and self.only_inserts and other.only_inserts,
         )
 
     def final(self, name: str, until: Until) -> ZStream:
@@ -238,7 +241,9 @@ class ZStream:
             rows.final("complete", {"at": "10s"})
         """
         self._check_not_delayed(f"computation {name!r}")
-        return self._compute(name, lambda sides: Final(until, sides=sides), [(self, None)])
+        return self._compute(
+            name, lambda sides: Final(until, sides=sides), [(self, None)], inserted=True
+        )
 
     def by_clock(self, name: str, condition: AtTime, moments: Moments) -> ZStream:
         """Return the rows for which a condition holds at the time of the step.
@@ -297,6 +302,7 @@ class ZStream:
             lambda sides: OnTime(column, wait, what=text, sides=sides),
             [(self, None)],
             retain=retain,
+            inserted=True,
         )
         late = self.pipeline.nodes[name][LATE]
         return OnTimeRows(made, column, wait, ZStream(self.pipeline, [_Branch(late)]))
@@ -326,7 +332,7 @@ class ZStream:
     def only_inserts(self) -> bool:
         """Whether it is known that no row is ever deleted: no step on the way says so."""
         return all(
-            WEIGHT not in of.stream.values.schema.names
+            (of.inserted or WEIGHT not in of.stream.values.schema.names)
             and not any(isinstance(step, Negate | Weigh) for step in of.linear.steps)
             for of in self._branches
         )
@@ -354,10 +360,12 @@ class ZStream:
             rows.group("sums", "user", n=hr.zsets.Count(), ms=hr.zsets.Sum("ms"))
         """
         columns = _listed(by)
+        grows = self.only_inserts
         return self._compute(
             name,
-            lambda sides: Group(columns, aggregates, until=until, sides=sides),
+            lambda sides: Group(columns, aggregates, until=until, only_inserts=grows, sides=sides),
             [(self, columns)],
+            inserted=grows and not aggregates,
         )
 
     def distinct(self, name: str, *, until: Until = NEVER) -> ZStream:
@@ -389,6 +397,7 @@ class ZStream:
                 ranking=ranking,
                 number=number,
                 until=until,
+                only_inserts=self.only_inserts,
                 sides=sides,
             ),
             [(self, columns)],
@@ -508,7 +517,8 @@ class ZStream:
             name: the name of the computation.
             retain: whether the changes that it produces are kept; see :func:`table`.
         """
-        return self._compute(name, Apply, [(self, None)], retain=retain)
+        inserted = self.only_inserts
+        return self._compute(name, Apply, [(self, None)], retain=retain, inserted=inserted)
 
     def _compute(
         self,
@@ -518,6 +528,7 @@ class ZStream:
         *,
         key: KeyColumns | None = None,
         retain: bool = False,
+        inserted: bool = False,
     ) -> ZStream:
         """Add an operator to the pipeline.
 
@@ -527,6 +538,7 @@ class ZStream:
             inputs: for each side, the rows and the columns of its key; None for any key.
             key: the columns of its rows that are its key; by default those of the first input.
             retain: whether its changes are kept, so that later computations can begin with them.
+            inserted: whether it never takes back a row.
         """
         read = _Inputs()
         sides = []
@@ -543,7 +555,7 @@ class ZStream:
             key = branch.key if not more and read.keys == dict.fromkeys(read.keys, KEY) else None
         elif key is None:
             key = tuple(frozenset((name,)) for name in columns)
-        return ZStream(self.pipeline, [_Branch(node[OUT], key=key)])
+        return ZStream(self.pipeline, [_Branch(node[OUT], key=key, inserted=inserted)])
 
 
 def _schema_of(branch: _Branch, place: str) -> pa.Schema:

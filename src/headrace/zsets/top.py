@@ -22,15 +22,18 @@ from headrace.zsets.linear import NO_STEPS, Linear
 from headrace.zsets.operator import (
     NEVER,
     OUT,
+    Around,
     Operator,
     Side,
     Until,
+    add,
     add_around,
     check_columns,
+    held_by,
     held_by_all,
 )
 from headrace.zsets.ordering import Order, Ordered, groups_of, in_order
-from headrace.zsets.rows import I64, Mask, Rows, consolidated, joined, no_rows
+from headrace.zsets.rows import I64, Mask, Rows, check_only_inserts, consolidated, joined, no_rows
 
 Ranking = Literal["row_number", "rank", "dense_rank"]
 _RANKINGS = ("row_number", "rank", "dense_rank")
@@ -51,9 +54,11 @@ class Top(Operator):
         number: the name of a column for the number, from 1; None for none.
         until: columns of ``by`` that say when a group does not change any more; see
             :data:`headrace.zsets.operator.Until`.
+        only_inserts: whether no row is ever deleted. Then only the rows are kept that can go on.
         sides, then: see :class:`Operator`.
 
-    State: all rows, since any of them may move up. Cost: all rows of the touched groups.
+    State: all rows, since any of them may move up; of rows that are only inserted, the first ones.
+    Cost: all rows of the touched groups that are kept.
 
     Example::
 
@@ -74,6 +79,7 @@ class Top(Operator):
         ranking: Ranking = "row_number",
         number: str | None = None,
         until: Until = NEVER,
+        only_inserts: bool = False,
         sides: Sequence[Side] | None = None,
         then: Linear = NO_STEPS,
     ) -> None:
@@ -89,6 +95,7 @@ class Top(Operator):
         self._first = offset
         self._last = 1 << 62 if limit is None else offset + limit
         self._ranking, self._number, self._until = ranking, number, dict(until)
+        self._drops = only_inserts and limit is not None
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
         (schema,) = schemas
@@ -98,7 +105,9 @@ class Top(Operator):
             [] if self._number is None else [pa.field(self._number, pa.int64(), nullable=False)]
         )
         self.recomputes = () if self._until else (OUT,)
-        return {"rows": ZSetState(schema, until=self._until)}, pa.schema([*schema, *numbered])
+        keeps = f"the first {self._last} by {self._ranking} of each group" if self._drops else ""
+        rows = ZSetState(schema, until=self._until, keeps=keeps)
+        return {"rows": rows}, pa.schema([*schema, *numbered])
 
     def contents(self, keys: Keys) -> Rows:
         rows = held_by_all(self.rows, keys)  # type: ignore[attr-defined]
@@ -111,13 +120,17 @@ class Top(Operator):
         return self._shown(rows, order.at, numbers, np.zeros(len(rows), dtype=np.bool_), 1)
 
     def changes(self, keys: Keys, *sides: Rows) -> Rows:
-        rows = consolidated(sides[0])
-        if not len(rows):
+        if not len(sides[0]):
             return no_rows(self._made)
-        around = add_around(self.rows, keys, rows, rows.at)  # type: ignore[attr-defined]
-        rows = around.rows
-        order = in_order(rows, groups_of(rows, self._by), self._order)
+        if self._drops:
+            around = self._beside_the_first(keys, sides[0])
+        else:
+            rows = consolidated(sides[0])
+            around = add_around(self.rows, keys, rows, rows.at)  # type: ignore[attr-defined]
+        rows, order = around.rows, self._in_order(around.rows)
         before, after = (self._numbered(of, order) for of in (around.before, around.after))
+        if self._drops:
+            self._keep_first(keys, rows, order, around)
         if self._number is None:
             return _weighing(rows, order.at, after.counts - before.counts)
         stays = (before.first == after.first) & (before.counts == after.counts)
@@ -128,12 +141,42 @@ class Top(Operator):
             ]
         )
 
-    def _numbered(self, weights: I64, order: Ordered) -> Numbers:
-        """Return the numbers of rows of some weights, and how many of them go on."""
+    def _in_order(self, rows: Rows) -> Ordered:
+        return in_order(rows, groups_of(rows, self._by), self._order)
+
+    def _beside_the_first(self, keys: Keys, new: Rows) -> Around:
+        """Return the rows that are kept, and the first of those that are new."""
+        check_only_inserts(new, self._place)
+        order = self._in_order(new)
+        counts = self._numbered(new.weights, order, from_first=True).counts
+        first = _weighing(new, order.at, counts).select(self.rows.row_schema.names)  # type: ignore[attr-defined]
+        held = held_by(self.rows, keys, first.at)  # type: ignore[attr-defined]
+        none = np.zeros(len(first), dtype=np.int64)
+        return Around(
+            joined([held, first]),
+            np.concatenate([held.weights, none]),
+            np.concatenate([held.weights, first.weights]),
+        )
+
+    def _keep_first(self, keys: Keys, rows: Rows, order: Ordered, around: Around) -> None:
+        """Keep the rows that are among the first now, and let go of those that are not any more."""
+        kept = self._numbered(around.after, order, from_first=True).counts
+        changed = _weighing(rows, order.at, kept - around.before[order.at])
+        add(self.rows, keys, consolidated(changed))  # type: ignore[attr-defined]
+
+    def _numbered(self, weights: I64, order: Ordered, *, from_first: bool = False) -> Numbers:
+        """Return the numbers of rows of some weights, and how many of them go on.
+
+        Args:
+            weights: the weights.
+            order: the rows in order.
+            from_first: whether those count, too, that are left out before.
+        """
+        offset = 0 if from_first else self._first
         there = np.maximum(weights[order.at], 0)
         if self._ranking == "row_number":
             before = _before(there, order.new_group)
-            first = np.maximum(before, self._first)
+            first = np.maximum(before, offset)
             last = np.minimum(before + there, self._last)
             return Numbers(first + 1, np.maximum(last - first, 0))
         peers = np.flatnonzero(order.new_value)
@@ -145,7 +188,7 @@ class Top(Operator):
         else:
             of_peers = peers
         before = of_peers[np.cumsum(order.new_value) - 1]
-        chosen = (before >= self._first) & (before < self._last)
+        chosen = (before >= offset) & (before < self._last)
         return Numbers(before + 1, np.where(chosen, there, 0))
 
     def _shown(self, rows: Rows, at: I64, numbers: Numbers, stays: Mask, sign: int) -> Rows:
