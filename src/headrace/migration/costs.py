@@ -233,7 +233,8 @@ class _Work:
         return np.bincount(self._of, of_moves).astype(np.float64)
 
 
-#: How long a worker computes to open a file, in microseconds, however near it is.
+#: How long a worker computes to find rows in a file, in microseconds, however near it is. Any round
+#: looks for its rows in all files, until they are read ahead.
 FILE_US = 150.0
 #: The share of opening that is left for a round when all rows are in memory already.
 PREPARED_SHARE = 0.3
@@ -263,11 +264,11 @@ def assumed_fixed_us(
     if kind == "prepared":
         return follow + waited_calls(kind, files) * store.call_us
     later = max(follow + waited_calls("later", files) * store.call_us, opening.round_us)
+    later += files.first * files.layers * FILE_US
     if kind == "later":
         return later
     more = waited_calls("first", files) - waited_calls("later", files)
-    nbytes = files.nbytes * files.layers * store.byte_us
-    return later + max(0, more) * store.call_us + nbytes + files.first * files.layers * FILE_US
+    return later + max(0, more) * store.call_us + files.nbytes * files.layers * store.byte_us
 
 
 def assumed_opening(kind: RoundKind) -> float:

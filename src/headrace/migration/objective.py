@@ -22,6 +22,9 @@ from headrace.migration.rounds import Rounds, by_demand
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
+#: Of so many rounds, the slowest is expected to be as slow as one step in ten.
+_SOME_ROUNDS = 9
+
 
 class Estimate(msgspec.Struct, frozen=True):
     """The expected cost of a migration, before it starts.
@@ -98,12 +101,23 @@ def estimate(
         bytes=int(rounds.moves.sizes.sum()),
         rounds=len(rounds),
         interferes=int(rounds.interferes.sum()),
-        expected_max_us=_up(max(costs.usual_us, costs.step_us + _longest_wait(longer, rounds.gap))),
+        expected_max_us=_up(
+            max(costs.usual_us, _slowest_us(costs, len(longer)) + _longest_wait(longer, rounds.gap))
+        ),
         expected_duration_us=None if took is None else _up(before + took),
         largest=(_name(rounds.moves, fattest), _up(opening[fattest])) if len(opening) else None,
         measured=costs.measured,
         before_us=_up(before),
     )
+
+
+def _slowest_us(costs: Costs, rounds: int) -> float:
+    """Return what the slowest of some steps would take without its round.
+
+    Of many steps one is as slow as one in ten is.
+    """
+    share = min(1.0, max(0, rounds - 1) / (_SOME_ROUNDS - 1))
+    return costs.step_us + share * (costs.base_us - costs.step_us)
 
 
 def _before_us(rounds: Rounds, costs: Costs, *, grows: bool) -> float:

@@ -6,6 +6,8 @@ no longer declares.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from headrace.checkpoints.state_files import StateFiles, StateReaders, state_files
@@ -18,7 +20,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.ledger.records import Chain
 from headrace.protocol.plan import Carried, ChainPlan, StepPlan
 from headrace.runfiles.batches import combined
-from headrace.runfiles.format import RunPart
+from headrace.runfiles.format import RunPart, RunReader
 from headrace.runfiles.merging import Each, StateSources
 from headrace.runfiles.portions import width_of
 from headrace.runfiles.sections import due_rows, whole_section
@@ -78,7 +80,9 @@ class CommittedFiles:
         chain: ChainPlan,
         heads: Heads,
         opened: OpenFiles | None = None,
+        at_hand: Mapping[str, RunReader] | None = None,
     ) -> None:
+        self._at_hand = at_hand or {}
         self._opened = OpenFiles() if opened is None else opened
         self._chain = chain
         self.digest = chain.digest
@@ -94,10 +98,27 @@ class CommittedFiles:
         self._readers: StateReaders | None = None
 
     def again(self) -> CommittedFiles:
-        """Return a copy that has opened nothing yet, for use in another thread."""
+        """Return a copy that has opened nothing yet, for use in another thread.
+
+        It knows the files that the process has open by now.
+        """
         return CommittedFiles(
-            self.store, self._layout, *self._at, self._plan, self._chain, self._heads
+            self.store,
+            self._layout,
+            *self._at,
+            self._plan,
+            self._chain,
+            self._heads,
+            at_hand=dict(self._opened.by_name),
         )
+
+    def lend(self, opened: dict[str, RunReader]) -> None:
+        """Add readers of the files that the process has open, if the state is in them."""
+        files = self.files()
+        for ref in [*files.runs, *(ref for part in files.slices for ref in part.files)]:
+            reader = self._at_hand.get(ref.name)
+            if reader is not None and reader.is_open:
+                opened.setdefault(ref.name, reader)
 
     def head(self) -> Head:
         """Return the head as of the newest committed step. It names the files that hold state."""

@@ -107,6 +107,8 @@ class WorkerState:
         self.version = version
         self.ahead = Ahead()
         self._coming = Coming()
+        # What comes, as of which files, and whether it is little. It is asked twice in a step.
+        self._judged: tuple[tuple[str, int, bytes], bool] | None = None
         self._committed: CommittedFiles | None = None
         self._go_by(layout)
         self.visitors = {
@@ -228,9 +230,13 @@ class WorkerState:
         """Return whether the plan names the files of some bins, and their content is not large."""
         if not len(ranges) or not committed.names(ranges):
             return False
-        most = min(_MOST_AT_ONCE, committed.cached_bytes // _PART_AT_ONCE)
-        own = self._own(ranges)
-        return all(committed.named_bytes(layout, name, of) <= most for name, of in own.items())
+        at = (committed.digest, committed.step, ranges.to_wire())
+        if self._judged is None or self._judged[0] != at:
+            most = min(_MOST_AT_ONCE, committed.cached_bytes // _PART_AT_ONCE)
+            own = self._own(ranges).items()
+            few = all(committed.named_bytes(layout, name, of) <= most for name, of in own)
+            self._judged = at, few
+        return self._judged[1]
 
     def _own(self, ranges: Ranges) -> dict[str, Ranges]:
         """Return the hashes of each computation that are in some ranges, if there are any."""

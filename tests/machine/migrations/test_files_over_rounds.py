@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -10,6 +11,7 @@ from headrace.protocol.plan import StepPlan
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from headrace.tasks.state_cache import SoftState
+from headrace.testing import drive
 from tests.support.changing import Count, Item
 
 
@@ -62,3 +64,28 @@ def test_the_files_of_a_worker_are_opened_once_for_all_rounds() -> None:
         assert moving.state == "done"
     rounds = 64 // 3 // 2
     assert max(store.reads.values()) <= 6 < rounds, store.reads.most_common(5)
+
+
+def test_files_that_a_round_has_opened_are_at_hand_for_reading_ahead() -> None:
+    """Later rounds looked for their rows in all files again, since reading ahead opened a few in a step."""
+    pipeline = hr.Pipeline("rounds")
+    stream = pipeline.inject("items", hr.sources.Iterable([], Item, event_time="at"))
+    pipeline.compute("count", Count(), keys={stream: "page"})
+    settings = hr.Settings(packed_bytes=0, slices=64, ahead_bytes=256 << 10)
+    with drive(pipeline, bins=64, settings=settings, timer=itertools.count().__next__) as harness:
+
+        def visit_all() -> None:
+            items = [Item(f"k{n}", n, n) for n in range(200)]
+            harness.push_many("items", items, at=[0] * len(items))
+            harness.step()
+
+        for _ in range(70):
+            visit_all()
+        assert harness._driver is not None
+        meter = harness._driver._steering.meter
+        before = meter.opened_bins
+        moving = harness.move("0/1", 1, strategy=hr.batched(2), prepare=False)
+        while not moving.facts.is_over:
+            visit_all()
+        assert (moving.state, moving.facts.bins) == ("done", 32)
+        assert 2 <= meter.opened_bins - before <= 12, "the rest was read ahead in the gaps"

@@ -141,9 +141,10 @@ class Measured(msgspec.Struct, frozen=True):
     def _least_gap(self) -> float:
         """How many steps it takes until one of them shows that nothing is left of a round.
 
-        One step in some is slow for other reasons. Three that are alike end a gap, too.
+        The first one has more to do than others, since input has come meanwhile. One in some is
+        slow for other reasons. Three that are alike end a gap, too.
         """
-        return min(3.0, 1 / max(1e-3, 1 - self.scatter.slow))
+        return min(3.0, 1 + 1 / max(1e-3, 1 - self.scatter.slow))
 
     @property
     def _turn_us(self) -> float:

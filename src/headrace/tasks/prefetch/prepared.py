@@ -231,7 +231,13 @@ class Prepared:
             else reader.opening_bytes
             for reader in closed
         }
-        chosen, left, are_all = self._to_open(closed, costs, budget)
+        prices = {
+            reader.ref.name: _BLOCK_BYTES
+            if reader.is_in_memory
+            else max(costs[reader.ref.name], OPENING_BYTES)
+            for reader in closed
+        }
+        chosen, left, are_all = self._to_open(closed, prices, budget)
         list(each(RunReader.open, chosen))
         self._kept.take([run for run in chosen if run.ref.name in to_keep], sections, each)
         wanted = [*whole, *(name for name in runs if name not in self._kept)]
@@ -254,7 +260,7 @@ class Prepared:
         old = [reader for reader in closed if since == _NEVER or reader.ref.step <= since]
         chosen, left = 0, budget
         while chosen < len(old) and left > 0:
-            left -= max(costs[old[chosen].ref.name], OPENING_BYTES)
+            left -= costs[old[chosen].ref.name]
             chosen += 1
         return [*new, *old[:chosen]], left, chosen == len(old)
 

@@ -184,6 +184,7 @@ def _read_more(
     budget = wanted.budget_bytes
     if not budget:
         return 0
+    committed.lend(prepared.opened)
     readers = StateReaders(
         committed.store,
         wanted.layout,
