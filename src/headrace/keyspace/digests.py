@@ -7,13 +7,18 @@ differences between two computations of one step. They do not protect against fo
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from headrace.keyspace.arrays import U64
-from headrace.keyspace.hashing import key_type_problem, words_of
+from headrace.keyspace.hashing import hash_texts, key_type_problem, words_of
+from headrace.schema.buffers import TEXTS, in_memory, nulls_of
 
 _MASK = (1 << 64) - 1
 #: Stands for a null. A value of exactly these bits looks the same, but is as unlikely as any other.
@@ -23,6 +28,7 @@ _FINAL = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # of Sp
 _HALF, _THIRD = np.uint64(32), np.uint64(29)
 #: Rows that are mixed at a time: a block of words and its scratch space stay in the cache.
 _BLOCK = 16_384
+_DECIMAL = pa.decimal128(1).id
 #: What stands before a text in MessagePack, by the number of its bytes.
 _HEADS = [msgspec.msgpack.encode("x" * length)[: -length or None] for length in range(64)]
 
@@ -64,19 +70,35 @@ def _words(column: pa.Array | pa.ChunkedArray) -> U64:
     """Return 64 bits for each value of a column, with the same bits for every null."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    words = words_of(_as_key(column))
+    values = in_memory(column)
+    if values is not None:
+        words = _words_of_values(values)
+    elif column.type.id in TEXTS:
+        words = hash_texts(column)
+    elif column.type.id == _DECIMAL:
+        words = _words_of_decimals(column)
+    else:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        words = words_of(_as_key(column))
     if column.null_count:
         words = words.copy()
-        words[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        words[nulls_of(column)] = _NULL
+    return words
+
+
+def _words_of_values(values: npt.NDArray[Any]) -> U64:
+    """Return 64 bits for each number: whole ones with their sign, doubles as they are."""
+    if values.dtype.kind != "f" and values.dtype.itemsize < 8:
+        values = values.astype(np.int64)
+    words: U64 = values.view(np.uint64)
     return words
 
 
 def _as_key(column: pa.Array) -> pa.Array:
     """Return a column in a type that keys can have, with arbitrary values instead of nulls."""
     kind = column.type
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(kind):  # of fewer bits than 64
         values = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
         return pa.array(values.view(np.int64))
     if pa.types.is_time32(kind):
@@ -85,8 +107,6 @@ def _as_key(column: pa.Array) -> pa.Array:
         return pc.fill_null(column.cast(pa.int64()), 0)
     if pa.types.is_date32(kind):
         return pc.fill_null(column.cast(pa.int32()), 0)
-    if pa.types.is_decimal128(kind):
-        return _as_messages(column.cast(pa.string()))
     if key_type_problem(kind) is not None:
         encoded = [msgspec.msgpack.encode(value, enc_hook=str) for value in column.to_pylist()]
         return pa.array(encoded, pa.binary())
@@ -99,12 +119,12 @@ def _as_key(column: pa.Array) -> pa.Array:
     return column  # texts and bytes: a null is hashed as empty
 
 
-def _as_messages(texts: pa.Array) -> pa.Array:
-    """Return each text as MessagePack encodes it.
+def _words_of_decimals(column: pa.Array) -> U64:
+    """Return the hash of each decimal's text, as MessagePack encodes it.
 
     Stored files are named by digests, so those of decimals must stay what they were when each decimal
     was encoded alone. As text it has at most 50 characters.
     """
-    lengths = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
-    heads = pa.array(_HEADS, pa.binary()).take(pa.array(lengths))
-    return pc.binary_join_element_wise(heads, texts.cast(pa.binary()), pa.scalar(b"", pa.binary()))
+    texts = [text or "" for text in column.cast(pa.string()).to_pylist()]
+    hashes = (xxhash.xxh64_intdigest(_HEADS[len(text)] + text.encode()) for text in texts)
+    return np.fromiter(hashes, np.uint64, len(texts))

@@ -30,7 +30,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from headrace.eventtime.timestamps import to_micros
@@ -263,7 +262,7 @@ def hash_texts(column: pa.Array) -> U64:
     as long.)
     """
     wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    column = column.cast(pa.large_binary() if wide else pa.binary())
+    values = column.view(pa.large_binary() if wide else pa.binary()).to_pylist()
     if column.null_count:
-        column = pc.fill_null(column, b"")
-    return np.fromiter(map(xxhash.xxh64_intdigest, column.to_pylist()), np.uint64, len(column))
+        values = [value or b"" for value in values]
+    return np.fromiter(map(xxhash.xxh64_intdigest, values), np.uint64, len(values))

@@ -15,11 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.keyspace.arrays import U64
-from headrace.keyspace.hashing import combined, hash_texts, hash_words, is_text_or_bytes
+from headrace.keyspace.hashing import combined, hash_texts, hash_words
+from headrace.schema.buffers import TEXTS, in_memory, nulls_of
 from headrace.schema.whole_decimals import whole_of, widened
 
 #: The hash of a null, an arbitrary constant.
 _NULL = np.uint64(0x9AE16A3B2F90404F)
+#: Types whose values count units of time, which are hashed as microseconds.
+_WITH_UNIT = frozenset((pa.timestamp("us").id, pa.duration("us").id))
 
 
 def hash_rows(columns: Sequence[pa.Array], rows: int) -> U64:
@@ -44,13 +47,28 @@ def _hash_column(column: pa.Array) -> U64:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
-    if is_text_or_bytes(kind):
+    if kind.id in TEXTS:
         hashes = hash_texts(column)
     else:
-        hashes = hash_words(_words(column))
+        words = _words_in_memory(column)
+        hashes = hash_words(_words(column) if words is None else words)
     if column.null_count:
-        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        hashes[nulls_of(column)] = _NULL
     return hashes
+
+
+def _words_in_memory(column: pa.Array) -> U64 | None:
+    """Return the words of a column that has them in memory, or None."""
+    kind = column.type
+    if kind.id in _WITH_UNIT and kind.unit != "us":
+        return None
+    values = in_memory(column)
+    if values is None:
+        return None
+    if values.dtype.kind == "f":
+        return float_words(values)
+    words: U64 = values.astype(np.int64, copy=False).view(np.uint64)
+    return words
 
 
 def _words(column: pa.Array) -> U64:

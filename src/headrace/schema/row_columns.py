@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.errors import PipelineError
 from headrace.schema import NotExact, exact_cast, whole_decimals
+from headrace.schema.buffers import in_memory, nulls_of
 from headrace.schema.columns import Column, ColumnType, in_micros
 
 _THERE, _VALUE = "there", "value"
@@ -77,13 +78,17 @@ class RowColumn(ColumnType):
     def _values_of(self, column: pa.Array) -> Column:
         """Return the values. A null reads as zero."""
         kind = column.type
+        numbers = in_memory(column)
+        if numbers is not None and numbers.dtype.kind != "f":
+            if column.null_count:
+                numbers = numbers.copy()
+                numbers[nulls_of(column)] = 0
+            return numbers
         if pa.types.is_decimal(kind):
             return whole_decimals.whole_of(column)
         if pa.types.is_boolean(kind):
             flags: Column = column.fill_null(False).to_numpy(zero_copy_only=False)
             return flags
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
         if column.null_count:
             column = column.fill_null(0)
         values: Column = column.to_numpy(zero_copy_only=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from math import nan
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.digests import add_digests, digest_of
+from headrace.keyspace.row_hashing import hash_rows
 
 COLUMNS = {
     "int": pa.array([1, None, 2]),
@@ -60,3 +63,39 @@ def test_a_decimal_has_the_digest_of_the_same_one_with_more_digits(
     narrow = pa.array(values, pa.decimal128(38, scale))
     wide = pa.array(values, pa.decimal256(60, scale))  # encoded one by one
     assert digest_of(pa.table({"x": narrow})) == digest_of(pa.table({"x": wide}))
+
+
+#: Types, values and a null after them, the digest, and the sum of the hashes of the rows.
+STORED: list[tuple[pa.DataType, list[Any], int, int]] = [
+    (pa.int64(), [0, -5, 2**62], 0x998401506D112BBA, 0x5F22322EA07BE42B),
+    (pa.int32(), [0, -5, 7], 0xD39DC2392F75C19A, 0x9F2EB5AC03E49713),
+    (pa.int16(), [-3, 9], 0xE0C748B46FE79F58, 0x177FD04FA68F861E),
+    (pa.uint64(), [2**64 - 1, 5], 0x800019092BC64A31, 0x144060798AE06E93),
+    (pa.uint8(), [255, 0], 0x938F6AFF801F8CBE, 0x626CB0CF0D5BB599),
+    (pa.float64(), [0.0, -0.0, nan, 1.5], 0xD4778F8177F49828, 0xB15F1F56A7AFDFBB),
+    (pa.float32(), [-0.0, 1.5], 0x28D9C9082FDEF1EC, 0x275299806CC3D321),
+    (pa.timestamp("us", "UTC"), [1, -7], 0x8026D7E0B47F58F8, 0x87ADEDA1622F0CC6),
+    (pa.timestamp("ns"), [1, -1001], 0xAFA33B6798F1171B, 0xA29C29410C3AF97),
+    (pa.duration("us"), [1, -7], 0x8026D7E0B47F58F8, 0x87ADEDA1622F0CC6),
+    (pa.duration("ms"), [1, -7], 0x8026D7E0B47F58F8, 0x19940C478744224C),
+    (pa.date32(), [1, -7], 0x8026D7E0B47F58F8, 0x87ADEDA1622F0CC6),
+    (pa.date64(), [86_400_000, 0], 0x2296CB49633FD180, 0xFA46692A01989E4E),
+    (pa.time32("s"), [1, 70], 0xF1FE79DE0972BB74, 0xE93A03297F15E3AD),
+    (pa.time64("us"), [1, 70], 0xF1FE79DE0972BB74, 0xE93A03297F15E3AD),
+    (pa.string(), ["a", "", "ü"], 0x67DB9AD2593CA7E2, 0x4F4D2DCDBD5BCB3D),
+    (pa.binary(), [b"a", b""], 0x88BD927602B601FD, 0xC9EA1FB9466136F5),
+    (pa.bool_(), [True, False], 0x84C048FF5EC5E317, 0xE3B6C51329BE8586),
+    (pa.decimal128(9, 2), [Decimal("1.10"), Decimal(-3)], 0x23E07CF3BDAA6F24, 0xA741DD07427C8F98),
+    (pa.decimal128(30, 2), [Decimal("1.10")], 0x486CC6DC6EBEB8A7, 0x1CBC200B4E105CBE),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "digest", "hashes"), STORED)
+def test_digests_and_hashes_of_rows_stay_what_is_stored(
+    kind: pa.DataType, values: list[Any], digest: int, hashes: int
+) -> None:
+    column = pa.array([*values, None], kind)
+    within = pa.array([None, *values, None, values[0]], kind).slice(1, len(column))
+    for given_as in (column, within, column.dictionary_encode()):
+        assert digest_of(pa.table({"x": given_as})) == digest
+        assert sum(hash_rows([given_as], len(column)).tolist()) % 2**64 == hashes
