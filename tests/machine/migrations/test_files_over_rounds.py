@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 import headrace as hr
+from headrace.coordinator.load.files import files_of
+from headrace.migration.reading import opened_ahead
 from headrace.protocol.plan import StepPlan
 from headrace.runners.inline import InlineRunner
 from headrace.storage import MemoryStore
 from headrace.tasks.state_cache import SoftState
-from headrace.testing import drive
+from headrace.testing import Harness, drive
 from tests.support.changing import Count, Item
 
 
@@ -66,21 +72,29 @@ def test_the_files_of_a_worker_are_opened_once_for_all_rounds() -> None:
     assert max(store.reads.values()) <= 6 < rounds, store.reads.most_common(5)
 
 
-def test_files_that_a_round_has_opened_are_at_hand_for_reading_ahead() -> None:
-    """Later rounds looked for their rows in all files again, since reading ahead opened a few in a step."""
+@contextmanager
+def with_many_files(ahead_bytes: int) -> Iterator[tuple[Harness, Callable[[], None]]]:
+    """Yield a pipeline with a file of each worker for each of 150 steps, and what makes one more step."""
     pipeline = hr.Pipeline("rounds")
     stream = pipeline.inject("items", hr.sources.Iterable([], Item, event_time="at"))
     pipeline.compute("count", Count(), keys={stream: "page"})
-    settings = hr.Settings(packed_bytes=0, slices=64, ahead_bytes=256 << 10)
-    with drive(pipeline, bins=64, settings=settings, timer=itertools.count().__next__) as harness:
+    settings = hr.Settings(packed_bytes=0, slices=128, ahead_bytes=ahead_bytes)
+    timer = itertools.count().__next__
+    with drive(pipeline, bins=64, settings=settings, timer=timer) as harness:
 
         def visit_all() -> None:
             items = [Item(f"k{n}", n, n) for n in range(200)]
             harness.push_many("items", items, at=[0] * len(items))
             harness.step()
 
-        for _ in range(70):
+        for _ in range(150):
             visit_all()
+        yield harness, visit_all
+
+
+def test_files_that_a_round_has_opened_are_at_hand_for_reading_ahead() -> None:
+    """Later rounds looked for their rows in all files again, since reading ahead opened a few in a step."""
+    with with_many_files(ahead_bytes=512 << 10) as (harness, visit_all):
         assert harness._driver is not None
         meter = harness._driver._steering.meter
         before = meter.opened_bins
@@ -88,4 +102,19 @@ def test_files_that_a_round_has_opened_are_at_hand_for_reading_ahead() -> None:
         while not moving.facts.is_over:
             visit_all()
         assert (moving.state, moving.facts.bins) == ("done", 32)
-        assert 2 <= meter.opened_bins - before <= 12, "the rest was read ahead in the gaps"
+        assert 2 <= meter.opened_bins - before <= 24, "the rest was read ahead in the gaps"
+
+
+@pytest.mark.parametrize("ahead_bytes", [1 << 20, 4 << 20])
+def test_reading_ahead_takes_as_many_turns_as_estimates_reckon_with(ahead_bytes: int) -> None:
+    """Here each step has a turn. Files are small, so their number counts, and not how many bytes move."""
+    with with_many_files(ahead_bytes) as (harness, visit_all):
+        assert harness._driver is not None and harness._driver.coordinator.head is not None
+        turns = files_of(harness._driver.coordinator.head).first / opened_ahead(ahead_bytes)
+        moving = harness.move("0/1", 1, strategy=hr.all_at_once(), prepare=True)
+        steps = 0
+        while not moving.facts.is_over:
+            visit_all()
+            steps += 1
+        assert turns > 5
+        assert 0.9 * turns <= steps <= 1.25 * turns + 3

@@ -147,22 +147,27 @@ class Measured(msgspec.Struct, frozen=True):
         return min(3.0, 1 + 1 / max(1e-3, 1 - self.scatter.slow))
 
     @property
-    def _turn_us(self) -> float:
-        """How long a turn of reading ahead takes. A step starts it, and a later one sees its end."""
-        calls = ahead_calls(self.ahead_bytes, self.files.layers) * self.store.call_us
+    def _ahead_us(self) -> float:
+        """How long it takes to read a byte of rows ahead."""
         nbytes = self.ahead_bytes * 1e6 / self.opening.bytes_per_s
         work = max(nbytes, opened_ahead(self.ahead_bytes) * FILE_US)
-        took = calls + self.files.layers * work
-        step = max(1.0, self.steps.p50_us)
-        return step * -(-took // step)
-
-    @property
-    def _ahead_us(self) -> float:
-        """How long it takes to read a byte ahead."""
-        return self._turn_us / max(1, self.ahead_bytes)
+        return self._turn_us(work) / max(1, self.ahead_bytes)
 
     @property
     def _least_ahead_us(self) -> float:
         """How long reading ahead takes, however little: files are opened, and the end is seen."""
-        turns = self.files.first / opened_ahead(self.ahead_bytes)
-        return 3 * self.steps.p50_us + turns * self._turn_us
+        files = opened_ahead(self.ahead_bytes)
+        turns = self.files.first / files
+        # (these turns read files, and hardly any rows)
+        nbytes = self.files.nbytes / max(1.0, turns)
+        work = files * FILE_US + nbytes * self.store.byte_us
+        return 3 * self.steps.p50_us + turns * self._turn_us(work)
+
+    def _turn_us(self, work_us: float) -> float:
+        """Return how long a turn of reading ahead takes, in which each layer works for some time.
+
+        A step starts it, and a later one sees its end.
+        """
+        calls = ahead_calls(self.ahead_bytes, self.files.layers) * self.store.call_us
+        step = max(1.0, self.steps.p50_us)
+        return step * -(-(calls + self.files.layers * work_us) // step)
