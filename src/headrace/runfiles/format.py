@@ -54,7 +54,7 @@ BLOCK_ROWS = 16_384
 BLOCK_BYTES = 4 << 20
 #: A section of state has about this many blocks, unless they were too small or too large. A few
 #: bins are then read without the rest, also where a worker has much more than it may remember.
-_BLOCKS = 64
+_BLOCKS = 256
 _LEAST_BLOCK_BYTES = 256 << 10
 #: The kind of a section of productions. They are read in one piece.
 OUTPUT = "output"
