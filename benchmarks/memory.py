@@ -1,10 +1,12 @@
 """Resident memory against ``cached_bytes``, with ten times as much state, and right after a restart.
 
 Each kind of state runs in a process of its own: per-record values of 1 kB to 10 MB, maps with many
-entries, and tables of texts, one of them of a computation that sees all of a step at once. A run
-fills ten times the bound, touches keys at random, and is started again. Resident memory counts from
-what the process has before its first step, with the modules that PyArrow imports later (pandas:
-45 MB). The last column is the cost: the time of a step over that of one with room for everything.
+entries, tables of texts, one of them of a computation that sees all of a step at once, a view with a
+join of two Z-sets, and records that wait for their turn. A run fills ten times the bound, touches
+keys at random, and is started again. Resident memory counts from what the process has before its
+first step, with the modules that PyArrow imports later (pandas: 45 MB). It is taken after each step,
+and the peak within steps beside it. The last columns are the cost: the time of a step, and that over
+the time of one with room for everything.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -38,6 +41,8 @@ GOAL = 1.3
 CONSTANT_MIB = 64
 #: A step changes about this many bytes.
 _STEP_BYTES = 4 * MIB
+Records = Callable[[], "Iterator[Touch]"]
+Attach = Callable[[hr.Pipeline, Records], None]
 
 
 class Touch(msgspec.Struct):
@@ -82,16 +87,78 @@ class Steps(hr.StepComputation):
         self.held.at(batch.keys).upsert(text=np.array(texts, dtype=object))
 
 
-#: Kind → its computation and the size of what a key holds.
-KINDS: dict[str, tuple[Callable[[], Any], int]] = {
-    "values of 1 kB": (Values, 1_000),
-    "values of 100 kB": (Values, 100_000),
-    "values of 1 MB": (Values, 1_000_000),
-    "values of 10 MB": (Values, 10_000_000),
-    "maps of 100 kB": (Maps, 100_000),
-    "texts of 1 kB in a table": (Texts, 1_000),
-    "texts of 1 MB in a table": (Texts, 1_000_000),
-    "texts of 100 kB, streams at once": (Steps, 100_000),
+class Row(msgspec.Struct):
+    """A record that brings its content, and belongs to one of two sides."""
+
+    key: int
+    at: int
+    side: int
+    text: str
+
+
+class InOrder(hr.Computation):
+    count = hr.ValueState(int, default=0)
+
+    def process_record(self, ctx: hr.Context, record: hr.Record) -> None:
+        self.count.value += 1
+
+
+def computed(of: Callable[[], Any]) -> Attach:
+    """Return what adds a computation of touched keys."""
+
+    def attach(pipeline: hr.Pipeline, records: Records) -> None:
+        pipeline.compute("keep", of(), keys={touched(pipeline, records): "key"})
+
+    return attach
+
+
+def touched(pipeline: hr.Pipeline, records: Records) -> hr.Stream:
+    """Add a source of touched keys."""
+    return pipeline.inject("keys", hr.sources.Iterable(records, Touch, event_time="at"))
+
+
+def rows_of(pipeline: hr.Pipeline, records: Records, **way: Any) -> hr.Stream:
+    """Add a source of rows with content: half of the keys on either side."""
+
+    def rows() -> Iterator[Row]:
+        for of in records():
+            yield Row(of.key // 2, of.at, of.key % 2, os.urandom(of.size // 2).hex())
+
+    return pipeline.inject("rows", hr.sources.Iterable(rows, Row, event_time="at"), **way)
+
+
+def joined(pipeline: hr.Pipeline, records: Records) -> None:
+    """Add a view with a join that keeps the texts of both sides."""
+    views = hr.sql.Views()
+    views.table("rows", hr.zsets.table("all_rows", rows_of(pipeline, records)))
+    views.view(
+        "pairs",
+        """
+        SELECT a.key % 16 AS part, count(*) AS pairs, sum(length(concat(a.text, b.text))) AS letters
+        FROM rows a JOIN rows b ON a.key = b.key WHERE a.side = 0 AND b.side = 1
+        GROUP BY a.key % 16
+        """,
+    ).view("pairs_of_parts", key="part")
+
+
+def waiting(pipeline: hr.Pipeline, records: Records) -> None:
+    """Add a computation in whose inputs all records wait."""
+    stream = rows_of(pipeline, records, watermark=hr.bounded_delay("300d"))
+    pipeline.compute("keep", InOrder(), keys={stream: "key"}, ordered=True)
+
+
+#: Kind → what adds it to a pipeline, and the size of what a key holds.
+KINDS: dict[str, tuple[Attach, int]] = {
+    "values of 1 kB": (computed(Values), 1_000),
+    "values of 100 kB": (computed(Values), 100_000),
+    "values of 1 MB": (computed(Values), 1_000_000),
+    "values of 10 MB": (computed(Values), 10_000_000),
+    "maps of 100 kB": (computed(Maps), 100_000),
+    "texts of 1 kB in a table": (computed(Texts), 1_000),
+    "texts of 1 MB in a table": (computed(Texts), 1_000_000),
+    "texts of 100 kB, streams at once": (computed(Steps), 100_000),
+    "rows of 1 kB in a view's join": (joined, 1_000),
+    "records of 1 kB that wait": (waiting, 1_000),
 }
 
 
@@ -101,9 +168,14 @@ def resident_mib() -> float:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
+def peak_mib() -> float:
+    """Return the highest resident memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+
+
 def child(folder: str, kind: str, bound: int, times: float, until: int) -> None:
     """Run up to a number of steps. Print resident memory before, its maximum, and seconds."""
-    of, size = KINDS[kind]
+    attach, size = KINDS[kind]
     keys = max(2, int(times * bound / size))
     rows = max(1, _STEP_BYTES // size)
 
@@ -113,8 +185,7 @@ def child(folder: str, kind: str, bound: int, times: float, until: int) -> None:
             yield Touch(n if n < keys else drawn.randrange(keys), n, size)
 
     pipeline = hr.Pipeline("memory")
-    stream = pipeline.inject("keys", hr.sources.Iterable(records, Touch, event_time="at"))
-    pipeline.compute("keep", of(), keys={stream: "key"})
+    attach(pipeline, records)
     driver = Driver(
         pipeline,
         LocalStore(folder),
@@ -134,7 +205,12 @@ def child(folder: str, kind: str, bound: int, times: float, until: int) -> None:
     driver.listeners.append(note)
     driver.run()
     seconds = sorted(b - a for a, b in zip(stamps, stamps[1:], strict=False))
-    said = {"before": before, "highest": max(highest), "step_s": seconds[len(seconds) // 2]}
+    said = {
+        "before": before,
+        "highest": max(highest),
+        "peak": peak_mib(),
+        "step_s": seconds[len(seconds) // 2],
+    }
     print(json.dumps(said), flush=True)
 
 
@@ -165,10 +241,11 @@ def measured(kind: str, chosen: argparse.Namespace) -> tuple[list[str], list[flo
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     grown = [of["highest"] - of["before"] for of in (first, again)]
-    cost = again["step_s"] / room["step_s"]
+    peak = max(of["peak"] - of["before"] for of in (first, again))
     everything = room["highest"] - room["before"]
-    cells = [f"{mib:.0f}" for mib in (*grown, everything)]
-    return [kind, str(chosen.mib), *cells, f"{cost:.1f}"], grown
+    cells = [f"{mib:.0f}" for mib in (*grown, peak, everything)]
+    cost = [f"{again['step_s'] * 1e3:.0f}", f"{again['step_s'] / room['step_s']:.1f}"]
+    return [kind, str(chosen.mib), *cells, *cost], grown
 
 
 def main() -> None:
@@ -185,7 +262,18 @@ def main() -> None:
     chosen = options.parse_args()
     if chosen.quick:
         chosen.mib, chosen.steps = 32, 8
-    rows = [["state", "bound MiB", "MiB", "MiB after a restart", "MiB with room", "step, times"]]
+    rows = [
+        [
+            "state",
+            "bound MiB",
+            "MiB",
+            "MiB after a restart",
+            "MiB within a step",
+            "MiB with room",
+            "step ms",
+            "times that with room",
+        ]
+    ]
     figures = []
     for kind in chosen.kinds:
         row, grown = measured(kind, chosen)
