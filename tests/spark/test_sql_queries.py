@@ -139,7 +139,7 @@ REFUSED = {
     "SELECT uuid() FROM r": "Uuid: chance gives another result",
     "SELECT first(a) FROM r": "depends on the order in which rows arrived",
     "SELECT monotonically_increasing_id() FROM r": "how a batch was cut",
-    "SELECT explode(array(a, 1)) FROM r": "EXPLODE",
+    "SELECT stack(2, a, a) FROM r": "STACK",
     "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT * FROM n": "recursive",
     "SELECT session_window(f, '1 day').start FROM r GROUP BY session_window(f, '1 day')": "interval",
     "SELECT * FROM nowhere": "TABLE_OR_VIEW_NOT_FOUND",

@@ -46,7 +46,7 @@ class ZSetState(TableState):
 
     Args:
         columns: the columns of the rows: name → type, or an Arrow schema. Types are those of a
-            stream, without nested ones; ``int | None`` may be null.
+            stream, of nested ones only lists; ``int | None`` may be null.
         sums: name → type of the sums: ``int`` for 64 bits, or a decimal for a sum of up to 38
             digits.
         until: column → duration, for rows that nothing will touch any more: a row is let go when the
@@ -73,7 +73,7 @@ class ZSetState(TableState):
                 ctx.produce("out", batch.keys, different)
 
     Raises:
-        PipelineError: for a nested column, or a sum of another type.
+        PipelineError: for a nested column that has no lists, or a sum of another type.
     """
 
     def __init__(

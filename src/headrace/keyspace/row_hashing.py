@@ -17,6 +17,8 @@ import pyarrow as pa
 from headrace.keyspace.arrays import U64
 from headrace.keyspace.hashing import combined, hash_texts, hash_words
 from headrace.schema.buffers import TEXTS, in_memory, nulls_of
+from headrace.schema.row_columns import RowColumn
+from headrace.schema.row_lists import is_list
 from headrace.schema.whole_decimals import whole_of, widened
 
 #: The hash of a null, an arbitrary constant.
@@ -33,7 +35,7 @@ def hash_rows(columns: Sequence[pa.Array], rows: int) -> U64:
         rows: the number of rows.
 
     Raises:
-        TypeError: for a nested column.
+        TypeError: for a nested column that has no lists.
     """
     if not columns:
         return np.zeros(rows, dtype=np.uint64)
@@ -47,7 +49,10 @@ def _hash_column(column: pa.Array) -> U64:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
-    if kind.id in TEXTS:
+    if is_list(kind):
+        lists = RowColumn(pa.field("", kind)).from_arrow(column)
+        hashes = hash_texts(pa.array(lists, pa.binary()))
+    elif kind.id in TEXTS:
         hashes = hash_texts(column)
     else:
         words = _words_in_memory(column)

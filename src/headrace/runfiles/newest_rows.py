@@ -19,6 +19,8 @@ from headrace.keyspace.ordering import order_by_hash
 from headrace.runfiles.batches import combined, one_array, taken
 from headrace.runfiles.sections import as_one, deleted, identity_of
 from headrace.schema.reserved import HASH
+from headrace.schema.row_columns import RowColumn
+from headrace.schema.row_lists import is_list
 
 _SEQUENCE = "sequence"
 #: A step, and rows as of that step.
@@ -107,7 +109,7 @@ def _by_hash(table: pa.Table, key: str) -> _Order | None:
 def _by_identity(table: pa.Table, parts: list[Dated], identity: list[str]) -> _Order:
     """Order rows by identity and step, and find those that have a newer row of their identity."""
     steps = np.repeat([step for step, _ in parts], [rows.num_rows for _, rows in parts])
-    rows = table.select(identity).append_column(_SEQUENCE, pa.array(steps))
+    rows = _sortable(table.select(identity)).append_column(_SEQUENCE, pa.array(steps))
     by = [(name, "ascending") for name in [*identity, _SEQUENCE]]
     positions = pc.sort_indices(rows, sort_keys=by).to_numpy()
     rows = combined(taken(rows, positions))
@@ -116,6 +118,15 @@ def _by_identity(table: pa.Table, parts: list[Dated], identity: list[str]) -> _O
         superseded &= same_as_next(rows.column(name))
     is_sorted = bool((positions[1:] > positions[:-1]).all())
     return _Order(None if is_sorted else positions, np.append(superseded, False))
+
+
+def _sortable(table: pa.Table) -> pa.Table:
+    """Return rows in whose columns lists are bytes: Arrow neither sorts nor compares lists."""
+    for at, field in enumerate(table.schema):
+        if is_list(field.type):
+            values = RowColumn(field).from_arrow(table.column(at))
+            table = table.set_column(at, field.name, pa.array(values, pa.binary()))
+    return table
 
 
 def same_as_next(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

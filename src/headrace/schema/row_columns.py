@@ -15,6 +15,7 @@ from headrace.errors import PipelineError
 from headrace.schema import NotExact, exact_cast, whole_decimals
 from headrace.schema.buffers import in_memory, nulls_of
 from headrace.schema.columns import Column, ColumnType, in_micros
+from headrace.schema.row_lists import decoded, encoded, is_list, spans_of
 
 _THERE, _VALUE = "there", "value"
 
@@ -26,14 +27,17 @@ class RowColumn(ColumnType):
         field: its name, Arrow type, and whether it may be null.
 
     Raises:
-        TypeError: for a nested type.
+        TypeError: for a nested type that is no list.
     """
 
     def __init__(self, field: pa.Field) -> None:
         self.name, self.arrow = field.name, row_type(field.type)
         self.nullable = field.nullable
         self.added = None
-        self._plain = _memory_type(self.arrow)
+        self._element: RowColumn | None = None
+        if is_list(self.arrow):
+            self._element = RowColumn(pa.field("", self.arrow.value_type))
+        self._plain = np.dtype(object) if self._element else _memory_type(self.arrow)
         self._is_text = self._plain.kind == "O"
         self.dtype = self._plain
         if self.nullable and not self._is_text:
@@ -41,13 +45,15 @@ class RowColumn(ColumnType):
         self.empty: Any = np.zeros((), self.dtype)[()]
         if self._is_text:
             self.empty = None if self.nullable else "" if pa.types.is_string(self.arrow) else b""
+        if self._element is not None and not self.nullable:
+            (self.empty,) = encoded(pa.array([[]], self.arrow), self._element)
 
     @classmethod
     def of(cls, field: pa.Field, place: str) -> RowColumn:
         """Return the column of a field.
 
         Raises:
-            PipelineError: for a nested type.
+            PipelineError: for a nested type that is no list.
         """
         try:
             return cls(field)
@@ -55,8 +61,8 @@ class RowColumn(ColumnType):
             raise PipelineError(
                 f"column {field.name!r} is of type {field.type}, which a row of a Z-set cannot have",
                 place=place,
-                remedy="use numbers, decimals, texts, bytes, booleans, dates and times; take nested "
-                "values apart, or encode them as bytes",
+                remedy="use numbers, decimals, texts, bytes, booleans, dates, times, and lists of "
+                "these; take other nested values apart, or encode them as bytes",
             ) from None
 
     def from_arrow(self, column: pa.Array | pa.ChunkedArray) -> Column:
@@ -64,6 +70,8 @@ class RowColumn(ColumnType):
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         column = as_row_type(column, self.arrow)
+        if self._element is not None:
+            return encoded(column, self._element)
         if self._is_text:
             texts: Column = column.to_numpy(zero_copy_only=False)
             return texts if texts.dtype == object else texts.astype(object)
@@ -99,6 +107,8 @@ class RowColumn(ColumnType):
 
     def to_arrow(self, column: Column) -> pa.Array:
         """Return a column in memory as Arrow."""
+        if self._element is not None:
+            return decoded(column, self.arrow, self._element)
         if self._is_text:
             return pa.array(column, self.arrow, from_pandas=False)
         if not self.nullable:
@@ -133,6 +143,8 @@ def row_type(kind: pa.DataType) -> pa.DataType:
         return pa.time64("us")
     if pa.types.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale)
+    if is_list(kind):
+        return pa.list_(row_type(kind.value_type))
     return kind
 
 
@@ -144,7 +156,20 @@ def as_row_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         column = column.dictionary_decode()
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return in_micros(column, kind)
+    if is_list(kind):
+        return _as_row_lists(column, kind)
     return column.cast(kind)
+
+
+def _as_row_lists(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return lists whose elements are of the type in which rows hold them."""
+    if not pa.types.is_list(column.type):
+        column = column.cast(pa.list_(column.type.value_type))
+    starts, flat = spans_of(column)
+    mask = column.is_null() if column.null_count else None
+    offsets = pa.array(starts, pa.int32())
+    elements = as_row_type(flat, kind.value_type)
+    return pa.ListArray.from_arrays(offsets, elements, type=kind, mask=mask)
 
 
 def _memory_type(kind: pa.DataType) -> np.dtype[Any]:
@@ -202,7 +227,7 @@ def _of_numpy(kind: pa.DataType, values: Any, length: int) -> pa.Array:
         array = np.full(length, array[()], dtype=array.dtype)
     if pa.types.is_decimal(kind) and array.dtype in (np.dtype(np.int64), whole_decimals.WIDE):
         return whole_decimals.decimals_of(array, kind)
-    if array.dtype == object:
+    if array.dtype == object or is_list(kind):
         return pa.array(array.tolist(), kind)
     found = pa.array(array.copy())
     if pa.types.is_temporal(kind) and pa.types.is_integer(found.type):

@@ -52,7 +52,9 @@ def _where(condition: Expression | None, value: Expression) -> Expression:
     return Call("case", (condition, value, Literal(None, value.type)), value.type, True)
 
 
-def maintained(aggregate: Aggregate, columns: Sequence[str]) -> Maintained:
+def maintained(  # noqa: PLR0912
+    aggregate: Aggregate, columns: Sequence[str]
+) -> Maintained:
     """Return an aggregate as it is maintained.
 
     Args:
@@ -89,6 +91,10 @@ def maintained(aggregate: Aggregate, columns: Sequence[str]) -> Maintained:
         case "bit_and" | "bit_or" | "bit_xor":
             bits = Bits(columns[0], aggregate.function, kind)
             return OfRows(function=bits, type=kind, columns=(columns[0],))
+        case "collect_list" | "collect_set":
+            once = aggregate.distinct or aggregate.function == "collect_set"
+            collected = Collected(columns[0], once, kind)
+            return OfRows(function=collected, type=kind, columns=(columns[0],))
         case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
             return Variance(
                 column,
@@ -143,6 +149,37 @@ class ValueAtExtreme:
         places = np.full(groups, -1, dtype=np.int64)
         places[group[at]] = np.where(order[at] < 0, -1, at)
         return values.take(pa.array(places, mask=places < 0))
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The values of a group that are not NULL, in ascending order, as an array.
+
+    Args:
+        column: the column.
+        once: whether equal values are there once.
+        type: the type of the arrays.
+    """
+
+    column: str
+    once: bool
+    type: pa.DataType
+
+    def __call__(self, rows: Rows, group: I64, groups: int) -> pa.Array:
+        values = rows.columns[self.column]
+        codes = order_codes(values)
+        order = np.lexsort((codes, group))
+        order = order[codes[order] >= 0]
+        if self.once:
+            new = np.ones(len(order), dtype=np.bool_)
+            new[1:] = codes[order][1:] != codes[order][:-1]
+            new[1:] |= group[order][1:] != group[order][:-1]
+            order = order[new]
+        else:
+            order = np.repeat(order, rows.weights[order])
+        lengths = np.bincount(group[order], minlength=groups)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        return pa.ListArray.from_arrays(offsets, values.take(pa.array(order)), type=self.type)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ _RULES = "org.apache.spark.sql.catalyst.optimizer."
 #: Rules that pay for a batch, where rows are read again, but cost state where they are kept.
 _EXCLUDED = (
     "InferFiltersFromConstraints",
+    "InferFiltersFromGenerate",
     "InferWindowGroupLimit",
     "PushLeftSemiLeftAntiThroughJoin",
     "LimitPushDown",
@@ -87,6 +88,21 @@ def _literal(value: Any) -> Any:
     if isinstance(value, bytearray):
         return bytes(value)
     return _text(value)
+
+
+def _constant(value: Any, kind: Any) -> Any:
+    """Return a constant of Catalyst's; an array as the list of its elements."""
+    if value is None or _name_of_type(kind) != "array":
+        return _literal(value)
+    element = kind.elementType()
+    return [
+        None if value.isNullAt(at) else _constant(value.get(at, element), element)
+        for at in range(value.numElements())
+    ]
+
+
+def _name_of_type(kind: Any) -> str:
+    return str(kind.typeName())
 
 
 class _Reader:
@@ -170,7 +186,7 @@ class _Reader:
         """Return the rows of a relation that stands in the query."""
         kinds = [one.dataType() for one in _sequence(node.output())]
         return [
-            [_literal(row.get(at, kind)) for at, kind in enumerate(kinds)]
+            [_constant(row.get(at, kind), kind) for at, kind in enumerate(kinds)]
             for row in _sequence(node.data())
         ]
 
@@ -236,6 +252,7 @@ _PLANS: _Plans = {
     },
     "Generate": lambda reader, node: {
         "generator": reader.expression(node.generator()),
+        "outer": bool(node.outer()),
         "output": reader.expressions(node.generatorOutput()),
     },
     "RepartitionByExpression": lambda reader, node: {},
@@ -259,7 +276,7 @@ _WITH_MODE = (
 _STRUCTURAL = (
     *("CaseWhen", "CreateNamedStruct", "ReplicateRows"),
     *("WindowExpression", "WindowSpecDefinition", "UnspecifiedFrame"),
-    *("CurrentRow", "UnboundedPreceding", "UnboundedFollowing", "ElementAt"),
+    *("CurrentRow", "UnboundedPreceding", "UnboundedFollowing", "Explode", "PosExplode"),
 )
 
 #: Every class of expression that is read, with what is read of it beside type and arguments.
@@ -269,10 +286,12 @@ _FIELDS: dict[str, dict[str, _Field]] = {
     **dict.fromkeys(_WITH_MODE, _MODE),
     **dict.fromkeys(("UnaryMinus", "Abs", "MakeDate"), _FAILS),
     **dict.fromkeys(("Round", "BRound"), _ANSI),
+    **dict.fromkeys(("ElementAt", "GetArrayItem"), _FAILS),
+    "Size": {"legacy": lambda node: bool(node.legacySizeOfNull())},
     **dict.fromkeys(("First", "Last", "NthValue", "Lag", "Lead"), _NULLS),
     "Average": _EVAL_MODE,
     "Cast": _EVAL_MODE,
-    "Literal": {"value": lambda node: _literal(node.value())},
+    "Literal": {"value": lambda node: _constant(node.value(), node.dataType())},
     "ScalarSubquery": {"id": _EXPR_ID, "outer": lambda node: node.outerAttrs().size()},
     "SortOrder": {
         "ascending": lambda node: _text(node.direction()).startswith("Asc"),
@@ -425,5 +444,7 @@ def _classes(execution: Any) -> set[str]:
 
 def _ddl(kind: SqlType) -> str:
     """Return a type as Spark's DDL spells it."""
+    if kind.is_array:
+        return f"array<{_ddl(kind.element)}>"
     names = {"day_time": "interval day to second", "year_month": "interval year to month"}
     return names.get(kind.name, str(kind))

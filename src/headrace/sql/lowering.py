@@ -25,6 +25,7 @@ from headrace.sql.ir.relations import (
     Column,
     Distinct,
     Expand,
+    Explode,
     Filter,
     Group,
     Join,
@@ -46,6 +47,7 @@ from headrace.sql.row_functions import (
     Condition,
     Copies,
     Evaluated,
+    Exploded,
     Literals,
     NullMark,
     OnlyRow,
@@ -121,6 +123,8 @@ class Lowering:
                     for row in relation.projections
                 ]
                 return parts[0].union(*parts[1:])
+            case Explode():
+                return self._exploded(relation)
             case Replicate():
                 return self._replicated(relation)
             case SingleRow():
@@ -213,6 +217,14 @@ class Lowering:
         return self.stream(relation.child).flat_map(
             Times(_evaluated(relation.times, of), every), schema
         )
+
+    def _exploded(self, relation: Explode) -> ZStream:
+        of = relation.child.columns
+        schema = pa.schema([_field(at, one) for at, one in enumerate(relation.columns)])
+        exploded = Exploded(
+            _evaluated(relation.array, of), len(of), relation.position, relation.outer
+        )
+        return self.stream(relation.child).flat_map(exploded, schema)
 
     # -- joins --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SqlError
+from headrace.schema.row_lists import spans_of
 from headrace.sql.expressions import Frame, Vector, compile_expression, from_arrow, to_arrow
 from headrace.sql.ir.expressions import Expression, Literal
 from headrace.sql.ir.relations import Column
@@ -69,6 +70,39 @@ class Times:
         at = np.repeat(np.arange(len(rows)), counts)
         values = [one(rows).take(pa.array(at)) for one in self.columns]
         return at, {name_of(index): value for index, value in enumerate(values)}
+
+
+@dataclass(frozen=True)
+class Exploded:
+    """For each row the positions of the rows for its elements; and all columns.
+
+    Args:
+        array: the array.
+        width: the number of columns of the rows, which come first.
+        position: whether the place of each element is a column.
+        outer: whether a row without elements is there once.
+    """
+
+    array: Evaluated
+    width: int
+    position: bool
+    outer: bool
+
+    def __call__(self, rows: Rows) -> tuple[Any, Mapping[str, Any]]:
+        starts, elements = spans_of(self.array(rows))
+        lengths = np.diff(starts)
+        copies = np.maximum(lengths, 1) if self.outer else lengths
+        at = np.repeat(np.arange(len(rows)), copies)
+        first = np.cumsum(copies) - copies
+        place = np.arange(len(at)) - first[at]
+        none = lengths[at] == 0
+        chosen = pa.array(starts[at] + place, mask=none)
+        names = (name_of(n) for n in range(self.width))
+        columns = {name: rows.arrow(name).take(pa.array(at)) for name in names}
+        if self.position:
+            columns[name_of(len(columns))] = pa.array(place.astype(np.int32), mask=none)
+        columns[name_of(len(columns))] = elements.take(chosen)
+        return at, columns
 
 
 @dataclass(frozen=True)

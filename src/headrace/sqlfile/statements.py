@@ -308,12 +308,17 @@ class _Reader:
                     f"there is no DECIMAL({precision}, {scale})", at, "it has at most 38 digits"
                 )
             return pa.decimal128(precision, scale)
+        if text == "ARRAY":
+            self._want("<")
+            element = self._type()
+            self._want(">")
+            return pa.list_(element)
         kind = _TYPES.get(text)
         if kind is None:
             raise self._script.error(
                 f"there is no type {word.text} for a column of a table",
                 at,
-                f"use {', '.join(sorted({*_TYPES, 'DECIMAL(p, s)'}))}",
+                f"use {', '.join(sorted({*_TYPES, 'DECIMAL(p, s)'}))}, ARRAY<type>",
             )
         if self._is("(") and text != "TIMESTAMP":
             raise self._script.error(

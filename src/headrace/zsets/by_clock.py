@@ -49,16 +49,16 @@ class ByClock(Operator):
 
     Example::
 
-        minute = 60_000_000  # how long a row stays, in microseconds
+        minute = 60_000_000  # how old a row must be, in microseconds
 
-        def is_new(rows, now_us):
-            return rows["at"].astype("int64") + minute > now_us
+        def is_old(rows, now_us):
+            return rows["at"].astype("int64") + minute <= now_us
 
         def is_old_at(rows):
             return [rows["at"].astype("int64") + minute]
 
         rows = hr.zsets.table("rows", orders)
-        rows.by_clock("newest", is_new, is_old_at).view("of_the_last_minute")
+        rows.by_clock("old", is_old, is_old_at).view("older_than_a_minute")
 
     Raises:
         PipelineError: for a column that is called ``_next``.

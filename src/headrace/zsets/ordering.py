@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from headrace.schema.columns import Column
 from headrace.schema.row_columns import RowColumn
+from headrace.schema.row_lists import is_list
 from headrace.schema.whole_decimals import order_words
-from headrace.zsets.rows import I64, Groups, Mask, Rows, equal, pairs
+from headrace.zsets.rows import I64, Groups, Mask, Rows, equal, order_codes, pairs
 
 _SIGN = np.int64(63)
 _MOST = np.int64(np.iinfo(np.int64).max)
@@ -59,6 +60,8 @@ def sort_words(column: pa.Array) -> list[Column]:
     NaN is above all numbers. What is said of a null means nothing.
     """
     kind = column.type
+    if is_list(kind):
+        return [order_codes(column)]
     if pa.types.is_floating(kind):
         plain = column.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64)
         bits = np.where(np.isnan(plain), np.nan, plain + 0.0).view(np.int64)

@@ -16,6 +16,7 @@ from headrace.keyspace.row_hashing import hash_rows
 from headrace.keyspace.spans import positions
 from headrace.schema.columns import Column, ColumnType, own
 from headrace.schema.row_columns import RowColumn
+from headrace.schema.row_lists import is_list, plain_lists, spans_of
 from headrace.schema.whole_decimals import order_words
 from headrace.zsets.columns import Columns, concatenated
 
@@ -135,6 +136,8 @@ class Rows:
 
 def plain_column(column: pa.Array) -> Column:
     """Return a column as NumPy. A null reads as zero or empty."""
+    if is_list(column.type):
+        return plain_lists(column)
     if pa.types.is_time(column.type):
         column = column.cast(pa.int64())
     kind = ColumnType("", column.type)
@@ -330,7 +333,12 @@ def pairs(one: Rows, other: Rows, on: Sequence[tuple[str, str]]) -> tuple[I64, I
 
 
 def order_codes(column: pa.Array) -> I64:
-    """Return numbers that order the values of a column: NaN above all numbers, a null is -1."""
+    """Return numbers that order the values of a column: NaN above all numbers, a null is -1.
+
+    Lists are ordered by their first elements that differ; a list before one that begins with it.
+    """
+    if is_list(column.type):
+        return _codes_of_lists(column)
     kind = RowColumn(pa.field("", column.type, nullable=False))
     there = column.is_valid().to_numpy(zero_copy_only=False)
     codes = np.full(len(column), -1, dtype=np.int64)
@@ -344,6 +352,17 @@ def order_codes(column: pa.Array) -> I64:
         ranked = _ranks(words) if len(words) > 1 else np.unique(memory, return_inverse=True)[1]
     codes[there] = ranked
     return codes
+
+
+def _codes_of_lists(column: pa.Array) -> I64:
+    starts, flat = spans_of(column)
+    codes = order_codes(flat).tolist()
+    spans = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+    lists = [tuple(codes[first:end]) for first, end in spans]
+    ranks = {one: at for at, one in enumerate(sorted(set(lists)))}
+    found = np.array([ranks[one] for one in lists], dtype=np.int64)
+    found[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return found
 
 
 def _ranks(words: list[Column]) -> I64:

@@ -23,6 +23,7 @@ from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.pipeline import Hashed, Node, Pipeline, Stream
 from headrace.pipeline.keys import KEY, KeySpec
 from headrace.pipeline.sink import Sink
+from headrace.schema.row_lists import is_list
 from headrace.zsets.aggregates import Aggregate
 from headrace.zsets.apply import Apply, AsUpserts
 from headrace.zsets.by_clock import AtTime, ByClock, Moments
@@ -261,16 +262,16 @@ class ZStream:
 
             minute = 60_000_000
 
-            def is_new(rows, now_us):
-                return rows["at"].astype("int64") + minute > now_us
+            def is_old(rows, now_us):
+                return rows["at"].astype("int64") + minute <= now_us
 
             def is_old_at(rows):
                 return [rows["at"].astype("int64") + minute]
 
-            rows = hr.zsets.table("rows", orders).by_clock("newest", is_new, is_old_at)
-            rows.group("of_shops", "shop", n=hr.zsets.Count())  # orders of the last minute
+            rows = hr.zsets.table("rows", orders).by_clock("old", is_old, is_old_at)
+            rows.group("of_shops", "shop", n=hr.zsets.Count())  # orders of over a minute ago
         """
-        columns = [one.name for one in self.schema if not pa.types.is_nested(one.type)]
+        columns = self.schema.names
         return self._compute(
             name, lambda sides: ByClock(condition, moments, sides=sides), [(self, columns)]
         )
@@ -611,7 +612,11 @@ def _any_key(stream: Stream) -> KeySpec:
     if _keeps_key(stream):
         return KEY
     return Hashed(
-        tuple(field.name for field in stream.values.schema if not pa.types.is_nested(field.type))
+        tuple(
+            field.name
+            for field in stream.values.schema
+            if is_list(field.type) or not pa.types.is_nested(field.type)
+        )
     )
 
 

@@ -15,6 +15,9 @@ def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
         if math.isnan(one) or math.isnan(other):
             return math.isnan(one) and math.isnan(other)
         return one == other or math.isclose(one, other, rel_tol=tolerance)
+    if isinstance(one, list) and isinstance(other, list):
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(same(a, b, tolerance) for a, b in pairs)
     return type(one) is type(other) and one == other
 
 
@@ -39,6 +42,8 @@ def bag(table: pa.Table, digits: int | None = None) -> list[str]:
 
 
 def _shown(value: Any, digits: int | None) -> Any:
+    if isinstance(value, list | tuple):
+        return [_shown(one, digits) for one in value]
     if isinstance(value, float):
         if math.isnan(value):
             return "NaN"

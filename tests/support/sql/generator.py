@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.sql.ir.relations import Column
-from headrace.sql.ir.types import SqlType
+from headrace.sql.ir.types import SqlType, array_of
 
 #: The time to which the times of rows are near.
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
@@ -35,9 +35,18 @@ KINDS = {
         SqlType("timestamp"),
         [NOW + timedelta(minutes=m) for m in (-1500, -90, -31, -10, -1, 0, 1, 10, 31, 90, 1500)],
     ),
+    "i": (array_of(SqlType("int")), [[], [1], [0, None], [1, 2], [2, 1], [1, 1]]),
 }
 TABLES = ("r", "s", "t")
-_BY_KIND = {"number": "abc", "text": "d", "float": "e", "date": "f", "boolean": "g", "time": "h"}
+_BY_KIND = {
+    "number": "abc",
+    "text": "d",
+    "float": "e",
+    "date": "f",
+    "boolean": "g",
+    "time": "h",
+    "array": "i",
+}
 
 
 def columns() -> list[Column]:
@@ -91,11 +100,27 @@ class Queries:
             return self.one_of(*TABLES)
         return self.one_of(
             lambda: self.filtered(depth),
+            lambda: self.exploded(depth),
             lambda: f"(SELECT DISTINCT * FROM {self.source(depth - 1)} AS {self.fresh()})",
             lambda: (
                 f"(SELECT * FROM {self.one_of(*TABLES)} UNION ALL SELECT * FROM {self.one_of(*TABLES)})"
             ),
         )()
+
+    def exploded(self, depth: int) -> str:
+        """Return rows for elements of arrays of a relation."""
+        source = f"{self.source(depth - 1)} AS {self.fresh()}"
+        outer = self.one_of("", "OUTER ")
+        array = self.value("", "array")
+        return self.one_of(
+            f"(SELECT x AS a, b, c, d, e, f, g, h, i FROM {source} "
+            f"LATERAL VIEW {outer}explode({array}) v AS x)",
+            f"(SELECT y AS a, x AS b, c, d, e, f, g, h, i FROM {source} "
+            f"LATERAL VIEW {outer}posexplode({array}) v AS x, y)",
+            f"(SELECT a, b, c, x AS d, e, f, g, h, i FROM {source} "
+            f"LATERAL VIEW {outer}explode(split(d, '{self.one_of('b', '[ab]')}')) v AS x)",
+            f"(SELECT explode({array}) AS a, b, c, d, e, f, g, h, i FROM {source})",
+        )
 
     def filtered(self, depth: int) -> str:
         """Return some rows of a relation."""
@@ -105,7 +130,7 @@ class Queries:
     # -- expressions --------------------------------------------------------------------------
 
     def column(self, alias: str, kind: str = "") -> str:
-        names = _BY_KIND[kind] if kind else "abcdefgh"
+        names = _BY_KIND[kind] if kind else "abcdefghi"
         name = self.one_of(*names)
         return f"{alias}.{name}" if alias else name
 
@@ -124,6 +149,8 @@ class Queries:
                     f"{column} % 3",
                     "1",
                     f"nullif({column}, 1)",
+                    f"size({self.column(alias, 'array')})",
+                    f"coalesce(try_element_at({self.column(alias, 'array')}, -1), 0)",
                 )
             case "text":
                 return self.one_of(
@@ -137,6 +164,16 @@ class Queries:
                 return self.one_of(column, f"{column} * 2", f"coalesce({column}, 0.5D)")
             case "date":
                 return self.one_of(column, f"{column} + 1", f"last_day({column})")
+            case "array":
+                number = f"{alias}.a" if alias else "a"
+                return self.one_of(
+                    column,
+                    f"array({number}, 1)",
+                    f"sort_array({column})",
+                    f"array_distinct({column})",
+                    f"coalesce({column}, array(0))",
+                    f"array({number}, size({column}))",
+                )
             case "time":
                 shifted = f"{column} + INTERVAL 1 HOUR"
                 return self.one_of(column, shifted, f"date_trunc('HOUR', {column})")
@@ -144,7 +181,9 @@ class Queries:
                 return self.one_of(column, f"NOT {column}", f"{self.column(alias, 'number')} > 1")
 
     def kind(self) -> str:
-        return self.one_of("number", "number", "text", "text", "float", "date", "boolean", "time")
+        return self.one_of(
+            "number", "number", "text", "text", "float", "date", "boolean", "time", "array"
+        )
 
     def by_clock(self, alias: str) -> str:
         """Return a condition on the current time."""
@@ -182,6 +221,9 @@ class Queries:
             lambda: f"{self.column(alias, 'number')} IN (0, 1, {self.one_of('2', 'NULL')})",
             lambda: f"{self.column(alias, 'text')} LIKE '{self.one_of('a%', '%b', '_')}'",
             lambda: f"{self.value(alias, 'number')} BETWEEN 0 AND 3",
+            lambda: (
+                f"array_contains({self.column(alias, 'array')}, {self.column(alias, 'number')})"
+            ),
             lambda: f"({self.condition(alias, 0)} OR {self.comparison(alias, alias)})",
             lambda: f"({self.condition(alias, 0)} AND NOT {self.comparison(alias, alias)})",
         ]
@@ -273,11 +315,16 @@ class Queries:
             f"min_by(upper({alias}.d), {alias}.d)",
             f"max_by({alias}.a + 1, {alias}.a)",
             f"count({alias}.a, {alias}.d)",
+            f"sort_array({self.one_of('collect_list', 'collect_set')}({self.collected(alias)}))",
+            f"size(collect_set({self.collected(alias)}))",
             f"{self.one_of('stddev', 'var_pop')}({self.column(alias, 'number')})",
         )
-        if self.r.random() < 0.15 and "count_if" not in choice:
+        if self.r.random() < 0.15 and "count_if" not in choice and "collect" not in choice:
             choice += f" FILTER (WHERE {self.condition(alias, 0)})"
         return choice
+
+    def collected(self, alias: str) -> str:
+        return f"{alias}.{self.one_of(*'abcdfhi')}"
 
     def grouped(self, depth: int) -> str:
         alias = self.fresh()

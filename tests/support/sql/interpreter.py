@@ -25,6 +25,7 @@ from headrace.sql.ir.relations import (
     Column,
     Distinct,
     Expand,
+    Explode,
     Filter,
     Group,
     Join,
@@ -85,13 +86,25 @@ def plain(vector: Vector) -> list[Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return NAN if math.isnan(value) else value + 0.0
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
     return value
+
+
+def _lists(value: Any) -> Any:
+    """Return a plain value as Arrow takes it."""
+    if isinstance(value, tuple):
+        return list(map(_lists, value))
+    return math.nan if value == NAN else value
 
 
 def vector_of(values: Sequence[Any], kind: SqlType) -> Vector:
     """Return Python's values as a column; decimals are their unscaled integers."""
     if kind.is_text:
         return Vector(pa.array(values, kind.arrow))
+    if kind.is_array:
+        lists = [None if one is None else [_lists(part) for part in one] for one in values]
+        return Vector(pa.array(lists, kind.arrow))
     if not len(values):
         return nulls(kind, 0)
     valid = np.array([one is not None for one in values])
@@ -153,6 +166,8 @@ def run(relation: Relation, tables: Mapping[str, Rows]) -> Rows:  # noqa: PLR091
                 for row in relation.projections
             ]
             return _stacked(relation.columns, parts)
+        case Explode():
+            return _exploded(relation, run(relation.child, tables))
         case Replicate():
             child = run(relation.child, tables)
             times = plain(child.value(relation.times))
@@ -182,6 +197,29 @@ def _stacked(columns: tuple[Column, ...], parts: Sequence[Rows]) -> Rows:
         for at, column in enumerate(columns)
     ]
     return Rows(columns, tuple(vectors), sum(part.length for part in parts))
+
+
+def _exploded(explode: Explode, child: Rows) -> Rows:
+    at: list[int] = []
+    places: list[int | None] = []
+    elements: list[Any] = []
+    for row, array in enumerate(plain(child.value(explode.array))):
+        none = [(None, None)] if explode.outer else []
+        for place, element in list(enumerate(array or ())) or none:
+            at.append(row)
+            places.append(place)
+            elements.append(element)
+    new = [places, elements] if explode.position else [elements]
+    kinds = [one.type for one in explode.columns[len(child.columns) :]]
+    made = [_of_elements(of, kind) for of, kind in zip(new, kinds, strict=True)]
+    return Rows(explode.columns, (*child.take(at).vectors, *made), len(at))
+
+
+def _of_elements(values: Sequence[Any], kind: SqlType) -> Vector:
+    """Return values that Arrow has given, such as decimals and times, as a column."""
+    if kind.in_arrow or kind.name in {"int", "bigint", "boolean", "double"}:
+        return vector_of(values, kind)
+    return from_arrow(pa.array([_lists(one) for one in values], kind.arrow), kind)
 
 
 # -- joins ------------------------------------------------------------------------------------
@@ -283,12 +321,23 @@ def aggregated(aggregate: Aggregate, rows: Sequence[tuple[Any, ...] | None]) -> 
         present = list(dict.fromkeys(present))
     if aggregate.function == "count":
         return len(present)
+    if aggregate.function in {"collect_list", "collect_set"}:
+        values = sorted((one for (one,) in present), key=rank)
+        once = aggregate.function == "collect_set"
+        return _as_elements(
+            tuple(dict.fromkeys(values) if once else values), aggregate.args[0].type
+        )
     if not present:
         return None
     if aggregate.function in {"min_by", "max_by"}:
         choose = min if aggregate.function == "min_by" else max
         return choose(present, key=lambda one: (rank(one[1]), rank(one[0])))[0]
     return _AGGREGATES[aggregate.function](aggregate, [one for (one,) in present])
+
+
+def _as_elements(values: Sequence[Any], kind: SqlType) -> tuple[Any, ...]:
+    """Return plain values as Arrow has them in an array."""
+    return tuple(map(_plain, to_arrow(vector_of(values, kind), kind).to_pylist()))
 
 
 def _at_end(aggregate: Aggregate, rows: Sequence[tuple[Any, ...]]) -> Any:
@@ -374,6 +423,8 @@ def rank(value: Any) -> Any:
     """Return something that orders values as SQL does: NULL first, NaN last."""
     if value is None:
         return (0, 0)
+    if isinstance(value, tuple):
+        return (1, tuple(map(rank, value)))
     return (2, 0) if value == NAN else (1, value)
 
 

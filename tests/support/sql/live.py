@@ -65,6 +65,8 @@ def produced(t: Harness, view: str) -> Counter[Row]:
 
 def _plain(value: Any) -> Any:
     """Return a value of which there is one: NaN equals itself only if it is the same object."""
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value + 0.0
     return value

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.sql.ir.relations import Column
-from headrace.sql.ir.types import SqlType
+from headrace.sql.ir.types import SqlType, array_of
 
 COLUMNS = {
     "k": SqlType("tinyint"),
@@ -42,6 +42,12 @@ COLUMNS = {
     "o": SqlType("boolean"),
     "p": SqlType("boolean"),
     "g": SqlType("binary"),
+    "ai": array_of(SqlType("int")),
+    "at": array_of(SqlType("string")),
+    "ax": array_of(SqlType("double")),
+    "ad": array_of(SqlType("decimal", 10, 2)),
+    "az": array_of(SqlType("timestamp")),
+    "aa": array_of(array_of(SqlType("int"))),
 }
 
 _FLOATS = [
@@ -181,6 +187,17 @@ def _text(r: random.Random) -> str:
     return "".join(r.choice(_LETTERS) for _ in range(r.randrange(4)))
 
 
+def _array(draw: Any) -> Any:
+    """Return what draws arrays of some elements, of which some are NULL."""
+    return lambda r: [
+        None if r.random() < 0.2 else draw(r) for _ in range(r.choice([0, 1, 2, 2, 4]))
+    ]
+
+
+def _few(r: random.Random) -> int:
+    return r.randrange(-2, 3)
+
+
 _DRAW: dict[str, Any] = {
     "k": _integers(8),
     "s": _integers(16),
@@ -211,6 +228,12 @@ _DRAW: dict[str, Any] = {
     "o": lambda r: r.random() < 0.5,
     "p": lambda r: r.random() < 0.5,
     "g": lambda r: bytes(r.randrange(256) for _ in range(r.randrange(4))),
+    "ai": _array(_few),
+    "at": _array(lambda r: r.choice(["", "a", "b", "é", "ab"])),
+    "ax": _array(lambda r: r.choice([0.0, -0.0, 1.5, float("nan"), float("-inf")])),
+    "ad": _array(lambda r: Decimal(r.randrange(-300, 300)).scaleb(-2)),
+    "az": _array(lambda r: _time(r).replace(tzinfo=datetime.UTC)),
+    "aa": _array(_array(_few)),
 }
 
 
@@ -651,6 +674,50 @@ EXPRESSIONS: dict[str, list[str]] = {
             "substring_index(t, 'aa', 1)",
         ),
     ],
+    "arrays": [
+        *(
+            "array(i, j)",
+            "array(i, b)",
+            "array(t, 'x', NULL)",
+            "CAST(array() AS array<int>)",
+            "array(array(i), ai)",
+        ),
+        *(
+            "array(d, e)",
+            "array(a, a2)",
+            "array(z)",
+            "array(o, p)",
+            "array(g)",
+            "array(1, 2, NULL)",
+        ),
+        *("array(x, 1.5D)", "array(q)", "array(ai, NULL)", "array(w, v)"),
+        *("size(ai)", "cardinality(at)", "array_size(aa)", "size(ai) > 1"),
+        *("get(ai, 0)", "get(at, i1)", "get(aa, 1)", "get(ad, 0)", "get(az, 1)", "get(ax, 0)"),
+        *("try_element_at(ai, 1)", "try_element_at(at, -1)", "try_element_at(ai, nullif(i1, 0))"),
+        *("element_at(array(i, j), 2)", "array(t, u)[1]", "element_at(array(1, 2), -2)"),
+        *("get(get(aa, 0), 0)", "coalesce(get(ai, 9), -1)"),
+        *("array_contains(ai, 1)", "array_contains(ai, i1)", "array_contains(at, t)"),
+        *("array_contains(ax, x)", "array_contains(ax, double('NaN'))", "array_contains(ad, 1.25)"),
+        *("array_contains(aa, ai)", "array_contains(array(1, NULL), i1)", "array_contains(ai, b)"),
+        *("split(t, 'a')", "split(t, 'b', 2)", "split(t, '[ab]', 1)", "split(u, 'a+', -1)"),
+        *("split(m, '-')", "split(m, '-', 0)", "split(t, 'xyz')", "split(n, '[.]')[0]"),
+        *("split(m, ' |T')", "split(t, 'a|b')", "size(split(m, '[:-]'))"),
+        *("sort_array(ai)", "sort_array(at, false)", "sort_array(ax)", "sort_array(ax, false)"),
+        *("sort_array(aa)", "sort_array(ad, false)", "sort_array(az)"),
+        *("array_distinct(ai)", "array_distinct(at)", "array_distinct(aa)", "array_distinct(ad)"),
+        *("array_join(at, '-')", "array_join(at, ', ', 'none')", "array_join(array(t, u), t)"),
+        *("ai = array(i1)", "ai <=> array(1)", "ai < array(0, 1)", "at >= array('a')", "aa = aa"),
+        *("ax = ax", "ax <=> array(0.0D)", "ai <> array(0)", "ai IN (array(0), array(1, 2))"),
+        *("coalesce(ai, array(0))", "if(o, ai, array(i))", "CASE WHEN o THEN at END", "isnull(ai)"),
+        *("greatest(ai, array(0))", "least(at, array('a'), array('b'))", "nullif(ai, array(0))"),
+        *(
+            "CAST(ai AS array<bigint>)",
+            "CAST(array(i) AS array<string>)",
+            "CAST(NULL AS array<int>)",
+        ),
+        *("CAST(ad AS array<decimal(12,3)>)", "CAST(aa AS array<array<bigint>>)"),
+        *("try_cast(at AS array<int>)", "ai IS NOT NULL AND size(ai) = 0"),
+    ],
     "time": [
         *(
             f"{name}({one})"
@@ -748,6 +815,11 @@ EXPRESSIONS: dict[str, list[str]] = {
 
 #: Expressions that raise an error in ANSI mode for a row of these values, and Spark's name for it.
 FAILING: list[tuple[str, str]] = [
+    ("element_at(array(i1), 9)", "INVALID_ARRAY_INDEX_IN_ELEMENT_AT"),
+    ("element_at(array(i1), i1 - i1)", "INVALID_INDEX_OF_ZERO"),
+    ("array(i1, b1)[2]", "INVALID_ARRAY_INDEX"),
+    ("array(i1)[-1]", "INVALID_ARRAY_INDEX"),
+    ("cast(array(t || 'x') AS array<int>)", "CAST_INVALID_INPUT"),
     ("2147483647 + i1", "ARITHMETIC_OVERFLOW"),
     ("i1 - 2147483647 - 2 * i1 - 2", "ARITHMETIC_OVERFLOW"),
     ("b1 * 9223372036854775807", "ARITHMETIC_OVERFLOW"),

@@ -51,6 +51,16 @@ def test_a_table_has_columns_a_key_a_watermark_and_options() -> None:
     }
 
 
+def test_columns_may_be_arrays() -> None:
+    (table,) = read(
+        "CREATE TABLE t (a ARRAY<INT> NOT NULL, b array<ARRAY<DECIMAL(3, 1)>>) WITH ('connector' = 'x')"
+    ).tables.values()
+    inner = pa.list_(pa.decimal128(3, 1))
+    assert table.columns == pa.schema(
+        [pa.field("a", pa.list_(pa.int32()), nullable=False), pa.field("b", pa.list_(inner))]
+    )
+
+
 def test_a_query_may_wait_for_its_rows_to_be_final() -> None:
     one, other = read(
         "CREATE VIEW v AS SELECT x FROM t emit on window close; CREATE VIEW w AS SELECT emit FROM t"

@@ -6,7 +6,7 @@ this package registers all functions.
 
 from __future__ import annotations
 
-from headrace.sql.expressions import arithmetic, casts, conditions, patterns, texts, times
+from headrace.sql.expressions import arithmetic, arrays, casts, conditions, patterns, texts, times
 from headrace.sql.expressions.compiling import Compiled, compile_expression, names
 from headrace.sql.expressions.vectors import Frame, Vector, from_arrow, to_arrow
 
@@ -15,6 +15,7 @@ __all__ = [
     "Frame",
     "Vector",
     "arithmetic",
+    "arrays",
     "casts",
     "compile_expression",
     "conditions",

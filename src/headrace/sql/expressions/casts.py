@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.schema.row_lists import spans_of
 from headrace.sql.expressions import decimals
 from headrace.sql.expressions.arithmetic import fitted, within
 from headrace.sql.expressions.compiling import (
@@ -19,14 +20,24 @@ from headrace.sql.expressions.compiling import (
     Evaluate,
     Fault,
     Partial,
+    compile_expression,
     failed,
     function,
     strict,
     unsupported,
 )
 from headrace.sql.expressions.times import DAY, SECOND
-from headrace.sql.expressions.vectors import Frame, Vector, dtype_of, mapped, narrowed, nulls
-from headrace.sql.ir.expressions import Call
+from headrace.sql.expressions.vectors import (
+    Frame,
+    Vector,
+    dtype_of,
+    from_arrow,
+    mapped,
+    narrowed,
+    nulls,
+    to_arrow,
+)
+from headrace.sql.ir.expressions import Call, Ref
 from headrace.sql.ir.types import SqlType
 
 _OVERFLOW = "CAST_OVERFLOW"
@@ -43,6 +54,8 @@ def _cast(call: Call, args: Sequence[Compiled]) -> Evaluate | Partial:
         return lambda frame: nulls(target, len(frame))
     if source == target:
         return args[0].evaluate
+    if source.is_array or target.is_array:
+        return _to_array(call, args)
     if source.name == "string":
         return _from_text(call, args)
     if target.name == "string":
@@ -54,6 +67,26 @@ def _cast(call: Call, args: Sequence[Compiled]) -> Evaluate | Partial:
     if kernel is None:
         raise unsupported(call)
     return Partial(strict(call, args, kernel))
+
+
+def _to_array(call: Call, args: Sequence[Compiled]) -> Partial:
+    """Return the cast of arrays: that of their elements."""
+    source, target = args[0].type, call.type
+    if not (source.is_array and target.is_array):
+        raise unsupported(call)
+    inner = Call("cast", (Ref(0, source.element),), target.element, True, call.options)
+    cast = compile_expression(inner)
+
+    def evaluate(frame: Frame) -> Vector:
+        arrays = args[0].evaluate(frame).values
+        starts, flat = spans_of(arrays)
+        elements = from_arrow(flat, source.element)
+        found = cast.evaluate(Frame((elements,), len(flat)))
+        offsets, flat = pa.array(starts, pa.int32()), to_arrow(found, target.element)
+        mask = arrays.is_null() if arrays.null_count else None
+        return Vector(pa.ListArray.from_arrays(offsets, flat, type=target.arrow, mask=mask))
+
+    return Partial(evaluate)
 
 
 # -- numbers ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.sql.expressions.arrays import equal_arrays, less_arrays
 from headrace.sql.expressions.compiling import (
     Compiled,
     Evaluate,
@@ -33,6 +34,8 @@ from headrace.sql.ir.types import SqlType
 
 def equal(a: Any, b: Any, kind: SqlType) -> Mask:
     """Return where values are equal. NaN equals NaN."""
+    if kind.is_array:
+        return equal_arrays(a, b)
     if kind.is_text:
         return _booleans(pc.equal(a, b))
     same = (a == b).astype(bool)
@@ -44,6 +47,8 @@ def equal(a: Any, b: Any, kind: SqlType) -> Mask:
 
 def less(a: Any, b: Any, kind: SqlType) -> Mask:
     """Return where values are less than others. NaN is greater than any number."""
+    if kind.is_array:
+        return less_arrays(a, b)
     if kind.is_text:
         return _booleans(pc.less(a, b))
     lower = (a < b).astype(bool)
@@ -221,7 +226,7 @@ def _case(call: Call, args: Sequence[Compiled]) -> Evaluate:
 
 def _as(vector: Vector, kind: SqlType) -> Vector:
     """Return a bare NULL as a NULL of a type."""
-    if kind.is_text and not vector.is_text:
+    if kind.in_arrow and not vector.is_text:
         return nulls(kind, len(vector))
     return vector
 

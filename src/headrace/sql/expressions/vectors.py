@@ -1,6 +1,6 @@
 """Columns as expressions compute with them: values, and which of them are not NULL.
 
-Numbers, times and booleans are NumPy arrays, texts and bytes are Arrow arrays. A decimal is its
+Numbers, times and booleans are NumPy arrays; texts, bytes and arrays are Arrow arrays. A decimal is its
 unscaled integer: an ``int64`` as long as all of a column's values fit, whatever its type says, and
 Python integers beyond. So decimals are exact, and fast as long as they are small.
 """
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.schema.row_columns import as_row_type
 from headrace.sql.ir.types import SqlType
 
 Mask = npt.NDArray[np.bool_]
@@ -47,7 +48,7 @@ class Vector:
     """A column.
 
     Attributes:
-        values: a NumPy array; for texts and bytes an Arrow array, with its own NULLs.
+        values: a NumPy array; for texts, bytes and arrays an Arrow array, with its own NULLs.
         valid: which values are not NULL; None if all are. What ``values`` has elsewhere means
             nothing.
     """
@@ -71,7 +72,7 @@ class Vector:
 
     @property
     def is_text(self) -> bool:
-        """Whether the values are an Arrow array."""
+        """Whether the values are an Arrow array: texts, bytes, or arrays."""
         return isinstance(self.values, pa.Array)
 
     @property
@@ -137,7 +138,7 @@ class _Part(Frame):
 
 def nulls(kind: SqlType, length: int) -> Vector:
     """Return a column of NULLs."""
-    if kind.is_text:
+    if kind.in_arrow:
         return Vector(pa.nulls(length, kind.arrow))
     return Vector(np.zeros(length, dtype_of(kind)), np.zeros(length, dtype=np.bool_))
 
@@ -158,7 +159,7 @@ def concatenated(parts: Sequence[Vector], kind: SqlType) -> Vector:
     """Return columns one after the other."""
     if not parts:
         return nulls(kind, 0)
-    if kind.is_text:
+    if kind.in_arrow:
         return Vector(pa.concat_arrays([one.values.cast(kind.arrow) for one in parts]))
     values = np.concatenate([one.values for one in parts])
     if all(one.valid is None for one in parts):
@@ -189,6 +190,8 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, kind: SqlType) -> Vector:
         array = array.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if kind.is_array:
+        return Vector(as_row_type(array, kind.arrow))
     if kind.is_text:
         return Vector(array.cast(kind.arrow))
     if kind.name == "void":
@@ -276,7 +279,7 @@ def mapped(function: Callable[..., Any], kind: SqlType, *vectors: Vector) -> Vec
         if key not in known:
             known[key] = function(*row)
         out.append(known[key])
-    if kind.is_text:
+    if kind.in_arrow:
         return Vector(pa.array(out, kind.arrow))
     present = np.array([one is not None for one in out], dtype=np.bool_)
     dtype = dtype_of(kind)

@@ -17,6 +17,7 @@ from headrace.sql.ir.relations import (
     Column,
     Distinct,
     Expand,
+    Explode,
     Filter,
     Group,
     Join,
@@ -93,6 +94,9 @@ def describe(relation: Relation) -> str:  # noqa: PLR0912
             return "union"
         case Expand():
             return f"expand {len(relation.projections)} rows a row ({_names(relation.columns)})"
+        case Explode():
+            shown = shown_expression(relation.array, relation.child.columns)
+            return f"{'outer ' * relation.outer}explode {shown}"
         case Replicate():
             times = shown_expression(relation.times, relation.child.columns)
             return f"replicate {times} times"

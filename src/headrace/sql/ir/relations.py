@@ -147,6 +147,22 @@ class Expand(msgspec.Struct, frozen=True, tag_field="node", tag="expand"):
     columns: tuple[Column, ...]
 
 
+class Explode(msgspec.Struct, frozen=True, tag_field="node", tag="explode"):
+    """A row for each element of an array: the child's columns, and behind them the element.
+
+    Attributes:
+        array: the array.
+        position: whether the place of the element, from 0, is a column in front of it.
+        outer: whether a row of an empty array, or of NULL, is there once, with NULL.
+    """
+
+    child: Relation
+    array: Expression
+    position: bool
+    outer: bool
+    columns: tuple[Column, ...]
+
+
 class Replicate(msgspec.Struct, frozen=True, tag_field="node", tag="replicate"):
     """Each row as many times as an expression says (``EXCEPT ALL``, ``INTERSECT ALL``)."""
 
@@ -196,6 +212,7 @@ Relation: TypeAlias = (
     | Distinct
     | Union
     | Expand
+    | Explode
     | Replicate
     | Top
     | Window

@@ -14,6 +14,7 @@ from headrace.sql.ir.expressions import (
 )
 from headrace.sql.ir.relations import (
     Expand,
+    Explode,
     Filter,
     Group,
     Join,
@@ -71,6 +72,8 @@ def with_expressions(relation: Relation, change: Change) -> Relation:
         case Expand():
             projections = tuple(_each(one, change) for one in relation.projections)
             return _replaced(relation, projections=projections)
+        case Explode():
+            return _replaced(relation, array=change(relation.array))
         case Replicate():
             expressions = _each(relation.expressions, change)
             return _replaced(relation, times=change(relation.times), expressions=expressions)

@@ -91,6 +91,21 @@ class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.name in {"string", "binary"}
 
     @property
+    def is_array(self) -> bool:
+        """Whether its values are arrays."""
+        return self.name == "array"
+
+    @property
+    def in_arrow(self) -> bool:
+        """Whether a column of it is an Arrow array in expressions, and not one of NumPy."""
+        return self.is_text or self.is_array
+
+    @property
+    def element(self) -> SqlType:
+        """The type of the elements of an array."""
+        return self.fields[0][1]
+
+    @property
     def bits(self) -> int:
         """The width of an integer type."""
         return _INTEGERS[self.name]
@@ -105,6 +120,11 @@ class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.name == "array":
             return pa.list_(self.fields[0][1].arrow)
         return _SIMPLE[self.name]
+
+
+def array_of(element: SqlType) -> SqlType:
+    """Return the type of arrays of some elements."""
+    return SqlType("array", fields=(("element", element),))
 
 
 BOOLEAN: Final = SqlType("boolean")
@@ -126,6 +146,8 @@ def of_arrow(kind: pa.DataType) -> SqlType:
         return STRING
     if pa.types.is_timestamp(kind):
         return SqlType("timestamp" if kind.tz else "timestamp_ntz")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return array_of(of_arrow(kind.value_type))
     for name, arrow in _SIMPLE.items():
         if arrow == kind and name != "year_month":
             return SqlType(name)

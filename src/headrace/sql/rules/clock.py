@@ -23,6 +23,7 @@ from headrace.sql.ir.printing import shown_expression
 from headrace.sql.ir.relations import (
     Column,
     Distinct,
+    Explode,
     Filter,
     Group,
     Join,
@@ -379,7 +380,7 @@ def leaving(relation: Relation) -> Filter | None:
         case Filter():
             leaves = any(leaves_by_clock(one) for one in conjuncts(relation.condition))
             return relation if leaves else leaving(relation.child)
-        case Project() | Distinct() | Window() | Replicate() | Top():
+        case Project() | Distinct() | Window() | Explode() | Replicate() | Top():
             return leaving(relation.child)
         case Group() if relation.keys:
             return leaving(relation.child)

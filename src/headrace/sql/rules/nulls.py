@@ -11,6 +11,7 @@ from headrace.sql.ir.expressions import Call, Expression, Literal, Ref
 from headrace.sql.ir.relations import (
     Distinct,
     Expand,
+    Explode,
     Filter,
     Group,
     Join,
@@ -52,7 +53,7 @@ def _found(relation: Relation) -> list[bool]:
         case Group():
             keys = _of(relation.child, relation.keys)
             return [*keys, *[False] * (len(relation.columns) - len(keys))]
-        case Window():
+        case Window() | Explode():
             kept = columns_never_null(relation.child)
             return [*kept, *[False] * (len(relation.columns) - len(kept))]
         case Expand():

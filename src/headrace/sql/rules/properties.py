@@ -11,6 +11,7 @@ from headrace.sql.ir.relations import (
     Column,
     Distinct,
     Expand,
+    Explode,
     Filter,
     Group,
     Join,
@@ -76,7 +77,9 @@ def state_of(relation: Relation, append_only: Set[str] = frozenset()) -> State:
     match relation:
         case Filter() if has_clock(relation.condition):
             return State("rows", "all columns", "a condition on the current time")
-        case Scan() | Values() | Project() | Filter() | Union() | Expand() | Replicate():
+        case Scan() | Values() | Project() | Filter() | Union():
+            return State("none")
+        case Expand() | Explode() | Replicate():
             return State("none")
         case Join():
             return _of_join(relation)

@@ -17,6 +17,7 @@ from headrace.sql.ir.expressions import Expression
 from headrace.sql.ir.relations import (
     Distinct,
     Expand,
+    Explode,
     Filter,
     Group,
     Join,
@@ -122,7 +123,7 @@ class Waterlines:
                 return {}  # a row goes when the clock says so, however old it is
             case Filter():
                 return _nearer(self.of(relation.child), relation.condition)
-            case Distinct():
+            case Distinct() | Explode():
                 return self.of(relation.child)
             case Union():
                 return _common([self.of(one) for one in relation.children])

@@ -87,6 +87,12 @@ def aggregate(node: Node, scope: Scope, *, ordered: bool = False) -> Aggregate:
     options: tuple[tuple[str, str], ...] = ()
     if "mode" in call.fields:
         options = (("mode", str(call.fields["mode"])),)
+    if function in {"collect_list", "collect_set"} and ordered:
+        raise PipelineError(
+            f"a view cannot have {function}() with OVER yet",
+            place=scope.sql,
+            remedy="collect with GROUP BY, and join the result",
+        )
     if function in {"first", "last"}:
         if ordered:
             options = (("ignore_nulls", str(call.fields["ignore_nulls"]).lower()),)

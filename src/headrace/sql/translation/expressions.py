@@ -132,7 +132,7 @@ class Scope:
 
     def _plain(self, node: Node) -> Expression:
         if node.name == "Literal":
-            return literal(node.fields["value"], self.type(node), self.sql)
+            return constant(node.fields["value"], self.type(node), self.sql)
         kind = self.type(node)
         args = tuple(self.expression(one) for one in node.children)
         if node.name == "CaseWhen":
@@ -161,6 +161,14 @@ def _options(node: Node) -> tuple[tuple[str, str], ...]:
         if key in {"mode", "escape", "unit", "legacy"} and value is not None
     }
     return tuple(sorted(kept.items()))
+
+
+def constant(value: Any, kind: SqlType, place: str) -> Expression:
+    """Return a constant, or a call of ``array`` with the elements of one."""
+    if value is None or not kind.is_array:
+        return literal(value, kind, place)
+    elements = tuple(constant(one, kind.element, place) for one in value)
+    return Call("array", elements, kind, False)
 
 
 def literal(value: Any, kind: SqlType, place: str) -> Literal:

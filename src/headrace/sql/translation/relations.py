@@ -21,6 +21,7 @@ from headrace.sql.ir.relations import (
     Column,
     Distinct,
     Expand,
+    Explode,
     Filter,
     Group,
     Join,
@@ -205,6 +206,8 @@ class Translation:
 
     def _generate(self, node: Node) -> Placed:
         generator = node.fields["generator"]
+        if generator.name in {"Explode", "PosExplode"}:
+            return self._exploded(node, generator)
         if generator.name != "ReplicateRows":
             raise PipelineError(
                 f"a view cannot have {generator.name.upper()} yet",
@@ -221,6 +224,22 @@ class Translation:
         places = refs(every)[len(child.relation.columns) :]
         new = {one.fields["id"]: at for one, at in zip(node.fields["output"], places, strict=True)}
         return Placed(relation, {**child.attributes, **new})
+
+    def _exploded(self, node: Node, generator: Node) -> Placed:
+        child = self._with_subqueries(self.placed(node.children[0]), [generator])
+        array = self._scope(child).expression(generator.children[0])
+        outer = node.fields["outer"]
+        new = tuple(
+            Column(one.name, one.type, one.nullable or outer)
+            for one in self._columns(node.fields["output"])
+        )
+        columns = (*child.relation.columns, *new)
+        relation = Explode(child.relation, array, len(new) > 1, outer, columns)
+        places = refs(columns)[len(child.relation.columns) :]
+        found = {
+            one.fields["id"]: at for one, at in zip(node.fields["output"], places, strict=True)
+        }
+        return Placed(relation, {**child.attributes, **found})
 
     # -- sets ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from headrace.errors import PipelineError
-from headrace.sql.ir.types import SqlType
+from headrace.sql.ir.types import SqlType, array_of
 
 _NAMES = {
     "byte": "tinyint",
@@ -41,6 +41,11 @@ def type_of(kind: Any, place: str) -> SqlType:
             "struct",
             fields=tuple((one["name"], type_of(one["type"], place)) for one in kind["fields"]),
         )
+    if isinstance(kind, dict) and kind.get("type") == "array":
+        element = type_of(kind["elementType"], place)
+        if element.name != "struct":
+            return array_of(element)
+        kind = {"type": "array of structs"}
     if isinstance(kind, str):
         if kind in _NAMES:
             return SqlType(_NAMES[kind])
@@ -54,7 +59,8 @@ def type_of(kind: Any, place: str) -> SqlType:
     raise PipelineError(
         f"a view cannot have a column or expression of the type {_shown(kind)}",
         place=place,
-        remedy="use numbers, texts, bytes, booleans, dates, timestamps, intervals, and structs of them",
+        remedy="use numbers, texts, bytes, booleans, dates, timestamps, intervals, arrays of these, "
+        "and structs of them",
     )
 
 

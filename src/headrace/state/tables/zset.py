@@ -21,6 +21,7 @@ from headrace.runfiles.sections import table_section
 from headrace.schema import whole_decimals
 from headrace.schema.columns import Column, ColumnType, own
 from headrace.schema.row_columns import arrow_of
+from headrace.schema.row_lists import is_list, plain_lists
 from headrace.schema.row_times import due_times
 from headrace.state.tables.index import Slots
 from headrace.state.tables.table import Table, rows_are_distinct
@@ -75,6 +76,8 @@ class BoundZSetRows:
         if name in self._sums:
             return self._sums[name]
         column = self.arrow(name)
+        if is_list(column.type):
+            return own(plain_lists(column))
         kind = ColumnType(name, column.type) if not pa.types.is_time(column.type) else None
         if kind is None:
             return np.array(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
