@@ -29,6 +29,7 @@ PLAIN = [
     "sinks",
     "bins",
     "migrate",
+    "estimates",
     "rescale",
     "measuring",
     "recover",
@@ -325,6 +326,27 @@ def migrate(result: Result) -> list[str]:
     return [table(rows), drawn("migrate")]
 
 
+def estimates(result: Result) -> list[str]:
+    """Return the table of estimates beside what came, for a first migration and the way back."""
+    heads = [
+        "rounds",
+        "usual max ms",
+        "longest ms: expected",
+        "came",
+        "s: expected",
+        "came",
+        "off by",
+    ]
+    rows = [["case", "migration", *heads]]
+    objectives = [["case", "objective"]]
+    for case, *cells, objective in result["table"][1:]:
+        half = len(cells) // 2
+        rows.append([case, "first", *cells[:half]])
+        rows.append(["", "back", *cells[half:]])
+        objectives.append([case, objective.replace("|", "\\|")])
+    return [table(rows), table(objectives)]
+
+
 def rescale(result: Result) -> list[str]:
     """Return the tables of rescaling by keys, Headrace's and Spark's way, and of missed steps."""
     figures = values(result)
@@ -444,6 +466,7 @@ DETAILS: dict[str, Callable[[Result], list[str]]] = {
     "sinks": whole,
     "bins": bins,
     "migrate": migrate,
+    "estimates": estimates,
     "rescale": rescale,
     "measuring": measuring,
     "recover": recover,
