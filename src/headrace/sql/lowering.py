@@ -42,6 +42,7 @@ from headrace.sql.ir.relations import (
 )
 from headrace.sql.ir.types import BOOLEAN, INT, SqlType
 from headrace.sql.row_functions import (
+    PATTERN,
     AboveZero,
     Always,
     Condition,
@@ -49,10 +50,13 @@ from headrace.sql.row_functions import (
     Evaluated,
     Exploded,
     Literals,
+    Matchable,
     NullMark,
     OnlyRow,
     PassesNotIn,
     Times,
+    choices_of,
+    matched_name,
     name_of,
 )
 from headrace.sql.rules.clock import clock_parts, has_clock, moments
@@ -63,6 +67,9 @@ from headrace.zsets import Count, OfRows, Order, Rows, ZStream, table
 
 #: The column of rows that have none.
 NOTHING = "nothing"
+#: The most values of a side of NOT IN that may be NULL before pairs are compared: rows are copied
+#: twice as often with each.
+_MOST_NULLABLE = 4
 _KINDS = {
     "inner": "inner",
     "left": "left",
@@ -231,6 +238,8 @@ class Lowering:
     def _join(self, join: Join) -> ZStream:
         if _is_not_in(join):
             return self._not_in(join)
+        if self._is_null_aware(join):
+            return self._null_aware(join)
         hashed = [one for one in join.keys if one.nulls != "match"]
         width = len(join.left.columns)
         left, ons = self._keyed(join.left, [one.left for one in hashed])
@@ -298,6 +307,69 @@ class Lowering:
         met = lone.join(self._name("not_in", join), flags, on, "left", null_safe=safe)
         passed = met.filter(PassesNotIn(ons[-1], "some", "has_null"))
         return chosen(passed, {name_of(at): name_of(at) for at in range(len(join.left.columns))})
+
+    def _is_null_aware(self, join: Join) -> bool:
+        """Return whether a join is a NOT IN of several values, or below an OR.
+
+        If what is kept for it is bounded by times, pairs are compared, which needs no copies.
+        """
+        matching = [one for one in join.keys if one.nulls == "match"]
+        may_be_null = [
+            sum(_may_be_null(matching, side))
+            for side in (lambda one: one.left, lambda one: one.right)
+        ]
+        until = self.waterlines.join_until(join)
+        return (
+            bool(matching)
+            and join.kind in {"anti", "existence"}
+            and max(may_be_null) <= _MOST_NULLABLE
+            and not (until.left or until.right or until.keys)
+        )
+
+    def _null_aware(self, join: Join) -> ZStream:
+        """Return the left rows without a match, or all with whether there is one.
+
+        Matches are found by values in whose place NULL is written where it matches: see
+        :class:`headrace.sql.row_functions.Matchable`.
+        """
+        hashed = [one for one in join.keys if one.nulls != "match"]
+        matching = [one for one in join.keys if one.nulls == "match"]
+        pairs = [*hashed, *matching]
+        left, ons = self._keyed(join.left, [one.left for one in pairs])
+        right, others = self._keyed(join.right, [one.right for one in pairs])
+        known = len(hashed)
+        ones = _matchable(
+            left, ons[known:], _may_be_null(matching, lambda one: one.right), is_left=True
+        )
+        theirs = _matchable(
+            right, others[known:], _may_be_null(matching, lambda one: one.left), is_left=False
+        )
+        added = [PATTERN, *(matched_name(at) for at in range(len(matching)))]
+        on = [*zip(ons[:known], others[:known], strict=True), *((one, one) for one in added)]
+        safe = [at for at, one in enumerate(pairs) if at >= known or one.nulls == "equal"]
+        matched = ones.join(
+            self._name("matches", join),
+            theirs,
+            on=on,
+            how="semi",
+            null_safe=[*safe, len(pairs)],
+            condition=_further(join),
+            right_names={one: f"r_{one}" for one in theirs.schema.names},
+        )
+        of_left = {name_of(at): name_of(at) for at in range(len(join.left.columns))}
+        rows, found = chosen(left, of_left), chosen(matched, of_left)
+        told = rows.join(
+            self._name(f"{join.kind}_join", join),
+            found,
+            on=[(one, one) for one in of_left],
+            how=_KINDS[join.kind],  # type: ignore[arg-type]
+            null_safe=True,
+            right_names={one: f"r_{one}" for one in of_left},
+            mark="exists",
+        )
+        if join.kind == "anti":
+            return told
+        return chosen(told, {**of_left, name_of(len(of_left)): "exists"})
 
     def _keyed(
         self, relation: Relation, expressions: Sequence[Expression]
@@ -528,6 +600,31 @@ def _is_not_in(join: Join) -> bool:
     """Return whether a join is a NOT IN of one value, with nothing further to hold."""
     matching = [one for one in join.keys if one.nulls == "match"]
     return join.kind == "anti" and join.condition is None and len(matching) == 1
+
+
+def _may_be_null(pairs: Sequence[KeyPair], side: Callable[[KeyPair], Expression]) -> list[bool]:
+    return [side(one).nullable for one in pairs]
+
+
+def _matchable(
+    stream: ZStream, columns: Sequence[str], other_may_be_null: Sequence[bool], *, is_left: bool
+) -> ZStream:
+    """Return rows with what stands for some values where NULL matches everything."""
+    fields = [*stream.schema, pa.field(PATTERN, pa.int64(), nullable=False)]
+    fields += [
+        pa.field(matched_name(at), stream.schema.field(name).type)
+        for at, name in enumerate(columns)
+    ]
+    function = Matchable(tuple(columns), choices_of(other_may_be_null), is_left)
+    return stream.flat_map(function, pa.schema(fields))
+
+
+def _further(join: Join) -> Condition | None:
+    """Return what must hold for a pair besides its equalities."""
+    if join.condition is None:
+        return None
+    both = (*join.left.columns, *join.right.columns)
+    return Condition(_evaluated(join.condition, both), len(join.left.columns))
 
 
 def _condition(join: Join) -> Condition | None:

@@ -220,5 +220,58 @@ class PassesNotIn:
         return pa.array(~rows[self.some].astype(np.bool_) | known)
 
 
+#: The column that says which values are NULL on the right side of a pair.
+PATTERN = "pattern"
+
+
+def matched_name(number: int) -> str:
+    """Return the name of a column with what stands for a value of a NOT IN."""
+    return f"matched{number}"
+
+
+@dataclass(frozen=True)
+class Matchable:
+    """Rows with what stands for their values where NULL matches everything.
+
+    Two rows match if each pair of values is equal, or has a NULL. So a pair matches on the values
+    that are NULL on neither side. A left row does not know which values are NULL on the right. It
+    becomes a row for each choice of them; and a right row one for each choice of what is NULL on the
+    left. Then rows match if these values are equal, NULL with NULL, and so is the choice of what is
+    NULL on the right.
+
+    Args:
+        columns: the columns of the values.
+        choices: sets of values of the other side that are taken for NULL, as bits.
+        is_left: whether they are rows of the left side.
+    """
+
+    columns: tuple[str, ...]
+    choices: tuple[int, ...]
+    is_left: bool
+
+    def __call__(self, rows: Rows) -> tuple[Any, Mapping[str, Any]]:
+        at = np.tile(np.arange(len(rows)), len(self.choices))
+        chosen = np.repeat(np.array(self.choices, dtype=np.int64), len(rows))
+        own = np.zeros(len(rows), dtype=np.int64)
+        for bit, name in enumerate(self.columns):
+            own |= rows.nulls(name).astype(np.int64) << bit
+        null = chosen | own[at]
+        columns = {name: rows.arrow(name).take(pa.array(at)) for name in rows}
+        columns[PATTERN] = pa.array(chosen if self.is_left else own[at])
+        for bit, name in enumerate(self.columns):
+            there = pa.array(at, mask=(null >> bit & 1).astype(np.bool_))
+            columns[matched_name(bit)] = rows.arrow(name).take(there)
+        return at, columns
+
+
+def choices_of(nullable: Sequence[bool]) -> tuple[int, ...]:
+    """Return all sets of the values that may be NULL, as bits."""
+    found = [0]
+    for bit, may_be in enumerate(nullable):
+        if may_be:
+            found += [one | 1 << bit for one in found]
+    return tuple(found)
+
+
 def _constant(value: Literal, kind: SqlType) -> pa.Array:
     return to_arrow(compile_expression(value).evaluate(Frame((), 1)), kind)

@@ -245,6 +245,8 @@ class Queries:
             f"{mine} IN (SELECT {theirs} FROM {source})",
             f"{mine} NOT IN (SELECT {theirs} FROM {source})",
             f"{mine} NOT IN (SELECT {theirs} FROM {source} WHERE {theirs} IS NOT NULL{also})",
+            f"({mine}, {alias}.d) NOT IN (SELECT {theirs}, {inner}.d FROM {source})",
+            f"({mine}, {outer}) NOT IN (SELECT {theirs}, {number} FROM {source} WHERE TRUE{also})",
             f"{mine} IN (SELECT {theirs} FROM {source} WHERE {inner}.a = {alias}.a{also})",
             f"EXISTS (SELECT 1 FROM {source} WHERE {link}{also})",
             f"NOT EXISTS (SELECT 1 FROM {source} WHERE {link}{also})",
