@@ -183,6 +183,33 @@ def test_several_distinct_aggregates_are_one_group(spark: Any) -> None:
         assert "expand" not in views.explain(name)
 
 
+#: Queries with a window over the rows of another one, in the same order of the same partitions.
+CHAINED = (
+    "SELECT a AS x, b AS y, z, count_if(z > 1) OVER (PARTITION BY a ORDER BY b) AS n FROM"
+    " (SELECT a, b, lag(b, 1, 0) OVER (PARTITION BY a ORDER BY b) AS z FROM r)",
+    "SELECT d AS x, b AS y, max(s) OVER (PARTITION BY d ORDER BY b DESC) AS z,"
+    " rank() OVER (PARTITION BY d ORDER BY b DESC) AS n FROM (SELECT d, b, 1 + sum(a) OVER"
+    " (PARTITION BY d ORDER BY b DESC) AS s FROM r)",
+    "SELECT a AS x, s AS y, sum(s) OVER (PARTITION BY a ORDER BY b) AS z FROM"
+    " (SELECT a, b, s, t FROM (SELECT a, b, c, count(b) OVER (PARTITION BY a ORDER BY b) AS s,"
+    " max(c) OVER (PARTITION BY a ORDER BY b) AS t FROM r) WHERE s > 1)",
+    "SELECT a AS x, z AS y, count(*) OVER (PARTITION BY a ORDER BY b, d) AS n FROM"
+    " (SELECT a, b, d, count(*) OVER (PARTITION BY a ORDER BY b) AS z FROM r)",
+)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
+def test_views_with_windows_over_windows_are_what_the_queries_give(spark: Any, seed: int) -> None:
+    campaign.live(Catalyst(spark), CHAINED, random.Random(seed))
+
+
+def test_windows_over_windows_in_one_order_are_one_operator(spark: Any) -> None:
+    queries = {f"v{number}": sql for number, sql in enumerate(CHAINED)}
+    pipeline, _ = pipeline_of(Catalyst(spark), campaign.schemas(), queries)
+    windows = Counter(name[:2] for name in pipeline.nodes if "_window_" in name)
+    assert windows == {"v0": 1, "v1": 1, "v2": 2, "v3": 2}
+
+
 #: Queries of which the planner keeps rows without a column.
 BARE = (
     "SELECT DISTINCT 1 AS x FROM (SELECT * FROM r UNION ALL SELECT * FROM s) WHERE a IN (1, NULL)",

@@ -62,8 +62,18 @@ from headrace.sql.row_functions import (
 from headrace.sql.rules.clock import clock_parts, has_clock, moments
 from headrace.sql.rules.properties import has_one_row
 from headrace.sql.rules.waterlines import Waterlines
-from headrace.sql.windowing import RANKINGS, columns_of, first_ranks, over
+from headrace.sql.windowing import (
+    RANKINGS,
+    first_ranks,
+    follows,
+    functions_of,
+    places_of,
+    read_by,
+)
 from headrace.zsets import Count, OfRows, Order, Rows, ZStream, table
+from headrace.zsets.linear import Linear
+from headrace.zsets.linear import Project as ProjectRows
+from headrace.zsets.window import Stage
 
 #: The column of rows that have none.
 NOTHING = "nothing"
@@ -376,19 +386,10 @@ class Lowering:
     ) -> tuple[ZStream, list[str]]:
         """Return a relation with columns for some expressions, and the names of these."""
         stream = self.stream(relation)
-        width = len(relation.columns)
-        extra: list[Expression] = []
-        names = []
-        for one in expressions:
-            if isinstance(one, Ref):
-                names.append(name_of(one.index))
-                continue
-            if one not in extra:
-                extra.append(one)
-            names.append(name_of(width + extra.index(one)))
-        if not extra:
+        every, names = _with_columns(relation.columns, expressions)
+        if len(every) == len(relation.columns):
             return stream, names
-        return _projected(stream, [*_refs(relation.columns), *extra], relation.columns), names
+        return _projected(stream, every, relation.columns), names
 
     def _single_row(self, relation: SingleRow) -> ZStream:
         if has_one_row(relation.child):
@@ -471,22 +472,39 @@ class Lowering:
     def _window(self, window: Window) -> ZStream:
         if len(window.functions) == 1 and window.functions[0].function in RANKINGS:
             return self._ranks(window, None)
-        read = [columns_of(one) for one in window.functions]
-        further = [one for of in read for one in of]
-        stream, order, names = self._partitioned(window, further)
-        by = list(dict.fromkeys(names[: len(window.partition)]))
-        columns = iter(names[len(window.partition) :])
-        functions = {
-            f"w{at}": over(one, [next(columns) for _ in of])
-            for at, (one, of) in enumerate(zip(window.functions, read, strict=True))
-        }
-        until = self._until_of_partitions(window, names)
-        found = stream.over(self._name("window", window), by, order, until=until, **functions)
-        width = len(window.child.columns)
-        places = {name_of(at): name_of(at) for at in range(width)}
-        return chosen(
-            found, {**places, **{name_of(width + at): f"w{at}" for at in range(len(read))}}
+        first, further = self._stages(window)
+        stream, order, names = self._partitioned(first, read_by(first))
+        by = list(dict.fromkeys(names[: len(first.partition)]))
+        functions = functions_of(first, names[len(first.partition) :])
+        until = self._until_of_partitions(first, names)
+        stages = []
+        before = first
+        for one in further:
+            stages.append(_stage(before, one))
+            before = one
+        found = stream.over(
+            self._name("window", window), by, order, until=until, further=stages, **functions
         )
+        return chosen(found, places_of(window))
+
+    def _stages(self, window: Window) -> tuple[Window, list[Window]]:
+        """Return the window to begin with, and those that follow in the same order of the same rows.
+
+        A part that another view has already is not computed again.
+        """
+        first = window
+        further: list[Window] = []
+        while True:
+            child: Relation = first.child
+            by: tuple[Expression, ...] = tuple(_refs(child.columns))
+            if isinstance(child, Project) and digest(child) not in self.built:
+                by, child = child.expressions, child.child
+            if not isinstance(child, Window) or digest(child) in self.built:
+                return first, further
+            if not follows(first, child, by):
+                return first, further
+            further.insert(0, first)
+            first = child
 
     def _ranks(self, window: Window, first: int | None) -> ZStream:
         """Return rows with their rank; only the first of each partition, if these are enough."""
@@ -519,6 +537,23 @@ class Lowering:
             for name, one in zip(names, window.order, strict=False)
         ]
         return stream, order, names[len(window.order) :]
+
+
+def _stage(before: Window, window: Window) -> Stage:
+    """Return a window as a stage behind another one, in the same groups and order."""
+    steps = [ProjectRows(places_of(before), {})]
+    if isinstance(window.child, Project):
+        steps.append(ProjectRows(*_sources(window.child.expressions, before.columns)))
+    wanted = [*(one.by for one in window.order), *read_by(window)]
+    expressions, names = _with_columns(window.child.columns, wanted)
+    if len(expressions) > len(window.child.columns):
+        steps.append(ProjectRows(*_sources(expressions, window.child.columns)))
+    count = len(window.order)
+    order = [
+        Order(name, not one.ascending, one.nulls_first)
+        for name, one in zip(names, window.order, strict=False)
+    ]
+    return Stage(Linear(tuple(steps)), order, functions_of(window, names[count:]))
 
 
 def _after(micros: int) -> timedelta:
@@ -565,19 +600,43 @@ def chosen(
     return stream.select(types=types, **columns)
 
 
+def _with_columns(
+    columns: Sequence[Column], expressions: Sequence[Expression]
+) -> tuple[list[Expression], list[str]]:
+    """Return columns and what else some expressions need, and the names of the expressions."""
+    extra: list[Expression] = []
+    names = []
+    for one in expressions:
+        if isinstance(one, Ref):
+            names.append(name_of(one.index))
+            continue
+        if one not in extra:
+            extra.append(one)
+        names.append(name_of(len(columns) + extra.index(one)))
+    return [*_refs(columns), *extra], names
+
+
 def _projected(
     stream: ZStream, expressions: Sequence[Expression], columns: Sequence[Column]
 ) -> ZStream:
     """Return a stream with other columns."""
+    sources, types = _sources(expressions, columns)
+    return chosen(stream, sources, types)
+
+
+def _sources(
+    expressions: Sequence[Expression], columns: Sequence[Column]
+) -> tuple[dict[str, str | Callable[[Rows], Any]], dict[str, pa.Field]]:
+    """Return where new columns come from, and the types of those that are computed."""
     sources: dict[str, str | Callable[[Rows], Any]] = {}
-    types = {}
+    types: dict[str, pa.Field] = {}
     for at, one in enumerate(expressions):
         if isinstance(one, Ref):
             sources[name_of(at)] = name_of(one.index)
         else:
             sources[name_of(at)] = _evaluated(one, columns)
             types[name_of(at)] = _field(at, one)
-    return chosen(stream, sources, types)
+    return sources, types
 
 
 def _typed(stream: ZStream, columns: Sequence[Column]) -> ZStream:

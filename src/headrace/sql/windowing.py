@@ -14,13 +14,17 @@ from headrace.sql.ir.expressions import (
     Ref,
     WindowFunction,
     conjuncts,
+    substitute,
 )
 from headrace.sql.ir.relations import Filter, Project, Relation, Window
+from headrace.sql.row_functions import name_of
 from headrace.zsets import Frame as FrameOfRows
 from headrace.zsets import Over
 
 #: What numbers the rows of a partition, and can stop at a number.
 RANKINGS = frozenset(("row_number", "rank", "dense_rank"))
+#: Aggregates that do not depend on the order of rows, but for sums of floats.
+_EXACT = frozenset(("count", "sum", "avg", "min", "max"))
 _PLACES = RANKINGS | {"percent_rank", "cume_dist"}
 
 
@@ -36,6 +40,63 @@ def columns_of(function: WindowFunction) -> tuple[Expression, ...]:
             return function.args[:1]
         case _:
             return ()
+
+
+def read_by(window: Window) -> list[Expression]:
+    """Return what the functions of a window read of each row, one after the other."""
+    return [one for function in window.functions for one in columns_of(function)]
+
+
+def functions_of(window: Window, columns: Sequence[str]) -> dict[str, Over]:
+    """Return the functions of a window as they are maintained.
+
+    Args:
+        window: the window.
+        columns: the columns with what they read, as :func:`read_by` says.
+    """
+    names = iter(columns)
+    return {
+        f"w{at}": over(one, [next(names) for _ in columns_of(one)])
+        for at, one in enumerate(window.functions)
+    }
+
+
+def places_of(window: Window) -> dict[str, str]:
+    """Return the column of each of a window's columns in the rows that are maintained."""
+    width = len(window.child.columns)
+    places = {name_of(at): name_of(at) for at in range(width)}
+    return {**places, **{name_of(width + at): f"w{at}" for at in range(len(window.functions))}}
+
+
+def follows(window: Window, below: Window, by: tuple[Expression, ...]) -> bool:
+    """Return whether a window can be computed of another one's rows as these stand in order.
+
+    Args:
+        window: the window.
+        below: the one below it.
+        by: what is between them: an expression for each column that the upper one reads.
+    """
+    partition = tuple(substitute(one, by) for one in window.partition)
+    order = tuple((substitute(one.by, by), one.ascending, one.nulls_first) for one in window.order)
+    return (
+        not _only_ranks(below)
+        and partition == below.partition
+        and order == tuple((one.by, one.ascending, one.nulls_first) for one in below.order)
+        and all(_takes_equals_together(one) for one in window.functions)
+    )
+
+
+def _only_ranks(window: Window) -> bool:
+    return len(window.functions) == 1 and window.functions[0].function in RANKINGS
+
+
+def _takes_equals_together(function: WindowFunction) -> bool:
+    """Return whether rows that are equal in the order may be in any order for a function."""
+    of = function.aggregate
+    if of is None:
+        return function.function in _PLACES - {"row_number"}
+    is_range = function.frame is None or function.frame.unit == "range"
+    return is_range and of.function in _EXACT and not any(one.type.is_float for one in of.args)
 
 
 def over(function: WindowFunction, columns: Sequence[str]) -> Over:

@@ -51,7 +51,7 @@ from headrace.zsets.rows import WEIGHT, Rows
 from headrace.zsets.sets import SetOperation
 from headrace.zsets.tables import Checked, KeyedView, Upserts
 from headrace.zsets.top import Ranking, Top
-from headrace.zsets.window import Over, Window
+from headrace.zsets.window import Over, Stage, Window
 
 #: What a column of operations may say → the weight of the row.
 OPERATIONS = {
@@ -411,6 +411,7 @@ class ZStream:
         order: str | Order | Sequence[str | Order],
         *,
         until: Until = NEVER,
+        further: Sequence[Stage] = (),
         **functions: Over,
     ) -> ZStream:
         """Return all rows, each with functions of its place in its group. See :class:`Window`.
@@ -420,6 +421,7 @@ class ZStream:
             by: the columns of the group; an empty list for one group of all rows.
             order: what the rows of a group are ordered by.
             until: see :meth:`group`.
+            further: what is computed of these rows then, in the same groups and order.
             functions: name → function.
 
         Example::
@@ -431,7 +433,9 @@ class ZStream:
         orders = [order] if isinstance(order, str | Order) else list(order)
         return self._compute(
             name,
-            lambda sides: Window(columns, orders, functions, until=until, sides=sides),
+            lambda sides: Window(
+                columns, orders, functions, further=further, until=until, sides=sides
+            ),
             [(self, columns)],
         )
 

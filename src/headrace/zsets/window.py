@@ -28,7 +28,7 @@ from headrace.keyspace.spans import positions
 from headrace.schema.row_columns import row_type
 from headrace.schema.whole_decimals import WIDE, whole_numbers, wide_of, widened
 from headrace.zsets.aggregates import Aggregate, Extreme
-from headrace.zsets.linear import NO_STEPS, Linear
+from headrace.zsets.linear import NO_STEPS, Linear, Project
 from headrace.zsets.operator import (
     NEVER,
     OUT,
@@ -402,6 +402,22 @@ def _portions(lengths: I64) -> Iterator[tuple[int, int]]:
 # -- the operator -----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Further functions of the same groups in the same order, over rows that the first ones are in.
+
+    Args:
+        linear: the projections that the rows go through first. They leave out no row.
+        order: what the rows are ordered by already, by its columns here.
+        functions: name → function, for each further column. Rows that are equal in the order may be
+            in any order for them.
+    """
+
+    linear: Linear
+    order: Sequence[Order | str]
+    functions: Mapping[str, Over]
+
+
 class Window(Operator):
     """All rows of each group, each with functions of its place in an order.
 
@@ -411,6 +427,7 @@ class Window(Operator):
         by: the columns of the group; none for one group of all rows.
         order: what the rows of a group are ordered by; nothing leaves them all equal.
         functions: name → function, for each further column.
+        further: what is computed of the rows then, one after the other; see :class:`Stage`.
         until: columns of ``by`` that say when a group does not change any more; see
             :data:`headrace.zsets.operator.Until`.
         sides, then: see :class:`Operator`.
@@ -433,29 +450,44 @@ class Window(Operator):
         order: Sequence[Order | str],
         functions: Mapping[str, Over],
         *,
+        further: Sequence[Stage] = (),
         until: Until = NEVER,
         sides: Sequence[Side] | None = None,
         then: Linear = NO_STEPS,
     ) -> None:
         super().__init__(sides, then)
         self._by = tuple(by)
-        self._order = tuple(Order(of) if isinstance(of, str) else of for of in order)
-        self._functions, self._until = dict(functions), dict(until)
+        self._order = _orders(order)
+        self._until = dict(until)
+        self._stages = (Stage(NO_STEPS, self._order, dict(functions)), *further)
 
     def plan(self, *schemas: pa.Schema) -> tuple[dict[str, Declaration], pa.Schema]:
         (schema,) = schemas
         check_columns(schema, [*self._by, *(of.column for of in self._order)], self._place)
         check_columns(pa.schema([schema.field(n) for n in self._by]), self._until, self._place)
-        for of in self._functions.values():
-            self._check_frame(of.frame, schema)
-        self._fields = [of.field(n, schema, self._place) for n, of in self._functions.items()]
         self.recomputes = () if self._until else (OUT,)
-        return {"rows": ZSetState(schema, until=self._until)}, pa.schema([*schema, *self._fields])
+        self._fields: list[list[pa.Field]] = []
+        made = schema
+        for stage in self._stages:
+            made = self._plan_stage(stage, made)
+        return {"rows": ZSetState(schema, until=self._until)}, made
 
-    def _check_frame(self, frame: Frame, schema: pa.Schema) -> None:
+    def _plan_stage(self, stage: Stage, before: pa.Schema) -> pa.Schema:
+        """Return the columns of the rows behind a stage."""
+        if not all(isinstance(step, Project) for step in stage.linear.steps):
+            raise PipelineError("a stage of a window only projects", place=self._place)
+        schema = stage.linear.schema(before, self._place)
+        order = _orders(stage.order)
+        check_columns(schema, [of.column for of in order], self._place)
+        for of in stage.functions.values():
+            self._check_frame(of.frame, schema, order)
+        self._fields.append([of.field(n, schema, self._place) for n, of in stage.functions.items()])
+        return pa.schema([*schema, *self._fields[-1]])
+
+    def _check_frame(self, frame: Frame, schema: pa.Schema, order: Sequence[Order]) -> None:
         if frame.unit == "rows" or {frame.lower, frame.upper} <= {None, 0}:
             return
-        kinds = [schema.field(of.column).type for of in self._order]
+        kinds = [schema.field(of.column).type for of in order]
         if len(kinds) != 1 or not _has_distances(kinds[0]):
             raise PipelineError(
                 "a range with a distance needs an order by one column of integers or times",
@@ -481,7 +513,7 @@ class Window(Operator):
         order = in_order(rows, group, self._order)
         before = self._computed(rows, group, order, around.before)
         after = self._computed(rows, group, order, around.after)
-        old, new = _different(before, after)
+        old, new = _different(before, after, projected=len(self._stages) > 1)
         return joined([old.negated(), new])
 
     def _computed(self, rows: Rows, group: I64, order: Ordered, weights: I64) -> _Computed:
@@ -490,12 +522,17 @@ class Window(Operator):
         at = np.repeat(order.at, times)
         copy = positions(np.zeros(len(times), dtype=np.int64), times)
         there = rows.take(at).weighing(np.ones(len(at), dtype=np.int64))
-        words = [word[at] for word in order.words]
-        ordered = Partitions(there, group[at], words, self._order)
-        columns = {
-            field.name: of.of(ordered, field)
-            for field, of in zip(self._fields, self._functions.values(), strict=True)
-        }
+        words, groups = [word[at] for word in order.words], group[at]
+        columns: dict[str, pa.Array] = {}
+        for number, (stage, fields) in enumerate(zip(self._stages, self._fields, strict=True)):
+            there = stage.linear.apply(there)
+            ordered = Partitions(there, groups, words, _orders(stage.order))
+            columns = {
+                field.name: of.of(ordered, field)
+                for field, of in zip(fields, stage.functions.values(), strict=True)
+            }
+            if number < len(self._stages) - 1:
+                there = Rows(there.columns.with_others(columns), there.weights, there.at)
         return _Computed(there, columns, at, copy, np.maximum(weights, 0))
 
 
@@ -517,6 +554,11 @@ class _Computed:
     copy: I64
     times: I64
 
+    @property
+    def every(self) -> Mapping[str, pa.Array]:
+        """All columns."""
+        return self.rows.columns.with_others(self.columns)
+
     def take(self, chosen: Mask) -> Rows:
         """Return some of the rows, with their further columns."""
         rows = self.rows.take(chosen)
@@ -525,15 +567,26 @@ class _Computed:
         return Rows(rows.columns.with_others(further), rows.weights, rows.at)
 
 
-def _different(before: _Computed, after: _Computed) -> tuple[Rows, Rows]:
-    """Return the rows of before that are gone or have changed, and what there is in their place."""
+def _orders(order: Sequence[Order | str]) -> tuple[Order, ...]:
+    return tuple(Order(of) if isinstance(of, str) else of for of in order)
+
+
+def _different(before: _Computed, after: _Computed, *, projected: bool) -> tuple[Rows, Rows]:
+    """Return the rows of before that are gone or have changed, and what there is in their place.
+
+    Args:
+        before, after: the rows.
+        projected: whether their other columns may have changed, too.
+    """
     # Rows have one order before and after. So what is left of both stands side by side.
     old = before.copy < after.times[before.at]
     new = after.copy < before.times[after.at]
     was, now = pa.array(old), pa.array(new)
+    # What projections say of a row may have changed, too.
+    names = (*before.columns, *(before.rows if projected else ()))
+    one, other = before.every, after.every
     same = equal(
-        [column.filter(was) for column in before.columns.values()],
-        [column.filter(now) for column in after.columns.values()],
+        [one[name].filter(was) for name in names], [other[name].filter(now) for name in names]
     )
     gone, come = ~old, ~new
     gone[np.flatnonzero(old)[~same]] = True
