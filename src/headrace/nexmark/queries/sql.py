@@ -24,11 +24,15 @@ from headrace.nexmark.timeline import Kind
 from headrace.sql.views import Views
 from headrace.zsets import ZStream
 
-_WINNERS = """
-    SELECT a.*, b.price, b.event AS bid_event, b.bidder, b.channel, a.expires AS closed
+
+def _winners(columns: str) -> str:
+    """Return a query for some columns of each auction ``a`` and of the bid ``b`` that won it."""
+    return f"""
+    SELECT {columns}
     FROM auction a JOIN bid b
         ON b.auction = a.id AND b.date_time BETWEEN a.date_time AND a.expires
     QUALIFY row_number() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.event) = 1"""
+
 
 _RANKS = {
     "": "true",
@@ -62,7 +66,7 @@ FROM auction a JOIN person p ON a.seller = p.id
 WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
     "q4": f"""
 SELECT category AS key, avg(price) AS average
-FROM ({_WINNERS})
+FROM ({_winners("a.category, b.price")})
 GROUP BY category""",
     "q5": """
 SELECT auction, count(*) AS bids, window.end AS window_end
@@ -71,7 +75,7 @@ QUALIFY bids = max(bids) OVER (PARTITION BY window_end)""",
     "q6": f"""
 SELECT seller AS key, id AS auction, avg(price) OVER (
     PARTITION BY seller ORDER BY closed, id ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS average
-FROM ({_WINNERS})""",
+FROM ({_winners("a.id, a.seller, a.expires AS closed, b.price")})""",
     "q7": """
 WITH placed AS (SELECT *, window(date_time, '10 seconds').end AS window_end FROM bid),
     best AS (SELECT window_end, max(price) AS price FROM placed GROUP BY window_end)
@@ -85,7 +89,7 @@ FROM new JOIN selling USING (window_start) WHERE id = seller""",
     "q9": f"""
 SELECT id AS key, item_name, description, initial_bid, reserve, expires, seller, category,
     price, bid_event AS event, bidder, channel
-FROM ({_WINNERS})""",
+FROM ({_winners("a.*, b.price, b.event AS bid_event, b.bidder, b.channel")})""",
     "q11": """
 WITH apart AS (
     SELECT bidder, date_time, coalesce(
