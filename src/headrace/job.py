@@ -343,8 +343,9 @@ class Job(PlacesWorkers):
 
         Args:
             pipeline: the pipeline that is to run: an edited ``job.pipeline.copy()``.
-            begin: where each added computation starts: ``"now"`` (the default), or at the
-                ``"beginning"`` of its streams.
+            begin: where each added computation starts: ``"now"``, at the ``"beginning"`` of its
+                streams, or with the ``"rows"`` that its inputs hold. If nothing is said, operators
+                on Z-sets, such as the parts of a view, begin with rows, and all others now.
             forget: computations whose state is given up.
             dry_run: only return the plan.
 

@@ -215,6 +215,28 @@ def test_a_computation_that_begins_with_a_retained_stream_comes_to_the_same_on_s
     assert flat(collected, "late") == flat(collected, "early")
 
 
+@pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+def test_a_view_that_is_added_begins_with_the_rows_of_its_tables_on_spark(
+    spark: Any, tmp_path: Path, exchange: str
+) -> None:
+    from tests.machine.changes.test_added_with_rows import add_late_view, of_items, pages_of
+
+    driver = run(
+        of_items(items(200), Collected()),
+        LocalStore(tmp_path),
+        {100: lambda driver: ask(driver, add_late_view)},
+        rows=10,
+        exchange=exchange,
+        seed_bytes=500,
+        runner=SparkRunner(spark.sparkContext),
+    )
+    head = driver.coordinator.head
+    assert head is not None
+    assert head.seeding is None
+    assert len(pages_of(tmp_path, "late")) == 5
+    assert pages_of(tmp_path, "late") == pages_of(tmp_path, "early")
+
+
 def test_a_running_job_is_changed_through_the_api_and_the_command_line(
     spark: Any, folder: Path, tmp_path: Path
 ) -> None:

@@ -132,6 +132,48 @@ def test_killed_at_any_time_a_file_of_sql_goes_on_and_its_tables_are_right(tmp_p
     assert set(planned_views(tmp_path / "state")) == {"paid", "cities", "city_totals_rows"}
 
 
+ADDED = """
+CREATE MATERIALIZED VIEW people (PRIMARY KEY (name) NOT ENFORCED) AS
+SELECT c.name AS name, count(*) AS orders, sum(o.cents) AS cents
+FROM orders o JOIN customers c ON o.customer = c.name
+WHERE o.cents > 0
+GROUP BY c.name;
+
+CREATE MATERIALIZED VIEW dear (PRIMARY KEY (city) NOT ENFORCED) AS
+SELECT city, cents FROM cities WHERE cents > 10000;
+"""
+
+
+def test_a_view_that_is_added_to_the_file_begins_with_what_its_tables_hold(tmp_path: Path) -> None:
+    written(tmp_path, 400, seed=5)
+    file = tmp_path / "shop.sql"
+    for text in (EXAMPLE.read_text(), EXAMPLE.read_text() + ADDED):
+        file.write_text(text)
+        arguments = [str(file) if one == str(EXAMPLE) else one for one in command(tmp_path)]
+        done = subprocess.run(
+            arguments, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+    cities = expected(tmp_path)
+    query = QUERY.replace("city,", "name,").replace("BY city", "BY name")
+    with duckdb.connect() as database:
+        for name in ("orders", "customers"):
+            place = tmp_path / f"{name}-last.jsonl"
+            gone = "op = 'D'" if name == "orders" else "false"
+            database.execute(
+                f"CREATE TABLE {name} AS SELECT * FROM read_json('{place}') WHERE NOT ({gone})"
+            )
+        people = {name: (n, cents) for name, n, cents in database.execute(query).fetchall()}
+    state = hr.open_state(tmp_path / "state")
+    found = {
+        row["name"]: (row["orders"], row["cents"]) for row in read_view(state, "people").to_pylist()
+    }
+    assert found == people
+    dear = {row["city"]: row["cents"] for row in read_view(state, "dear").to_pylist()}
+    assert dear == {city: cents for city, (_, cents) in cities.items() if cents > 10_000}
+    assert dear
+
+
 def explained(text: str, tmp_path: Path) -> Any:
     place = tmp_path / "it.sql"
     place.write_text(text)

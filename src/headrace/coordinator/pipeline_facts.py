@@ -47,7 +47,8 @@ class PipelineFacts(msgspec.Struct, frozen=True):
         beginning: computations that start at the beginning of their injectors or retained streams.
         produced: the streams of other computations that each computation reads.
         reads: all streams that each computation reads, with those of injectors.
-        tables: the streams whose rows their producer keeps, in the order of the graph.
+        tables: the streams whose rows their producer has, and the injectors of constant records.
+        constants: the latter.
         row_readers: the computations that begin with the rows of their inputs if they are added.
         seeded: the computations that begin with the rows of their inputs, if that was asked for; None
             to decide by what is added.
@@ -80,6 +81,7 @@ class PipelineFacts(msgspec.Struct, frozen=True):
     produced: dict[str, list[str]] = {}
     reads: dict[str, list[str]] = {}
     tables: list[str] = []
+    constants: list[str] = []
     row_readers: list[str] = []
     seeded: list[str] | None = None
     kept: dict[str, tuple[int, int]] = {}
@@ -168,6 +170,7 @@ def pipeline_facts_of(
         produced={name: produced_inputs(pipeline, name) for name in pipeline.nodes},
         reads={name: [of.name for of in node.inputs] for name, node in pipeline.nodes.items()},
         tables=list(streams_with_rows(pipeline)),
+        constants=[name for name, of in injectors.items() if of.source.is_constant],
         row_readers=[n for n, of in pipeline.nodes.items() if of.computation.begins_with_rows],
         seeded=None if seeded is None else list(seeded),
         kept={stream: (of.age_us, of.steps) for stream, of in pipeline.kept.items()},

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from headrace.coordinator.backfill import streams_again
 from headrace.coordinator.changes.beginnings import Beginning, beginnings, not_yet
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.errors import PipelineError
@@ -61,11 +60,17 @@ def _begun(
     head: Head, names: list[str], pipeline_facts: PipelineFacts, portion_bytes: int
 ) -> Seeding:
     """Return a seeding at its beginning."""
-    known = head.stored_schema["computations"]
-    read = streams_again(pipeline_facts, names)
+    known = {*head.stored_schema["computations"], *head.starts, *head.positions}
+    read = _read_from_others(pipeline_facts, names)
     tables = [s for s in read if s in pipeline_facts.tables and producer_of(s) in known]
     nbytes = _stored_bytes(head, {producer_of(stream) for stream in tables})
     return Seeding(names, tables, 0, portion_width(nbytes, portion_bytes))
+
+
+def _read_from_others(pipeline_facts: PipelineFacts, names: Collection[str]) -> list[str]:
+    """Return the streams that some computations read, and that others produce."""
+    read = {stream for name in names for stream in pipeline_facts.reads[name]}
+    return sorted(stream for stream in read if producer_of(stream) not in names)
 
 
 def _goes_on(name: str, pipeline_facts: PipelineFacts) -> bool:
@@ -124,7 +129,7 @@ def _check_tables(at: Seeding, left: Collection[str], pipeline_facts: PipelineFa
     Raises:
         PipelineError: naming what does not.
     """
-    read = streams_again(pipeline_facts, left)
+    read = _read_from_others(pipeline_facts, left)
     without = [s for s in at.tables if s in read and s not in pipeline_facts.tables]
     if without:
         raise PipelineError(
@@ -151,8 +156,11 @@ def seed_plan(head: Head, pipeline_facts: PipelineFacts, intent: Intent) -> Seed
         return None
     rests = intent.is_backfill or bool(head.backlog)
     end = at.upto if rests else min(WHOLE, at.upto + at.portion)
-    read = streams_again(pipeline_facts, at.names)
-    return SeedPlan(at.names, [s for s in at.tables if s in read], at.upto, end)
+    read = _read_from_others(pipeline_facts, at.names)
+    tables = [stream for stream in at.tables if stream in read]
+    begins = at.upto == 0 and end > 0
+    constants = [stream for stream in tables if begins and stream in pipeline_facts.constants]
+    return SeedPlan(at.names, tables, at.upto, end, constants)
 
 
 def seeding_after(head: Head, plan: StepPlan) -> Seeding | None:

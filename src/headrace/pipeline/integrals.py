@@ -42,7 +42,8 @@ def integrals_of(node: Node) -> Iterator[Integral]:
 
 def streams_with_rows(graph: PipelineGraph) -> dict[str, str]:
     """Return the streams of a graph whose rows their producer has, each with the producer."""
-    return {
+    constant = {n: n for n, injector in graph.injectors.items() if injector.source.is_constant}
+    return constant | {
         node.outputs[output].name: node.name
         for node in graph.nodes.values()
         for output in (*node.computation.integrals, *node.computation.recomputes)

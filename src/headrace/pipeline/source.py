@@ -187,7 +187,8 @@ class Source(ABC):
     #: relies on this. A source without partitions need not: the engine does not ask it while it is
     #: paused.
     holds_back: bool = False
-    #: Whether its records are part of the pipeline, and not input: a test does not push them.
+    #: Whether its records are part of the pipeline, and not input: a test does not push them, and a
+    #: computation that is added later begins with them. One offer has all of them.
     is_constant: bool = False
 
     @abstractmethod

@@ -142,12 +142,14 @@ class SeedPlan(msgspec.Struct, frozen=True):
         tables: the streams of the tables. Others that they read are as usual.
         first: how far the tables have been read. Of these keys, the changes of the step count.
         end: how far this step reads. Of the keys between, the rows after the step count.
+        constants: the tables that are injectors of constant records, if they are given in this step.
     """
 
     names: list[str]
     tables: list[str]
     first: int
     end: int
+    constants: list[str] = []
 
 
 class StepPlan(msgspec.Struct, frozen=True):
@@ -238,6 +240,10 @@ class StepPlan(msgspec.Struct, frozen=True):
     drained: list[int] = []
     reading: dict[str, dict[str, int]] = {}
     highest_clock_us: int = 0
+
+    def seeded_readers(self, stream: str) -> list[str]:
+        """Return the computations that receive a stream as a table whose rows they are given."""
+        return self.seeds.names if self.seeds is not None and stream in self.seeds.tables else []
 
     def reader_of(self, injector: str, number: int, partition: str | None) -> int:
         """Return the task that reads a split.

@@ -175,13 +175,13 @@ class ApplyTask(Task):
                 self.outbox,
                 order=self.worker,
                 place=place,
-                without=self._seeded_readers(stream.name),
+                without=self.plan.seeded_readers(stream.name),
             )
 
     def _seed(self, node: Node, entry: WorkerState, outputs: dict[str, pa.RecordBatch]) -> None:
         """Give the new readers of a table its rows, or what they receive of its changes."""
         plan = self.plan.seeds
-        own = [name for name, of in node.outputs.items() if self._seeded_readers(of.name)]
+        own = [name for name, of in node.outputs.items() if self.plan.seeded_readers(of.name)]
         if plan is None or not own:
             return
         _, before_out = self.plan.watermarks[node.name]
@@ -203,11 +203,6 @@ class ApplyTask(Task):
                         order=self.worker,
                         place=f"computation {node.name!r}",
                     )
-
-    def _seeded_readers(self, stream: str) -> list[str]:
-        """Return the computations that receive a stream as a table that is given to them."""
-        plan = self.plan.seeds
-        return plan.names if plan is not None and stream in plan.tables else []
 
     def _run_node(self, node: Node, entry: WorkerState) -> dict[str, pa.RecordBatch]:
         """Run a computation; return what it has produced."""
@@ -285,7 +280,7 @@ class ApplyTask(Task):
             found = input_batches(self.router.inputs(node), entries, self._process.spool)
             for number in node.chained_inputs:
                 name = node.inputs[number].name
-                is_seeded = node.name in self._seeded_readers(name)
+                is_seeded = node.name in self.plan.seeded_readers(name)
                 produced = self._seeded if is_seeded else self.produced
                 if name in produced and name not in self._retained:
                     rows = self.router.input(node, number).rows(
@@ -305,7 +300,7 @@ class ApplyTask(Task):
         again |= {
             stream.name: (MIN_TIME, MIN_TIME)
             for stream in node.inputs
-            if node.name in self._seeded_readers(stream.name)
+            if node.name in self.plan.seeded_readers(stream.name)
         }
         return [
             Watermarks(*again[stream.name])

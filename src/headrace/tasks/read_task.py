@@ -13,8 +13,8 @@ from headrace.keyspace.digests import add_digests, digest_of
 from headrace.ledger.retained import Retained
 from headrace.pipeline import Injector, Node, Stream
 from headrace.pipeline.sifting import BadRecord, Sifted
-from headrace.pipeline.source import Source, Split
-from headrace.protocol.plan import StepPlan
+from headrace.pipeline.source import Limit, Source, Split
+from headrace.protocol.plan import SeedPlan, StepPlan
 from headrace.runfiles.format import OUTPUT, FileRef, RunReader
 from headrace.schema import describe
 from headrace.schema.reserved import PARTITION_COLUMN, TIMESTAMP_COLUMN
@@ -47,6 +47,9 @@ class ReadTask(Task):
                 for number, file in enumerate(plan.retained.files):
                     if number % plan.readers == self.worker:
                         self._read_retained(plan.retained, number, file)
+            if plan.seeds is not None and self.worker == 0:
+                for name in plan.seeds.constants:
+                    self._read_constant(plan.seeds, name)
         return self.result(self.header({}, {}))
 
     def _read_split(self, name: str, number: int, split: Split) -> None:
@@ -72,8 +75,33 @@ class ReadTask(Task):
             if injector.check is not None:
                 table = table.append_column(ORDER, positions(number, table.num_rows))
             self.router.route(
-                injector.stream, table, self.layout, self.outbox, order=number, place=split.place
+                injector.stream,
+                table,
+                self.layout,
+                self.outbox,
+                order=number,
+                place=split.place,
+                without=self.plan.seeded_readers(name),
             )
+
+    def _read_constant(self, seeds: SeedPlan, name: str) -> None:
+        """Give the records of an injector that are always the same to new computations."""
+        source: Source = self.pipeline.injectors[name].source
+        start = source.start()
+        offer = source.offer(start, Limit(2**62, 2**62))
+        stream = self.pipeline.injectors[name].stream
+        for number, split in enumerate([] if offer is None else source.splits(start, offer.end)):
+            table = source.read(split)
+            if table is not None:
+                self.router.route_to(
+                    seeds.names,
+                    stream,
+                    table,
+                    self.layout,
+                    self.outbox,
+                    order=number,
+                    place=split.place,
+                )
 
     def _route_letters(
         self, letters: Node, number: int, split: Split, bad: list[BadRecord]

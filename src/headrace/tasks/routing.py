@@ -356,7 +356,7 @@ class Router:
         self,
         names: Collection[str],
         stream: Stream,
-        batch: pa.RecordBatch,
+        batch: pa.RecordBatch | pa.Table,
         layout: Layout,
         outbox: OutgoingEntries,
         *,

@@ -794,10 +794,11 @@ def table(
             stream, as it was after the step before, by more than ``lateness``. Late rows are counted,
             and are in ``rows.late``. What is kept for rows that none can join any more is let go.
         lateness: see above.
-        retain: whether the storage keeps all changes of the table. Then a view that is added to a
-            running pipeline can begin with them: ``job.change(new, begin={name: "beginning", …})``,
-            for all of its computations. Afterwards it equals one that was there from the start.
-            What is kept grows with every change.
+        retain: whether the storage keeps all changes of the table, too. A view that is added to a
+            running pipeline begins with the rows of a table that keeps its rows. Of one that keeps
+            none, such as a table of insertions, it can begin with the retained changes:
+            ``job.change(new, begin={name: "beginning", …})``, for all of its computations. What is
+            retained grows with every change.
 
     Raises:
         PipelineError: for columns that are not there.

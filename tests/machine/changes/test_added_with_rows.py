@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -12,10 +13,17 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoints.views import read_view
+from headrace.driver.change import Change
+from headrace.driver.driver import Driver
 from headrace.errors import PipelineError
-from headrace.storage import MemoryStore
+from headrace.ledger.ledger import Ledger
+from headrace.storage import MemoryStore, Store
 from headrace.testing import Harness
-from headrace.zsets import Count, Sum
+from headrace.zsets import Count, Max, Sum
+from tests.support.backfill import run_and_begin_late
+from tests.support.changing import Item, ask, items
+from tests.support.faults import FaultStore, SimulatedCrash
+from tests.support.pipelines import Collected
 
 RECORD = {"id": int, "city": str, "cents": int, "at": datetime | None}
 Draw = Callable[[hr.Pipeline, hr.zsets.ZStream], Any]
@@ -24,9 +32,11 @@ MANY = hr.Settings(
 )
 
 
-def drawn(*draws: Draw, table: dict[str, Any] | None = None) -> hr.Pipeline:
+def drawn(
+    *draws: Draw, table: dict[str, Any] | None = None, groups: tuple[str, ...] = ()
+) -> hr.Pipeline:
     """Return a pipeline with a table, a view over it, and what is drawn besides."""
-    p = hr.Pipeline("orders")
+    p = hr.Pipeline("orders", groups=groups)
     stream = p.inject("records", hr.sources.Iterable([], RECORD, event_time="at"))
     rows = hr.zsets.table("orders", stream, **({"key": "id"} if table is None else table))
     rows.group("spent", "city", cents=Sum("cents")).view("by_city", key="city")
@@ -126,6 +136,37 @@ def test_a_start_with_new_code_does_the_same(workers: int) -> None:
         assert content(store, "counts") == THIRDS
 
 
+def test_a_start_says_what_begins_with_rows_and_what_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "headrace")
+    store = MemoryStore()
+    with_rows(store, drawn()).close()
+    with hr.testing.drive(drawn(counts), storage=store) as t:
+        t.run()
+    assert "begins with the rows of orders.out: numbers, counts" in caplog.text
+    store = MemoryStore()
+    with_rows(store, drawn(table={})).close()
+    with hr.testing.drive(drawn(counts, table={}), storage=store) as t:
+        t.run()
+        assert number_of_rows(store) == 0
+    assert "numbers begins now, without the rows of records: nothing keeps them" in caplog.text
+
+
+def test_a_start_refuses_what_finds_the_rows_of_some_inputs_only() -> None:
+    def both(p: hr.Pipeline, rows: hr.zsets.ZStream) -> None:
+        plain = hr.zsets.table("plain", p.injectors["records"].stream)
+        rows.union(plain).distinct("each").view("rows")
+
+    store = MemoryStore()
+    with_rows(store, drawn()).close()
+    with (
+        pytest.raises(PipelineError, match="'each' cannot begin with the rows of 'records'"),
+        hr.testing.drive(drawn(both), storage=store) as t,
+    ):
+        t.run()
+
+
 def test_the_end_of_the_input_waits_until_all_rows_have_come() -> None:
     store = MemoryStore()
     with with_rows(store, drawn(), settings=MANY) as t:
@@ -193,6 +234,75 @@ def test_any_computation_begins_with_rows_if_it_is_asked_for() -> None:
         t.change(drawn(largest), begin={"largest": "rows"})
         t.run()
         assert t.state("largest", "b") == {"most": {"cents": 170}}
+
+
+@pytest.mark.parametrize("groups", [(), ("one", "another", "third")])
+def test_steps_between_checkpoints_are_computed_again_alike(groups: tuple[str, ...]) -> None:
+    def grouped(*draws: Draw) -> hr.Pipeline:
+        return drawn(*draws, groups=groups)
+
+    store = MemoryStore()
+    upkeep = hr.Settings(seed_bytes=600, checkpoint_steps=5)
+    with with_rows(store, grouped(), settings=upkeep, workers=3) as t:
+        t.change(grouped(counts))
+        for number in range(6):
+            push(t, 3_000 + 3 * number)
+            assert t.current().seeded
+            t.step()
+            if number == 3:
+                t.crash()
+        t.run()
+        t.catch_up()
+        assert content(store, "counts") == Counter({("a", 39): 1, ("b", 34): 1, ("c", 33): 1})
+
+
+# -- crashes ---------------------------------------------------------------------------------------
+
+
+def of_items(records: list[Item], collected: Collected) -> hr.Pipeline:
+    """Return a pipeline with a table of the last record of each page and number, and a view."""
+    p = hr.Pipeline("changing")
+    stream = p.inject("items", hr.sources.Iterable(records, Item, event_time="at"))
+    rows = hr.zsets.table("rows", stream, key=["page", "n"])
+    view = rows.group("pages", "page", last=Max("at"), n=Count()).view("early", key="page")
+    view.changes_to("early", collected.sink("early"))
+    return p
+
+
+def add_late_view(p: hr.Pipeline, collected: Collected | None = None) -> None:
+    rows = hr.zsets.table("unused", p.nodes["rows"])
+    rows.group("late_pages", "page", last=Max("at"), n=Count()).view("late", key="page")
+
+
+def pages_of(storage: Any, view: str) -> list[Any]:
+    rows = read_view(hr.open_state(storage), view).to_pylist()
+    return sorted(tuple(row.values()) for row in rows)
+
+
+def test_after_a_crash_at_any_operation_of_the_storage_the_view_is_right() -> None:
+    draw = functools.partial(of_items, items(40))
+
+    def run(store: Store, inner: Store) -> None:
+        run_and_begin_late(store, inner, Collected(), draw, add_late_view, ask_for_it)
+
+    def ask_for_it(driver: Driver, collected: Collected) -> Change:
+        return ask(driver, add_late_view)
+
+    counter = FaultStore(MemoryStore())
+    run(counter, counter.inner)
+    struck = 0
+    for at in range(1, counter.operations + 1, 7):
+        inner = MemoryStore()
+        try:
+            run(FaultStore(inner, at, "crash after"), inner)
+        except SimulatedCrash:
+            struck += 1
+        run(inner, inner)
+        assert pages_of(inner, "late") == pages_of(inner, "early"), f"crash after {at}"
+        found = Ledger(inner).open()
+        assert found is not None
+        assert found.seeding is None
+    assert struck > counter.operations // 14
 
 
 # -- what is refused -------------------------------------------------------------------------------

@@ -96,6 +96,46 @@ def follow(pipeline: hr.Pipeline, views: Mapping[str, Query], r: random.Random) 
                 t.clock(t.now + timedelta(minutes=r.choice([0, 1, 10, 30, 1440])))
 
 
+def add(
+    catalyst: Catalyst, early: Sequence[str], late: Sequence[str], r: random.Random
+) -> hr.Pipeline:
+    """Add views of some queries to a running pipeline with others, and compare all of them.
+
+    Those that are added are compared once they have all rows.
+
+    Raises:
+        Wrong: if one is not what its query gives.
+        PipelineError: if one is refused.
+    """
+    named_queries = {f"v{at}": named(sql) for at, sql in enumerate([*early, *late])}
+    first = dict(list(named_queries.items())[: len(early)])
+    before, drawn = pipeline_of(catalyst, schemas(), first, keeps_rows=True)
+    after, views = pipeline_of(
+        catalyst, schemas(), named_queries, keeps_rows=True, planned=drawn.planned
+    )
+    held: dict[str, Counter[Row]] = {name: Counter() for name in named_queries}
+    when, upkeep = r.randint(0, 3), hr.Settings(seed_bytes=r.choice([2_000, 20_000, 1 << 24]))
+    number_of_workers = r.choice([1, 2, 4])
+    with hr.testing.drive(
+        before, workers=number_of_workers, bins=4, settings=upkeep, clock=generator.NOW
+    ) as t:
+        for number, (changes, tables) in enumerate(random_changes(r, draws(r), 4)):
+            if number == when + 1:
+                t.change(after)
+            if push(t, schemas(), changes, number) or t.current().seeded:
+                befall(t, r)
+            t.run()
+            for name in named_queries if number > when else first:
+                held[name].update(produced(t, name))
+                held[name] = Counter({row: n for row, n in held[name].items() if n})
+                try:
+                    compare(held[name], as_of(views.queries[name].relation, t.now), tables)
+                except Wrong as wrong:
+                    text = f"after step {number}, added after {when}"
+                    raise Wrong(f"{text}: {name}: {named_queries[name]}: {wrong}") from wrong
+    return after
+
+
 def befall(t: Any, r: random.Random) -> None:
     """Let something happen to a run before its step, or nothing."""
     match r.randrange(6):

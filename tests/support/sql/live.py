@@ -12,6 +12,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.sql.catalyst import Catalyst
+from headrace.sql.stored import PlannedView
 from headrace.sql.views import Views
 from headrace.testing import Harness
 
@@ -21,18 +22,31 @@ Changes = Mapping[str, tuple[Sequence[Row], Sequence[Row]]]
 
 
 def pipeline_of(
-    catalyst: Catalyst, schemas: Mapping[str, pa.Schema], queries: Mapping[str, str]
+    catalyst: Catalyst,
+    schemas: Mapping[str, pa.Schema],
+    queries: Mapping[str, str],
+    *,
+    keeps_rows: bool = False,
+    planned: Mapping[str, PlannedView] | None = None,
 ) -> tuple[hr.Pipeline, Views]:
-    """Return a pipeline with a view for each query. What it produces has the name of the view."""
+    """Return a pipeline with a view for each query. What it produces has the name of the view.
+
+    Args:
+        catalyst: plans the queries.
+        schemas: the columns of the tables.
+        queries: by the name of the view.
+        keeps_rows: whether the tables keep their rows, so that views can be added later.
+        planned: views that were planned before.
+    """
     p = hr.Pipeline("p")
-    views = Views(planner=catalyst)
+    views = Views(planner=catalyst, planned=planned)
     for name, schema in schemas.items():
         weight = pa.field("_weight", pa.int64(), nullable=False)
         stream = pa.schema([*schema, weight, ("at", pa.timestamp("us", "UTC"))])
         source = hr.sources.Iterable([], stream, event_time="at")
         table = hr.zsets.table(name, p.inject(f"{name}_in", source)).select(*schema.names)
         table.compute(f"all_of_{name}")  # (an injector must be read)
-        views.table(name, table)
+        views.table(name, table.checked(f"{name}_rows") if keeps_rows else table)
     for name, sql in queries.items():
         views.view(name, sql).compute(name)
     return p, views
