@@ -141,9 +141,17 @@ def _check_tables(at: Seeding, left: Collection[str], pipeline_facts: PipelineFa
 
 
 def _stored_bytes(head: Head, owners: set[str]) -> int:
-    """Return about how many bytes of files hold the state of some computations."""
-    files = [*head.runs, *(file for part in head.slices.values() for file in part.files)]
-    return sum(file.length for file in files if not owners.isdisjoint(file.owners))
+    """Return about how many bytes the state of some computations takes in files.
+
+    Once all slices are there, they hold all of it. What has changed since may have replaced it, and
+    cannot be more than that by much.
+    """
+    slices = [file for part in head.slices.values() for file in part.files]
+    whole, since = (
+        sum(file.length for file in files if not owners.isdisjoint(file.owners))
+        for files in (slices, head.runs)
+    )
+    return whole + (min(whole, since) if head.slices_floor >= 0 else since)
 
 
 def seed_plan(head: Head, pipeline_facts: PipelineFacts, intent: Intent) -> SeedPlan | None:
