@@ -253,7 +253,11 @@ def test_explain_tells_what_is_kept(spark: Any) -> None:
         " that are there",
         "      filter (n > 0)",
         "        scan r (k, n)",
+        "  added while the pipeline runs, it cannot begin with the rows of r: nothing keeps them",
     ]
+    _, views = pipeline_of(Catalyst(spark), {"r": schema}, {"v": sql}, keeps_rows=True)
+    last = "  added while the pipeline runs, it begins with the rows of r"
+    assert views.explain("v").splitlines()[-1] == last
 
 
 def test_a_view_reads_another_and_equal_parts_are_built_once(spark: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
+
 from headrace.sql.ir.printing import describe, shown_expression
 from headrace.sql.ir.relations import (
     Distinct,
@@ -10,6 +12,7 @@ from headrace.sql.ir.relations import (
     Join,
     Query,
     Relation,
+    Scan,
     Window,
     inputs,
 )
@@ -19,13 +22,19 @@ from headrace.sql.rules.sharing import shared
 from headrace.sql.rules.waterlines import JoinUntil, Waterlines
 
 
-def explained(query: Query, waterlines: Waterlines | None = None, final: str = "") -> str:
+def explained(
+    query: Query,
+    waterlines: Waterlines | None = None,
+    final: str = "",
+    keep_rows: Collection[str] | None = None,
+) -> str:
     """Return a view as text: one line a relation, inputs below it.
 
     Args:
         query: the view.
         waterlines: what is known of the tables' watermarks.
         final: when its rows are final, if they wait for that.
+        keep_rows: the tables that keep their rows; None if that is not known.
     """
     graph = shared([query])
     times = len(graph.nodes)
@@ -33,7 +42,27 @@ def explained(query: Query, waterlines: Waterlines | None = None, final: str = "
     head = f"view {query.name}: {times} relations, {layers} of them with state on the longest path"
     if final:
         head += f"; rows wait until they are final, {final}"
-    return "\n".join([head, *_lines(query.relation, 1, waterlines or Waterlines())])
+    lines = [head, *_lines(query.relation, 1, waterlines or Waterlines())]
+    tables = sorted(set(_tables(query.relation)))
+    if tables and keep_rows is not None:
+        lines.append(f"  added while the pipeline runs, {_beginning(tables, keep_rows)}")
+    return "\n".join(lines)
+
+
+def _beginning(tables: Sequence[str], keep_rows: Collection[str]) -> str:
+    """Return what a view begins with that is added later."""
+    without = [name for name in tables if name not in keep_rows]
+    if without:
+        return f"it cannot begin with the rows of {', '.join(without)}: nothing keeps them"
+    return f"it begins with the rows of {', '.join(tables)}"
+
+
+def _tables(relation: Relation) -> Iterator[str]:
+    """Yield the tables that a relation reads."""
+    if isinstance(relation, Scan):
+        yield relation.table
+    for one in inputs(relation):
+        yield from _tables(one)
 
 
 def _lines(relation: Relation, depth: int, waterlines: Waterlines) -> list[str]:

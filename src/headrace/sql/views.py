@@ -266,7 +266,9 @@ class Views:
         """Return what a view is made of, and the state with which each part is maintained."""
         if name not in self.planned:
             raise PipelineError(f"there is no view {name!r}")
-        return explained(self.planned[name].query, self._waterlines, self._final.get(name, ""))
+        keep_rows = [table for table in self._columns if self._streams[table].keeps_rows]
+        query, final = self.planned[name].query, self._final.get(name, "")
+        return explained(query, self._waterlines, final, keep_rows)
 
     def _check_free(self, name: str) -> None:
         if name in self._columns or name in self._texts:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from headrace.errors import PipelineError
 from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.pipeline import Hashed, Node, Pipeline, Stream
+from headrace.pipeline.integrals import streams_with_rows
 from headrace.pipeline.keys import KEY, KeySpec
 from headrace.pipeline.sink import Sink
 from headrace.schema.row_lists import is_list
@@ -337,6 +338,12 @@ class ZStream:
             and not any(isinstance(step, Negate | Weigh) for step in of.linear.steps)
             for of in self._branches
         )
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether a computation that is added to a running pipeline can begin with these rows."""
+        known = streams_with_rows(self.pipeline)
+        return all(of.stream.name in known for of in self._branches)
 
     def group(
         self,
