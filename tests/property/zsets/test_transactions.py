@@ -42,6 +42,7 @@ END = pa.schema(
 )
 TABLES = ("debits", "credits", "fees")
 START = datetime(2024, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
 
 
 def _inject(p: hr.Pipeline, name: str, schema: pa.Schema) -> hr.Stream:
@@ -138,6 +139,19 @@ def _interleaved(
     return found
 
 
+def _queues(
+    r: random.Random, transactions: list[Transaction], *, ordered: bool
+) -> dict[str, list[Any]]:
+    """Return what comes from each injector: rows of tables, and ends in the order of commits."""
+    ends = [
+        _end(one.name, **{table: len(rows) for table, rows in one.rows.items()})
+        for one in transactions
+        if one.has_end
+    ]
+    tables = {table: _interleaved(r, transactions, table, ordered=ordered) for table in TABLES}
+    return {**tables, "ends": ends}
+
+
 def _repeated(r: random.Random, records: list[Any]) -> list[Any]:
     """Return records, some of which come again later, as of a source that begins again."""
     found = list(records)
@@ -220,14 +234,7 @@ def test_views_are_of_the_first_whole_transactions_after_every_step(
     r = random.Random(seed)
     transactions = history(r, r.randrange(1, 12))
     by_name = {one.name: one for one in transactions}
-    queues: dict[str, list[Any]] = {
-        table: _interleaved(r, transactions, table, ordered=not numbered) for table in TABLES
-    }
-    queues["ends"] = [
-        _end(one.name, **{table: len(rows) for table, rows in one.rows.items()})
-        for one in transactions
-        if one.has_end
-    ]
+    queues = _queues(r, transactions, ordered=not numbered)
     if numbered:
         queues = {name: _repeated(r, queue) for name, queue in queues.items()}
     p = hr.Pipeline("p")
@@ -585,6 +592,63 @@ def test_nothing_is_kept_of_transactions_that_went_but_that_they_did() -> None:
         (key,) = t.keys("whole_order")
         state = t.state("whole_order", key)
         assert state["queue"] == state["known"] == {}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 1 << 30),
+    st.lists(EVENTS, min_size=30, max_size=30),
+    st.lists(st.integers(0, 30), min_size=30, max_size=30),
+)
+def test_what_waits_for_too_long_is_given_up_as_if_it_had_never_been(
+    seed: int, events: list[str | None], seconds: list[int]
+) -> None:
+    """A minute is allowed. The clock moves by some seconds after each step."""
+    print(f"seed {seed}")
+    r = random.Random(seed)
+    transactions = history(r, r.randrange(1, 12))
+    by_name = {one.name: one for one in transactions}
+    p = hr.Pipeline("p")
+    whole = _gate(p, within="1m", overdue="give_up", repeats="ignore")
+    for table in TABLES:
+        rows = whole.table(f"{table}_rows", table, key="id", op="op", ignore_missing=True)
+        rows.view(f"{table}_view", key="id")
+        whole.given_up(table).select("id", "cents").compute(f"{table}_lost")
+    pushes = _cut(r, _queues(r, transactions, ordered=False))
+    held: dict[str, Counter[Any]] = {table: Counter() for table in TABLES}
+    since: dict[str, datetime] = {}
+    given_up: set[str] = set()
+    lost = seen_lost = 0
+
+    def after_step(t: Harness, number: int) -> None:
+        nonlocal lost, seen_lost
+        for table, rows in pushes[number].items():
+            for row in rows:
+                name = row["id"] if table == "ends" else row["tx"]
+                one = by_name[name]
+                since.setdefault(name, t.now)
+                if name in given_up:
+                    continue
+                if table == "ends":
+                    one.ended = True
+                else:
+                    one.came.add((table, row["n"]))
+        for name, first in since.items():
+            one = by_name[name]
+            if not one.is_whole and name not in given_up and t.now - first >= MINUTE:
+                given_up.add(name)
+                lost += len(one.came)
+        visible = _visible([one for one in transactions if one.name not in given_up])
+        for table in TABLES:
+            held[table].update(_bag(t, f"{table}_view", "id", "cents"))
+            assert +held[table] == Counter(_applied(visible, table).items())
+            seen_lost += sum(_bag(t, f"{table}_lost", "id", "cents").values())
+        assert t.counts("whole_counts").counters["given_up"] == len(given_up)
+        assert seen_lost == lost
+        t.clock(t.now + timedelta(seconds=seconds[number % len(seconds)]))
+
+    steps = [(step, events[number % len(events)]) for number, step in enumerate(pushes)]
+    run_steps(p, steps, after_step)
 
 
 def test_how_long_transactions_may_wait_can_be_changed() -> None:
