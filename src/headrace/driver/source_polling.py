@@ -39,6 +39,7 @@ class SourcePoller:
         self._store = store
         self._sources: dict[str, Source] = {}
         self._sifted: set[str] = set()  # injectors whose bad records are left out
+        self._in_order_for: dict[str, str] = {}  # by injector: what needs its records in one order
         self._again: dict[str, Source] = {}  # second readers for a backfill, by injector
         self._left: list[Source] = []  # second readers of the previous topology
         self._opened: dict[int, Source] = {}  # by id()
@@ -69,6 +70,9 @@ class SourcePoller:
         self._sources = _sources_of(pipeline)
         self._sifted = {
             name for name, injector in pipeline.injectors.items() if injector.on_error != "stop"
+        }
+        self._in_order_for = {
+            name: injector.in_order_for for name, injector in pipeline.injectors.items()
         }
         self._left += self._again.values()
         self._again = {}
@@ -122,14 +126,17 @@ class SourcePoller:
         """Return the next offer of each polled injector.
 
         Raises:
-            PipelineError: if a source names partitions although it does not declare any.
+            PipelineError: if a source names partitions although it does not declare any, or has
+                several although its records are needed in one order.
         """
         found = {}
         for name, position in poll.positions.items():
             source = self._used_source(name)
             with _blamed(source, name):
                 offer = source.offer(position, self._bounded(name, position, poll))
-            _check_names(name, source, () if offer is None else offer.parts)
+            parts = () if offer is None else offer.parts
+            _check_names(name, source, parts)
+            _check_order(name, self._in_order_for.get(name, ""), parts)
             found[name] = _with_plain_error(offer, position)
         return found
 
@@ -291,6 +298,22 @@ def _check_names(injector: str, source: Source, partitions: Iterable[str | None]
         place=f"injector {injector!r}",
         remedy=f"set partitioned = True in {kind}",
     )
+
+
+def _check_order(injector: str, what: str, partitions: Collection[str]) -> None:
+    """Check that records that are needed in one order are in one partition.
+
+    Raises:
+        PipelineError: if they are in several.
+    """
+    if what and len(partitions) > 1:
+        named = ", ".join(map(repr, sorted(partitions)))
+        raise PipelineError(
+            f"the source has {len(partitions)} partitions ({named}), and records of several partitions "
+            f"have no order, which {what} needs",
+            place=f"injector {injector!r}",
+            remedy="let the source have one partition, such as a topic that is made with one",
+        )
 
 
 def _sources_of(pipeline: Pipeline) -> dict[str, Source]:

@@ -77,8 +77,8 @@ class Debezium(MessageFormat):
         transaction_order: str | None = None,
         with_schemas: bool = False,
     ) -> None:
-        asked = [of for of in (transaction, transaction_order) if of is not None]
-        names = [op, changed_at, _BEFORE, _AFTER, *asked]
+        requested = [of for of in (transaction, transaction_order) if of is not None]
+        names = [op, changed_at, _BEFORE, _AFTER, *requested]
         if len({*names}) < len(names):
             raise PipelineError(
                 f"columns would be called {', '.join(names)}", remedy="give each another name"
@@ -145,10 +145,10 @@ class Debezium(MessageFormat):
                 event[name] = pa.struct(list(fields.items()))
         if self._changed_at in wanted:
             event[_SOURCE] = pa.struct([(_TIME, pa.int64())])
-        asked = [(_ID, pa.string())] if self._transaction in wanted else []
-        asked += [(_ORDER, pa.int64())] if self._order in wanted else []
-        if asked:
-            event[_TRANSACTION] = pa.struct(asked)
+        requested = [(_ID, pa.string())] if self._transaction in wanted else []
+        requested += [(_ORDER, pa.int64())] if self._order in wanted else []
+        if requested:
+            event[_TRANSACTION] = pa.struct(requested)
         return {_PAYLOAD: pa.struct(list(event.items()))} if self._with_schemas else event
 
     def open(self, topic: str, part: str, schema: pa.Schema | None) -> None:

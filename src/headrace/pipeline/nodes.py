@@ -191,6 +191,8 @@ class Injector(msgspec.Struct, eq=False):
         rules: how it seeds the watermark.
         assumes_order: whether nothing was said about its watermark, so that its records are taken
             to come in order of event time.
+        in_order_for: what needs all of its records in one order, so that its source may not have
+            several partitions; empty if nothing does.
         stream: the stream that it reads from the source.
         check: the computation that drops records whose id was seen; None if records have no ids.
         on_error: what happens to records that the source cannot read.
@@ -205,6 +207,7 @@ class Injector(msgspec.Struct, eq=False):
     on_error: OnError = "stop"
     letters: Node | None = None
     assumes_order: bool = False
+    in_order_for: str = ""
 
     @property
     def own(self) -> list[Node]:

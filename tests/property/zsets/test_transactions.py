@@ -494,6 +494,20 @@ def test_rows_without_a_number_are_an_error() -> None:
         _push(t, debits=[{**_row("a", 1, 1), "n": None}])
 
 
+def test_ends_in_several_partitions_are_refused_since_they_have_no_order() -> None:
+    p = hr.Pipeline("p")
+    _gate(p).table("d", "debits", key="id")
+    with hr.testing.drive(p) as t:
+        t.push("ends", _end("a", debits=1), at=0, partition="0")
+        t.run()
+        t.push("debits", _row("a", 1, 1), at=0, partition="0")
+        t.push("debits", _row("a", 1, 1), at=0, partition="1")
+        t.push("ends", _end("b", debits=1), at=0, partition="1")
+        with pytest.raises(PipelineError, match=r"2 partitions \('0', '1'\).* no order") as refused:
+            t.run()
+        assert "injector 'ends'" in str(refused.value)
+
+
 # -- transactions that wait -----------------------------------------------------------------------
 
 

@@ -130,6 +130,7 @@ def transactions(
         for table, stream in streams.items()
     }
     pipeline = cast(Pipeline, read.stream.pipeline)
+    pipeline.injectors[read.stream.name].in_order_for = place
     by = TRANSACTION
     counts = pipeline.compute(
         f"{name}_counts",
