@@ -107,8 +107,9 @@ def change(
 ) -> None:
     """Let a running pipeline go on with the new code of its file, TARGET, between two steps.
 
-    The process that "headrace run TARGET" has started loads the file again. If the new code cannot
-    run, or what it has added fails at its first records, the pipeline goes on as it was.
+    The process that "headrace run TARGET" or "headrace sql TARGET" has started loads the file again.
+    If the new code cannot run, or what it has added fails at its first records, the pipeline goes on
+    as it was. Views that a file of SQL adds begin with all that their tables hold.
     """
     with typed_errors():
         wanted = dict(_where(text) for text in begin)

@@ -146,6 +146,21 @@ def digest_of(target: str) -> str:
     return hashlib.sha256(_existing(target.partition(":")[0]).read_bytes()).hexdigest()
 
 
+def check_digest(target: str, digest: str) -> None:
+    """Check that the file of ``FILE.py`` or ``FILE.py:NAME`` has a digest.
+
+    Raises:
+        PipelineError: if it has another one, or is not there.
+    """
+    if digest_of(target) != digest:
+        file = Path(target.partition(":")[0]).resolve()
+        raise PipelineError(
+            f"the file that the pipeline runs from, {file}, differs from the one that the change was "
+            "asked for with",
+            remedy="put the new code there, and ask again",
+        )
+
+
 def load_again(target: str, digest: str) -> Pipeline:
     """Return the pipeline of a file as it is now. The modules beside the file are loaded again, too.
 
@@ -159,12 +174,7 @@ def load_again(target: str, digest: str) -> Pipeline:
         PipelineError: if the file has another digest, or is not there, or cannot be run.
     """
     file = target.partition(":")[0]
-    if digest_of(target) != digest:
-        raise PipelineError(
-            f"the file that the pipeline runs from, {Path(file).resolve()}, differs from the one that "
-            "the change was asked for with",
-            remedy="put the new code there, and ask again",
-        )
+    check_digest(target, digest)
     before, path = dict(sys.modules), list(sys.path)
     for name in _beside(Path(file).resolve().parent):
         del sys.modules[name]

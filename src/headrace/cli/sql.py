@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import click
 
 from headrace.checkpoints.planned_views import planned_views
 from headrace.cli.common import say, storage_if_needed, typed_errors, with_options
+from headrace.cli.loading import check_digest
 from headrace.cli.run import RUN_OPTIONS, START_OPTIONS, check_start, run_loaded
 from headrace.cli.session import session_options
+from headrace.pipeline import Pipeline
 from headrace.session import spark_session
 from headrace.sqlfile import read_sql_file
 
@@ -53,7 +56,18 @@ def sql(
         **options,
         standby=standby,
         take_over=take_over,
+        reload=functools.partial(load_again, file, storage or ""),
     )
+
+
+def load_again(file: str, storage: str, digest: str) -> Pipeline:
+    """Return the pipeline of a file of SQL as it is now.
+
+    Raises:
+        PipelineError: if the file has another digest, or does not declare a pipeline.
+    """
+    check_digest(file, digest)
+    return read_sql_file(file).pipeline(planned=planned_views(storage))
 
 
 COMMANDS = [sql]

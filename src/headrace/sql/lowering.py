@@ -97,20 +97,37 @@ class Lowering:
     Args:
         tables: the stream of each table, with its columns by their names.
         waterlines: what is known of the tables' watermarks.
+        names: what computations are called that were named before, by what they do.
     """
 
     tables: Mapping[str, ZStream]
     waterlines: Waterlines = field(default_factory=Waterlines)
     one_row: ZStream | None = None
-    built: dict[str, ZStream] = field(default_factory=dict)
     view: str = ""
+    names: dict[str, str] = field(default_factory=dict)
+    _built: dict[str, ZStream] = field(default_factory=dict)
+    _names_in: dict[str, dict[str, str]] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
 
     def stream(self, relation: Relation) -> ZStream:
         """Return the stream of a relation."""
-        name = digest(relation)
-        if name not in self.built:
-            self.built[name] = self._lower(relation)
-        return self.built[name]
+        return self._once(digest(relation), lambda: self._lower(relation))
+
+    def named(self, relation: Relation) -> dict[str, str]:
+        """Return the names of the computations of a relation that is built, by what they do."""
+        return dict(self._names_in[digest(relation)])
+
+    def _once(self, key: str, build: Callable[[], ZStream]) -> ZStream:
+        """Return what is built under a key, and note the names of its computations."""
+        if key not in self._built:
+            around, self._names = self._names, {}
+            try:
+                self._built[key] = build()
+                self._names_in[key] = self._names
+            finally:
+                self._names = around
+        self._names |= self._names_in[key]
+        return self._built[key]
 
     def _lower(self, relation: Relation) -> ZStream:  # noqa: PLR0912
         match relation:
@@ -154,7 +171,11 @@ class Lowering:
                 return self._values(relation)
 
     def _name(self, what: str, relation: Relation) -> str:
-        return f"{self.view}_{what}_{digest(relation)[:8]}"
+        """Return the name of a computation: what it was called before, or after the view."""
+        key = f"{what}_{digest(relation)[:8]}"
+        name = self.names.setdefault(key, f"{self.view}_{key}")
+        self._names[key] = name
+        return name
 
     # -- row by row ---------------------------------------------------------------------------
 
@@ -171,10 +192,9 @@ class Lowering:
         if first is None:
             child = self.stream(relation.child)
         else:
-            name = f"{digest(relation.child)} first {first}"
-            if name not in self.built:
-                self.built[name] = self._ranked_first(relation.child, first)
-            child = self.built[name]
+            ranked, most = relation.child, first
+            key = f"{digest(ranked)} first {most}"
+            child = self._once(key, lambda: self._ranked_first(ranked, most))
         return child.filter(_evaluated(relation.condition, relation.child.columns))
 
     def _by_clock(self, relation: Filter) -> ZStream:
@@ -368,7 +388,7 @@ class Lowering:
         )
         of_left = {name_of(at): name_of(at) for at in range(len(join.left.columns))}
         rows, found = chosen(left, of_left), chosen(matched, of_left)
-        told = rows.join(
+        result = rows.join(
             self._name(f"{join.kind}_join", join),
             found,
             on=[(one, one) for one in of_left],
@@ -378,8 +398,8 @@ class Lowering:
             mark="exists",
         )
         if join.kind == "anti":
-            return told
-        return chosen(told, {**of_left, name_of(len(of_left)): "exists"})
+            return result
+        return chosen(result, {**of_left, name_of(len(of_left)): "exists"})
 
     def _keyed(
         self, relation: Relation, expressions: Sequence[Expression]
@@ -497,9 +517,9 @@ class Lowering:
         while True:
             child: Relation = first.child
             by: tuple[Expression, ...] = tuple(_refs(child.columns))
-            if isinstance(child, Project) and digest(child) not in self.built:
+            if isinstance(child, Project) and digest(child) not in self._built:
                 by, child = child.expressions, child.child
-            if not isinstance(child, Window) or digest(child) in self.built:
+            if not isinstance(child, Window) or digest(child) in self._built:
                 return first, further
             if not follows(first, child, by):
                 return first, further

@@ -24,6 +24,8 @@ class PlannedView(msgspec.Struct, frozen=True):
         query: its text and its relations.
         tables: the columns of the tables that its text may read, by name.
         views: the texts of the views that it may read, by name.
+        names: the names of the computations that maintain it, by what they do. They stay what they
+            are when another view, which they are called after, is gone.
 
     Example::
 
@@ -36,6 +38,7 @@ class PlannedView(msgspec.Struct, frozen=True):
     query: Query
     tables: dict[str, tuple[Column, ...]]
     views: dict[str, str]
+    names: dict[str, str] = {}
 
     def declared(self) -> DeclaredView:
         """Return the form in which the pipeline's storage keeps it."""

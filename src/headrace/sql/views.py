@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
+import msgspec
+
 from headrace.errors import PipelineError
 from headrace.eventtime.durations import DurationLike, duration_micros
 from headrace.session import spark_session
@@ -61,6 +63,8 @@ class Views:
         self._late: dict[str, ZStream] = {}
         self._final: dict[str, str] = {}  # when the rows of views are final that wait for it
         self._known = dict(planned or {})
+        for one in self._known.values():
+            self._lowering.names |= one.names
         self.planned: dict[str, PlannedView] = {}
 
     def table(
@@ -196,6 +200,7 @@ class Views:
                 place=sql,
                 remedy="name them with AS",
             )
+        planned = msgspec.structs.replace(planned, names=self._lowering.named(query.relation))
         self.planned[name] = planned
         rows.pipeline.views[name] = planned.declared()
         named = chosen(rows, {of: name_of(at) for at, of in enumerate(names)})

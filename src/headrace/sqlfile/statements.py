@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headrace.errors import PipelineError
+from headrace.sqlfile.options import Options, Text
+from headrace.sqlfile.providers import options_of
 from headrace.sqlfile.tokens import NAME, NUMBER, TEXT, Script, Word
 
 _UNITS = {
@@ -46,23 +48,6 @@ _STATEMENTS = (
 
 #: What stands behind a query whose rows wait until they are final.
 _FINAL = ("EMIT", "ON", "WINDOW", "CLOSE")
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text, and where it stands in the file. Rows of a query may wait until they are final."""
-
-    text: str
-    at: int
-    final: bool = False
-
-
-@dataclass(frozen=True)
-class Options:
-    """What stands behind WITH: names and values, each with its place."""
-
-    values: dict[str, Text]
-    at: int
 
 
 @dataclass(frozen=True)
@@ -249,7 +234,7 @@ class _Reader:
             if not self._take(","):
                 break
         self._want(")")
-        options = self._options()
+        options = self._provider() if self._is("USING") else self._options()
         self._end()
         for one in (*key, *([watermark.column] if watermark else [])):
             if one not in fields:
@@ -391,25 +376,52 @@ class _Reader:
             delay = int(number.text) * factor
         return Watermark(column.text, delay, at)
 
+    def _provider(self) -> Options:
+        """Read ``USING json OPTIONS (…) LOCATION '…'``, as Spark writes it."""
+        self._want("USING")
+        word = self._name("a provider, such as json")
+        provider = Text(word.text, word.start)
+        location: Text | None = None
+        given: dict[str, Text] = {}
+        while True:
+            if self._take("OPTIONS"):
+                given |= self._values(of_spark=True)
+            elif self._take("LOCATION"):
+                location = self._text("a place, in quotes")
+            elif self._take("COMMENT"):
+                self._text("the comment")
+            elif self._is("PARTITIONED", "CLUSTERED", "TBLPROPERTIES"):
+                raise self._wrong(
+                    "the end of the statement", "leave it out; it says how rows are stored"
+                )
+            else:
+                return options_of(self._script, provider, location, given)
+
     def _options(self) -> Options:
         at = self._at
         if not self._take("WITH"):
             raise self._wrong(
-                "WITH (…)", "say where the rows are: WITH ('connector' = 'filesystem', …)"
+                "WITH (…) or USING",
+                "say where the rows are: WITH ('connector' = 'filesystem', …), or USING json LOCATION '…'",
             )
+        return Options(self._values(), at)
+
+    def _values(self, *, of_spark: bool = False) -> dict[str, Text]:
+        """Read names and values in parentheses. Spark needs no sign between them."""
         self._want("(")
         values: dict[str, Text] = {}
         while True:
             start = self._at
             name = self._option_name()
-            self._want("=")
+            if not (of_spark and not self._is("=")):
+                self._want("=")
             if name in values:
                 raise self._script.error(f"option {name!r} is given twice", start, "give it once")
             values[name] = self._text("the value of an option, in quotes")
             if not self._take(","):
                 break
         self._want(")")
-        return Options(values, at)
+        return values
 
     def _option_name(self) -> str:
         """Return the name of an option: a text, or words with points and hyphens between them."""

@@ -61,6 +61,35 @@ def test_columns_may_be_arrays() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (
+            "USING json LOCATION 'orders'",
+            {"connector": "filesystem", "format": "json", "path": "orders"},
+        ),
+        (
+            "USING CSV OPTIONS (sep ';', path = 'a b', `change.op-column` 'op') COMMENT 'all'",
+            {
+                "connector": "filesystem",
+                "format": "csv",
+                "csv.field-delimiter": ";",
+                "path": "a b",
+                "change.op-column": "op",
+            },
+        ),
+        ("USING delta LOCATION 'lake'", {"connector": "delta", "table-path": "lake"}),
+        (
+            "USING jdbc OPTIONS (url 'sqlite:///x.db', dbtable 't')",
+            {"connector": "jdbc", "url": "sqlite:///x.db", "table-name": "t"},
+        ),
+    ],
+)
+def test_a_table_may_be_declared_as_spark_does(text: str, options: dict[str, str]) -> None:
+    (table,) = read(f"CREATE TABLE t (a INT) {text}").tables.values()
+    assert {name: one.text for name, one in table.options.values.items()} == options
+
+
 def test_a_query_may_wait_for_its_rows_to_be_final() -> None:
     one, other = read(
         "CREATE VIEW v AS SELECT x FROM t emit on window close; CREATE VIEW w AS SELECT emit FROM t"
@@ -107,6 +136,19 @@ T = "CREATE TABLE t (a INT) WITH ('connector' = 'print');"
         ("\n  CREATE TABLE t (\n    a GEOMETRY)", "3:7", "no type GEOMETRY", "use BIGINT"),
         ("CREATE TABLE t (a INT,\n a INT)", "2:2", "named twice", "once"),
         ("CREATE TABLE t (a VARCHAR(3))", "1:19", "has a length", "use STRING"),
+        ("CREATE TABLE t (a INT) USING orc", "1:30", "USING orc is not known", "json"),
+        (
+            "CREATE TABLE t (a INT) USING jdbc LOCATION 'x'",
+            "1:44",
+            "has no LOCATION",
+            "leave it out",
+        ),
+        (
+            "CREATE TABLE t (a INT) USING json PARTITIONED BY (a)",
+            "1:35",
+            "PARTITIONED",
+            "leave it out",
+        ),
         ("CREATE TABLE t (a DECIMAL(39, 0))", "1:19", "no DECIMAL(39, 0)", "38"),
         ("CREATE TABLE t (a TIMESTAMP(9))", "1:19", "microseconds", "TIMESTAMP(6)"),
         ("CREATE TABLE t (a INT) STORED AS x", "1:24", "'STORED' is there", "'connector'"),
