@@ -33,6 +33,7 @@ PLAIN = [
     "rescale",
     "measuring",
     "recover",
+    "memory",
     "scale",
 ]
 
@@ -470,6 +471,7 @@ DETAILS: dict[str, Callable[[Result], list[str]]] = {
     "rescale": rescale,
     "measuring": measuring,
     "recover": recover,
+    "memory": whole,
     "scale": scale,
 }
 
