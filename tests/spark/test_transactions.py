@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import headrace as hr
 from headrace.checkpoints.views import read_view
+from headrace.cli import main
 from tests.support.kafka import Kafka, new_topic, producer
 
 pytestmark = pytest.mark.spark
@@ -208,3 +210,42 @@ def test_a_query_over_two_tables_is_right_at_every_step_if_transactions_are_whol
         assert head.counts["whole_counts"].counters["repeated_ends"] == 1
     else:  # (what the same asks of tables whose transactions are torn)
         assert set(lost) - {0}
+
+
+FILE = """
+CREATE TABLE accounts (id BIGINT NOT NULL, cents BIGINT NOT NULL, PRIMARY KEY (id) NOT ENFORCED) WITH (
+    'connector' = 'kafka', 'topic' = '{accounts}', 'format' = 'debezium-json',
+    'properties.bootstrap.servers' = '{servers}', 'transactions.topic' = '{ends}',
+    'transactions.table' = 'public.accounts', 'transactions.outside' = 'pass');
+CREATE TABLE entries (id BIGINT NOT NULL, cents BIGINT NOT NULL, PRIMARY KEY (id) NOT ENFORCED) WITH (
+    'connector' = 'kafka', 'topic' = '{entries}', 'format' = 'debezium-json',
+    'properties.bootstrap.servers' = '{servers}', 'transactions.topic' = '{ends}',
+    'transactions.table' = 'public.entries', 'transactions.repeats' = 'ignore');
+CREATE MATERIALIZED VIEW lost AS {query};
+"""
+
+
+def test_a_file_of_sql_keeps_the_transactions_of_its_tables_whole(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    bank = Bank(kafka, seed=6)
+    print("seed 6")
+    bank.snapshot()
+    late = bank.transfers(30, only=bank.accounts)
+    topics = {"accounts": bank.accounts, "entries": bank.entries, "ends": bank.ends}
+    place = tmp_path / "bank.sql"
+    place.write_text(FILE.format(servers=kafka.bootstrap, query=LOST, **topics))
+    run = ["sql", str(place), "--storage", str(tmp_path / "it"), "--runner", "inline"]
+    for messages in ([], late, bank.repeated()):
+        bank.send(messages)
+        found = CliRunner().invoke(main, [*run, "--available-now", "--rows", "7"])
+        assert found.exit_code == 0, found.output
+    last = hr.open_state(tmp_path / "it").head
+    answers = [
+        read_view(hr.open_state(tmp_path / "it", step=step), "lost").to_pylist()
+        for step in range(1, last.step + 1)
+    ]
+    assert [answer for answer in answers if answer not in ([], [{"cents": 0}])] == []
+    assert answers[-1] == [{"cents": 0}]
+    (counted,) = (of.counters for of in last.counts.values() if "released" in of.counters)
+    assert counted == {"came": 4 * 30 + 4, "released": 4 * 30, "left_out": 4}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,10 +15,18 @@ import pyarrow as pa
 from headrace import zsets
 from headrace.errors import BadInput, HeadraceError, PipelineError
 from headrace.eventtime.watermark import bounded_delay
-from headrace.pipeline import Pipeline
+from headrace.pipeline import Pipeline, Stream
 from headrace.sql import Views
 from headrace.sql.stored import PlannedView
-from headrace.sqlfile.connectors import Given, Made, Target, sink_of, source_of
+from headrace.sqlfile.connectors import (
+    NUMBER,
+    TRANSACTION,
+    Given,
+    Made,
+    Target,
+    sink_of,
+    source_of,
+)
 from headrace.sqlfile.statements import Declared, Insert, SinkOfView, Table, Text, declared
 from headrace.sqlfile.tokens import Script
 from headrace.zsets import ZStream
@@ -125,9 +133,12 @@ class _Building:
                 0,
                 "write CREATE MATERIALIZED VIEW … AS, INSERT INTO … or CREATE SINK …",
             )
-        for table in self._read_tables():
+        tables = self._read_tables()
+        read = {table.name: self._read(table) for table in tables}
+        whole = self._whole(tables, read)
+        for table in tables:
             with self._placed(table.at):
-                self._declare(views, table, self._rows(table))
+                self._declare(views, table, self._rows(table, read[table.name], whole))
         for view in what.views:
             rows = self._planned(views, view.name, view.query)
             if view.materialized:
@@ -194,8 +205,8 @@ class _Building:
                 found.append(table)
         return found
 
-    def _rows(self, table: Table) -> ZStream:
-        """Return the rows of a table that is read."""
+    def _read(self, table: Table) -> tuple[Stream, Made]:
+        """Return the records of a table that is read."""
         given = Given(self._script, table.name, table.options)
         watermark = table.watermark
         time = None if watermark is None else watermark.column
@@ -203,9 +214,68 @@ class _Building:
             made = source_of(given, table.columns, time, table.key)
         assert made.source is not None
         delay = timedelta(microseconds=0 if watermark is None else watermark.delay_us)
-        stream = self.pipeline.inject(
-            f"{table.name}_input", made.source, watermark=bounded_delay(delay)
-        )
+        name = f"{table.name}_input"
+        return self.pipeline.inject(name, made.source, watermark=bounded_delay(delay)), made
+
+    def _whole(
+        self, tables: Sequence[Table], read: Mapping[str, tuple[Stream, Made]]
+    ) -> dict[str, zsets.Transactions]:
+        """Return the transactions that tables have in common, by the topic of their ends."""
+        by_topic: dict[str, list[Table]] = {}
+        for table in tables:
+            given = read[table.name][1].transactions
+            if given is not None:
+                by_topic.setdefault(given.topic, []).append(table)
+        return {
+            topic: self._transactions(topic, several, read) for topic, several in by_topic.items()
+        }
+
+    def _transactions(
+        self, topic: str, tables: Sequence[Table], read: Mapping[str, tuple[Stream, Made]]
+    ) -> zsets.Transactions:
+        streams: dict[str, Stream] = {}
+        rules: dict[str, Any] = {}
+        ends = None
+        for table in tables:
+            stream, made = read[table.name]
+            given = made.transactions
+            assert given is not None
+            ends = ends or given.ends
+            if given.table in streams:
+                raise self._script.error(
+                    f"two tables are called {given.table!r} by the ends of transactions",
+                    table.at,
+                    "say what each is called there: 'transactions.table' = 'public.orders'",
+                )
+            streams[given.table] = stream
+            for rule, value in given.rules.items():
+                if rules.setdefault(rule, value) != value:
+                    raise self._script.error(
+                        f"'transactions.{rule}' is {value!r} here, and {rules[rule]!r} elsewhere",
+                        table.at,
+                        f"say the same for all tables whose transactions end in {topic!r}",
+                    )
+        assert ends is not None
+        name = re.sub(r"\W", "_", topic)
+        with self._placed(tables[0].at):
+            found = zsets.Ends(self.pipeline.inject(f"{name}_ends", ends), status="status")
+            return zsets.transactions(
+                name, streams, found, transaction=TRANSACTION, order=NUMBER, **rules
+            )
+
+    def _rows(
+        self,
+        table: Table,
+        read: tuple[Stream, Made],
+        whole: Mapping[str, zsets.Transactions],
+    ) -> ZStream:
+        """Return the rows of a table that is read."""
+        stream, made = read
+        watermark = table.watermark
+        if made.transactions is not None:
+            return whole[made.transactions.topic].table(
+                table.name, made.transactions.table, key=table.key or None, op=made.op
+            )
         if watermark is not None and made.op is None and _loses_late_rows(table):
             return _with_required(
                 zsets.table(table.name, stream, watermark=watermark.column), table, made.required

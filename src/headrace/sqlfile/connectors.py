@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -20,10 +20,15 @@ from headrace.sqlfile.statements import Options
 from headrace.sqlfile.tokens import Script
 from headrace.zsets.apply import DELETED
 from headrace.zsets.rows import WEIGHT
+from headrace.zsets.transactions.building import Outside
+from headrace.zsets.transactions.counting import Overdue, Repeats
 
 #: The column of a source that says what happened, where the format has one.
 OP = "change_op"
+#: The columns of a source that say to which transaction a change belongs, and its number in it.
+TRANSACTION, NUMBER = "change_transaction", "change_number"
 _PROPERTIES = "properties."
+_TRANSACTIONS = "transactions."
 _FILE_FORMATS = {"json": "jsonl", "jsonl": "jsonl", "csv": "csv", "parquet": "parquet"}
 _MESSAGE_FORMATS = ("json", "debezium-json")
 _STARTS = {"earliest-offset": "earliest", "latest-offset": "latest"}
@@ -45,6 +50,24 @@ class Target:
 
 
 @dataclass(frozen=True)
+class InTransactions:
+    """Where the transactions of a table end, and what happens to what is not as it should be.
+
+    Attributes:
+        topic: the topic of their ends. Tables of one topic have their transactions in common.
+        ends: the source of the ends.
+        table: what the ends call the table.
+        rules: ``outside``, ``repeats``, ``within`` and ``overdue`` of
+            :func:`headrace.zsets.transactions`, as far as they are given.
+    """
+
+    topic: str
+    ends: Source
+    table: str
+    rules: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Made:
     """A source or sink.
 
@@ -55,6 +78,7 @@ class Made:
             row.
         ignore_missing: whether a source may delete rows that are not there.
         required: columns that a deletion leaves empty, and all other records must have.
+        transactions: the transactions that are to be kept whole, if there are any.
     """
 
     source: Source | None = None
@@ -63,6 +87,7 @@ class Made:
     op: str | None = None
     ignore_missing: bool = False
     required: tuple[str, ...] = ()
+    transactions: InTransactions | None = None
 
 
 class Given:
@@ -212,12 +237,24 @@ def _kafka_source(given: Given, columns: pa.Schema, time: str | None) -> Made:
     start = given.one_of("scan.startup.mode", _STARTS, "earliest-offset")
     group = settings.pop("group.id", None)
     changes = format_ == "debezium-json"
-    value: Any = messages.Debezium(messages.Json(), op=OP) if changes else "json"
+    whole = _transactions(given, servers, settings) if changes else None
+    value: Any = "json"
+    if changes:
+        value = messages.Debezium(
+            messages.Json(),
+            op=OP,
+            transaction=None if whole is None else TRANSACTION,
+            transaction_order=None if whole is None else NUMBER,
+        )
+        columns = _with(columns, OP, given)
+    if whole is not None:
+        columns = columns.append(pa.field(TRANSACTION, pa.string()))
+        columns = columns.append(pa.field(NUMBER, pa.int64()))
     options: dict[str, Any] = {} if time is None else {"event_time": time}
     source = sources.Kafka(
         topic.split(";"),
         servers=servers,
-        schema=_with(columns, OP, given) if changes else columns,
+        schema=columns,
         format=value,
         start=_STARTS[start],  # type: ignore[arg-type]
         group_id=group,
@@ -225,7 +262,37 @@ def _kafka_source(given: Given, columns: pa.Schema, time: str | None) -> Made:
         tombstones="drop" if changes else "keep",
         **options,
     )
-    return Made(source=source, op=OP if changes else None)
+    return Made(source=source, op=OP if changes else None, transactions=whole)
+
+
+def _transactions(given: Given, servers: str, settings: Mapping[str, str]) -> InTransactions | None:
+    """Return where the transactions of a table end; None if it does not say so."""
+    choices = {
+        "outside": get_args(Outside),
+        "repeats": get_args(Repeats),
+        "overdue": get_args(Overdue),
+    }
+    topic = given.get(f"{_TRANSACTIONS}topic")
+    rules = {}
+    for rule in (*choices, "within", "table"):
+        name = f"{_TRANSACTIONS}{rule}"
+        found = given.get(name)
+        if found is not None and topic is None:
+            raise given.error(
+                f"'{name}' says something of transactions, and nothing says where they end",
+                f"'{_TRANSACTIONS}topic' = 'shop.transaction'",
+                at=name,
+            )
+        if found is not None:
+            rules[rule] = given.one_of(name, choices[rule]) if rule in choices else found
+    if topic is None:
+        return None
+    own = {name: value for name, value in settings.items() if name != "group.id"}
+    boundaries = messages.DebeziumTransactions(messages.Json())
+    ends = sources.Kafka(topic, servers=servers, format=boundaries, settings=own)
+    table = given.need(f"{_TRANSACTIONS}table", "public.orders")
+    rules.pop("table")
+    return InTransactions(topic, ends, table, rules)
 
 
 def _upsert_kafka_source(

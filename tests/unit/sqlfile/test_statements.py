@@ -358,3 +358,69 @@ def test_a_table_without_a_time_or_a_key_says_what_to_add() -> None:
     with pytest.raises(PipelineError) as refused:
         sink_of(given("'connector'='delta','table-path'='x'"), Target("t", COLUMNS, ()))
     assert "PRIMARY KEY (id) NOT ENFORCED" in refused.value.remedy
+
+
+# -- transactions -----------------------------------------------------------------------------
+
+CHANGES = (
+    "'connector'='kafka','topic'='{table}','properties.bootstrap.servers'='h:1',"
+    "'properties.group.id'='g','format'='debezium-json'"
+)
+
+
+def test_a_topic_of_changes_may_say_where_its_transactions_end() -> None:
+    more = "'transactions.topic'='tx','transactions.table'='public.a','transactions.within'='10m'"
+    made = source_of(given(CHANGES.format(table="a") + "," + more), COLUMNS, None, ("id",))
+    assert made.source is not None
+    read = made.source.values().schema
+    assert [field.name for field in read][-3:] == [
+        "change_op",
+        "change_transaction",
+        "change_number",
+    ]
+    whole = made.transactions
+    assert whole is not None
+    assert (whole.topic, whole.table, whole.rules) == ("tx", "public.a", {"within": "10m"})
+    assert whole.ends.values().schema.names == ["status", "id", "counts"]
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "remedy"),
+    [
+        ("'transactions.outside'='pass'", "nothing says where they end", "'transactions.topic' ="),
+        ("'transactions.topic'='tx'", "needs the option 'transactions.table'", "'public.orders'"),
+        (
+            "'transactions.topic'='tx','transactions.table'='t','transactions.repeats'='drop'",
+            "'transactions.repeats' = 'drop' is unknown here",
+            "use refuse, ignore",
+        ),
+    ],
+)
+def test_wrong_options_of_transactions_are_refused(options: str, what: str, remedy: str) -> None:
+    with pytest.raises(PipelineError) as refused:
+        source_of(given(CHANGES.format(table="a") + "," + options), COLUMNS, None, ("id",))
+    assert what in refused.value.what
+    assert remedy in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("second", "what"),
+    [
+        ("'transactions.table'='public.a'", "two tables are called 'public.a'"),
+        ("'transactions.table'='public.b','transactions.within'='9m'", "is '9m' here, and '1m'"),
+    ],
+)
+def test_tables_with_transactions_in_common_agree_on_them(second: str, what: str) -> None:
+    tables = "".join(
+        f"CREATE TABLE {table} (id BIGINT NOT NULL, PRIMARY KEY (id) NOT ENFORCED) WITH ("
+        f"{CHANGES.format(table=table)},'transactions.topic'='shop.tx',{more});\n"
+        for table, more in (
+            ("a", "'transactions.table'='public.a','transactions.within'='1m'"),
+            ("b", second),
+        )
+    )
+    query = "CREATE MATERIALIZED VIEW v AS SELECT a.id FROM a JOIN b ON a.id = b.id;"
+    with pytest.raises(PipelineError) as refused:
+        SqlFile(tables + query, "f.sql").pipeline()
+    assert what in refused.value.what
+    assert refused.value.place.startswith("f.sql:2:")
