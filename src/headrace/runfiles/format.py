@@ -458,8 +458,8 @@ class RunReader:
         data = self._whole
         if data is None and len(wanted) > 1 and self.ref.length <= SMALL_FILE:
             data = self.ref.read(self._read)  # (one call in the place of several)
-        stretches = [wanted] if data is not None and wanted else _stretches(wanted)
-        found = [part for few in stretches for part in self._rows_of(few, schema, ranges, data)]
+        together = [wanted] if data is not None and wanted else _near_blocks(wanted)
+        found = [part for few in together for part in self._rows_of(few, schema, ranges, data)]
         return pa.Table.from_batches(found, schema) if found else None
 
     def bytes_in(self, owner: str, kind: str, ranges: Ranges) -> int:
@@ -575,7 +575,7 @@ def _has_hashes(batch: pa.RecordBatch) -> bool:
     return column.type == pa.uint64() and not column.null_count
 
 
-def _stretches(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+def _near_blocks(blocks: Sequence[Block]) -> Iterator[list[Block]]:
     """Yield blocks that lie near each other together, up to ``BLOCK_BYTES``."""
     few: list[Block] = []
     for block in blocks:

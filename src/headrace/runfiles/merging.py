@@ -359,9 +359,9 @@ class _Found:
         if self._most is not None:
             self._nbytes += table.nbytes
             if self._nbytes > max(self._most, 2 * self._left):
-                self._let_go()
+                self._merge()
 
-    def _let_go(self) -> None:
+    def _merge(self) -> None:
         self._nbytes = 0
         for sections in self.dated:
             for at, dated in enumerate(sections):
