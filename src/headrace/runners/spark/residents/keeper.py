@@ -70,7 +70,7 @@ class ResidentKeeper:
         self._residents: Residents | None = None
         self._coming: Residents | None = None
         self._coming_lock = threading.Lock()  # held for a moment: they come beside the steps
-        self._asked_s = 0.0
+        self._requested_s = 0.0
         self._at_work = threading.Lock()  # held while residents work, enter or leave
         self._closing = threading.Event()
         self._watching: threading.Thread | None = None
@@ -115,7 +115,7 @@ class ResidentKeeper:
         if before is None or self._closing.is_set():
             return
         with self._coming_lock:
-            self._asked_s = self._clock()
+            self._requested_s = self._clock()
             coming = self._coming
             if coming is not None and coming.before is before and coming.worker_set is worker_set:
                 return
@@ -267,7 +267,7 @@ class ResidentKeeper:
             waited = waits
 
     def _end_what_is_not_wanted(self) -> None:
-        if self._clock() - self._asked_s > _COMING_S:
+        if self._clock() - self._requested_s > _COMING_S:
             self._end_coming()
 
     def _is_waited_for(self) -> bool:

@@ -77,7 +77,7 @@ class _Resident:
         """How texts name it."""
         return f"process of worker {self.place.name}"
 
-    def leave(self) -> None:
+    def dismiss(self) -> None:
         """Close the link, so that it ends."""
         if self.link is not None:
             with contextlib.suppress(OSError):
@@ -235,7 +235,7 @@ class Residents:
             self._closed = True
             gone = [one for one in self._each if one not in stay]
             for resident in gone:
-                resident.leave()
+                resident.dismiss()
             self._changed.notify_all()
         self._entrance.close()
         until = time.monotonic() + _END_S
