@@ -14,6 +14,7 @@ import pytest
 
 from headrace.errors import PipelineError
 from headrace.sql.catalyst import Catalyst
+from headrace.sql.ir.canonical import digest
 from headrace.sql.ir.relations import Column
 from headrace.sql.ir.types import of_arrow
 from headrace.sql.planner import query_of
@@ -22,6 +23,7 @@ from tests.support import tpch
 from tests.support.sql import generator
 from tests.support.sql.clock import as_of
 from tests.support.sql.comparing import bag
+from tests.support.sql.distinct import SEVERAL_DISTINCT
 from tests.support.sql.interpreter import rows_of, run
 
 pytestmark = pytest.mark.spark
@@ -129,6 +131,26 @@ def test_random_queries_give_what_spark_gives(spark: Any, seed: int, count: int)
                 )
         sql = generator.Queries(r).query()
         assert bag(world.by_us(sql), DIGITS) == bag(world.by_spark(sql), DIGITS), sql
+
+
+@pytest.mark.parametrize("sql", SEVERAL_DISTINCT)
+def test_several_distinct_aggregates_give_what_spark_gives(spark: Any, sql: str) -> None:
+    world, r = World.on(spark), random.Random(1)
+    for _ in range(3):
+        for name in generator.TABLES:
+            world.declare(name, generator.table(r, 14), generator.columns())
+        assert bag(world.by_us(sql), DIGITS) == bag(world.by_spark(sql), DIGITS)
+
+
+@pytest.mark.parametrize("sql", SEVERAL_DISTINCT)
+def test_a_text_has_one_plan_whatever_was_planned_before(spark: Any, sql: str) -> None:
+    world, found = World.on(spark), set()
+    world.declare("r", generator.table(random.Random(1), 1), generator.columns())
+    for number in range(8):
+        for at in range(number):
+            world.catalyst.plan(f"SELECT a + {at} AS x FROM r")
+        found.add(digest(query_of("v", sql, world.columns, world.catalyst).relation))
+    assert len(found) == 1
 
 
 REFUSED = {

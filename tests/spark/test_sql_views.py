@@ -19,6 +19,7 @@ from headrace.sql.ir.types import of_arrow
 from tests.spark.conftest import session
 from tests.support import tpch
 from tests.support.sql import campaign, generator
+from tests.support.sql.distinct import SEVERAL_DISTINCT
 from tests.support.sql.live import pipeline_of, produced, push
 
 pytestmark = pytest.mark.spark
@@ -165,33 +166,15 @@ def test_views_with_nulls_and_empty_tables_are_what_the_queries_give(spark: Any,
     campaign.live(Catalyst(spark), SPECIAL, random.Random(seed))
 
 
-#: Queries with several DISTINCT aggregates, which the planner would make two groups of.
-DIFFERENT = (
-    "SELECT a AS x, count(DISTINCT b) AS y, count(DISTINCT d) AS z, count(*) AS n FROM r GROUP BY a",
-    "SELECT a AS x, count(DISTINCT b) FILTER (WHERE c > 0) AS y, count(DISTINCT b) AS z,"
-    " count(DISTINCT d) FILTER (WHERE c > 0 OR b > 2) AS w, count(*) FILTER (WHERE c > 0) AS n,"
-    " sum(b) FILTER (WHERE c > 0) AS s FROM r GROUP BY a",
-    "SELECT d AS x, sum(DISTINCT a) AS y, count(DISTINCT a, b) AS z, avg(b) AS w, min(f) AS n,"
-    " count(DISTINCT a + 1) AS s FROM r GROUP BY d",
-    "SELECT a AS x, d AS y, count(DISTINCT a) AS z, count(DISTINCT b) AS n FROM r GROUP BY a, d",
-    "SELECT count(DISTINCT a) AS x, count(DISTINCT d) FILTER (WHERE b > 1) AS y, count(*) AS n FROM r",
-    "SELECT a AS x, max(n) FILTER (WHERE level = 1) AS y, count(b) FILTER (WHERE level = 0) AS z"
-    " FROM (SELECT a, b, grouping_id() AS level, count(*) AS n FROM r"
-    " GROUP BY GROUPING SETS ((a, b), (a))) GROUP BY a",
-    "SELECT a AS x, max(n) FILTER (WHERE level = 0) AS y FROM (SELECT a, b, grouping_id() AS level,"
-    " count(*) AS n FROM r GROUP BY GROUPING SETS ((a, b), (a))) GROUP BY a",
-)
-
-
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
 def test_views_with_several_distinct_aggregates_are_what_the_queries_give(
     spark: Any, seed: int
 ) -> None:
-    campaign.live(Catalyst(spark), DIFFERENT, random.Random(seed))
+    campaign.live(Catalyst(spark), SEVERAL_DISTINCT, random.Random(seed))
 
 
 def test_several_distinct_aggregates_are_one_group(spark: Any) -> None:
-    queries = {f"v{number}": sql for number, sql in enumerate(DIFFERENT[:3])}
+    queries = {f"v{number}": sql for number, sql in enumerate(SEVERAL_DISTINCT[:3])}
     pipeline, views = pipeline_of(Catalyst(spark), campaign.schemas(), queries)
     for name in queries:
         assert len([node for node in pipeline.nodes if node.startswith(f"{name}_group_")]) == 1

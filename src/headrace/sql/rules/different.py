@@ -22,17 +22,23 @@ from headrace.sql.ir.expressions import (
     conjuncts,
     substitute,
 )
-from headrace.sql.ir.relations import Expand, Group
+from headrace.sql.ir.relations import Distinct, Expand, Group, Project, Relation
+from headrace.sql.rules.numbered_rows import in_order
 
 
 def at_once(group: Group) -> Group:
-    """Return a group without the one below it, if that only makes arguments different."""
-    inner = group.child
-    if not (isinstance(inner, Group) and isinstance(inner.child, Expand)):
+    """Return a group without the one below it, if that only makes arguments different.
+
+    A group of all rows stays as Catalyst has planned it, so that its values can be on several workers.
+    """
+    inner = _group_of(group.child)
+    if inner is None or not isinstance(inner.child, Expand):
         return group
     number = _number_of_row(inner, inner.child)
-    if number is None or not group.keys:
+    if number is None:
         return group
+    if not group.keys:
+        return in_order(group, inner, inner.child, number)
     rewritten = _Rewritten(group, inner, inner.child, number)
     keys = [rewritten.key(one) for one in group.keys]
     aggregates = [rewritten.aggregate(one) for one in group.aggregates]
@@ -44,6 +50,14 @@ def at_once(group: Group) -> Group:
         keys=tuple(one for one in keys if one is not None),
         aggregates=tuple(one for one in aggregates if one is not None),
     )
+
+
+def _group_of(relation: Relation) -> Group | None:
+    """Return a relation as a group, if it is one. DISTINCT is one without aggregates."""
+    if isinstance(relation, Distinct) and isinstance(relation.child, Project):
+        keys = relation.child
+        return Group(keys.child, keys.expressions, (), keys.columns)
+    return relation if isinstance(relation, Group) else None
 
 
 def _number_of_row(inner: Group, expand: Expand) -> int | None:
