@@ -33,6 +33,7 @@ from headrace.spark.rows_computation import (
     checked_mode,
     watermark_ms,
 )
+from headrace.spark.timer_times import timer_micros
 from headrace.spark.values import StructConverter
 
 #: A user's function: key, DataFrames, state.
@@ -204,7 +205,7 @@ def _timer_of(timeout_ms: int) -> int:
 
     It is even, so that another one is beside it.
     """
-    return (timeout_ms + 1) * 1_000
+    return timer_micros(min(timeout_ms + 1, MAX_TIME))
 
 
 def _checked_timeout(timeout: str) -> str:

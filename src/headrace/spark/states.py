@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from headrace.computation.grouped import KeyTimers
 from headrace.computation.handles import ListHandle, MapHandle, ValueHandle
 from headrace.spark.byte_order import unsafe_row
+from headrace.spark.timer_times import timer_micros
 from headrace.spark.values import StructConverter
 
 _SMALL: dict[type[DataType], int] = {ByteType: 1, ShortType: 2, IntegerType: 4, FloatType: 4}
@@ -287,12 +288,12 @@ def _invalid(what: str) -> PySparkRuntimeError:
 
 def _micros(expiry_ms: Any) -> int:
     if type(expiry_ms) is int:
-        return expiry_ms * 1_000
+        return timer_micros(expiry_ms)
     if isinstance(expiry_ms, bool) or not hasattr(expiry_ms, "__index__"):
         raise TypeError(
             f"{expiry_ms!r} is no time of a timer: give integer milliseconds since 1970"
         )
-    return int(expiry_ms.__index__()) * 1_000
+    return timer_micros(int(expiry_ms.__index__()))
 
 
 def stored_state(name: str) -> str:

@@ -309,7 +309,38 @@ def test_an_event_timer_fires_once_the_watermark_has_reached_it() -> None:
         assert t.step() is None
 
 
+def test_a_timer_after_the_end_of_the_input_stays_pending_and_does_not_fail() -> None:
+    found: list[list[int]] = []
+
+    def begin(self: Any, key: Any, rows: Any, times: Any) -> None:
+        self.handle.registerTimer(5)
+
+    def again(self: Any, key: Any, times: Any, info: Any) -> Iterator[Row]:
+        self.handle.registerTimer(times.getCurrentWatermarkInMs() + 1_000)
+        found.append(list(self.handle.listTimers()))
+        yield said("fired at", info.getExpiryTimeInMs())
+
+    with driven(Processor(lambda *_: None, begin, again), "EventTime") as t:
+        push(t, Hit("ann", 1, at=seconds(1)))
+        t.step()
+        t.end()
+        t.run()
+        assert words(t) == ["fired at 5"]
+    assert len(found) == 1 and found[0][-1] == (2**63 - 1) // 1_000
+
+
 # -- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ms", [2**63, -(2**63) - 1])
+def test_a_timer_beyond_64_bits_is_refused(ms: int) -> None:
+    def begin(self: Any, key: Any, rows: Any, times: Any) -> None:
+        self.handle.registerTimer(ms)
+
+    with driven(Processor(lambda *_: None, begin), "EventTime") as t:
+        push(t, Hit("ann", 1))
+        with pytest.raises(UserCodeError, match="beyond what the time of a timer can be"):
+            t.step()
 
 
 def test_an_unknown_time_mode_is_refused() -> None:
