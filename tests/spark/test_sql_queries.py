@@ -23,8 +23,8 @@ from tests.support import tpch
 from tests.support.sql import generator
 from tests.support.sql.clock import as_of
 from tests.support.sql.comparing import bag
-from tests.support.sql.distinct import SEVERAL_DISTINCT
 from tests.support.sql.interpreter import rows_of, run
+from tests.support.sql.known_queries import SEVERAL_DISTINCT
 
 pytestmark = pytest.mark.spark
 #: Digits of floats that do not depend on the order in which they were added.

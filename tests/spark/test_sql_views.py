@@ -19,7 +19,7 @@ from headrace.sql.ir.types import of_arrow
 from tests.spark.conftest import session
 from tests.support import tpch
 from tests.support.sql import campaign, generator
-from tests.support.sql.distinct import SEVERAL_DISTINCT
+from tests.support.sql.known_queries import BARE, SEVERAL_DISTINCT, SPECIAL
 from tests.support.sql.live import pipeline_of, produced, push
 
 pytestmark = pytest.mark.spark
@@ -144,23 +144,6 @@ def test_views_of_random_queries_are_what_the_queries_give_after_every_step(
         campaign.live(catalyst, queries, r)
 
 
-#: Queries whose NULLs, empty tables or missing rows need more than a join or a sum.
-SPECIAL = (
-    "SELECT a AS x FROM r WHERE b NOT IN (SELECT b FROM s)",
-    "SELECT a AS x, d AS y FROM r WHERE d NOT IN (SELECT d FROM s WHERE s.a = r.a)",
-    "SELECT a AS x FROM r WHERE d NOT IN (SELECT d FROM s WHERE s.a <=> r.a)",
-    "SELECT a AS x FROM r WHERE (a, d) NOT IN (SELECT a, d FROM s)",
-    "SELECT a AS x, (SELECT b FROM s WHERE a = 77 LIMIT 1) AS y FROM r",
-    "SELECT (SELECT max(b) FROM s) AS x, count(*) AS y FROM r",
-    "SELECT a AS x, bit_xor(b) AS y, bit_and(a) AS z, bit_or(a) AS w FROM r GROUP BY a",
-    "SELECT v.x, r.a FROM r JOIN (VALUES (1, 'a'), (2, NULL)) AS v(x, y) ON r.a = v.x",
-    "SELECT 1 AS x UNION ALL SELECT a FROM r",
-    "SELECT a AS x FROM r WHERE EXISTS (SELECT 1 FROM s)",
-    "SELECT d AS x, n FROM (SELECT d, row_number() OVER (PARTITION BY g ORDER BY b, a, c, d, e, f)"
-    " AS n FROM r) WHERE n < 3",
-)
-
-
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
 def test_views_with_nulls_and_empty_tables_are_what_the_queries_give(spark: Any, seed: int) -> None:
     campaign.live(Catalyst(spark), SPECIAL, random.Random(seed))
@@ -206,27 +189,6 @@ def test_windows_over_windows_in_one_order_are_one_operator(spark: Any) -> None:
     pipeline, _ = pipeline_of(Catalyst(spark), campaign.schemas(), queries)
     windows = Counter(name[:2] for name in pipeline.nodes if "_window_" in name)
     assert windows == {"v0": 1, "v1": 1, "v2": 2, "v3": 2}
-
-
-#: Queries of which the planner keeps rows without a column.
-BARE = (
-    "SELECT DISTINCT 1 AS x FROM (SELECT * FROM r UNION ALL SELECT * FROM s) WHERE a IN (1, NULL)",
-    "SELECT max('a') AS x, count(*) AS n FROM (SELECT * FROM r UNION ALL SELECT * FROM s)",
-    "SELECT count(*) AS n FROM (SELECT 1 FROM r UNION ALL SELECT 2 UNION ALL SELECT 3 FROM s)",
-    "SELECT count(*) AS n FROM (SELECT a FROM r UNION ALL VALUES (1), (2))",
-    "SELECT 'x' AS x FROM r CROSS JOIN s",
-    "SELECT count(*) AS n FROM (SELECT 1 FROM r UNION ALL SELECT 1 FROM s) CROSS JOIN s",
-    "SELECT count(*) AS n FROM r LEFT JOIN s ON r.a = s.a",
-    "SELECT b AS x FROM r WHERE EXISTS (SELECT 1 FROM s UNION ALL SELECT 1 FROM r)",
-    "SELECT b AS x FROM r WHERE NOT EXISTS (SELECT 1 FROM s WHERE a > 3)",
-    "SELECT 1 AS x FROM (SELECT 1 FROM r UNION SELECT 1 FROM s)",
-    "SELECT count(*) AS n FROM (SELECT 1 FROM r INTERSECT ALL SELECT 1 FROM s)",
-    "SELECT count(*) AS n FROM (SELECT 1 FROM r EXCEPT ALL SELECT 1 FROM s)",
-    "SELECT 1 AS x FROM r HAVING count(*) > 2",
-    "SELECT 1 AS x FROM (SELECT a, b FROM r GROUP BY a, b WITH ROLLUP)",
-    "SELECT count(*) AS n FROM (SELECT row_number() OVER (ORDER BY a, b, c, d, e, f) FROM r)",
-    "SELECT (SELECT count(*) FROM r) AS x FROM s",
-)
 
 
 def test_views_of_rows_without_columns_are_what_the_queries_give(spark: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.sql.catalyst import Catalyst
 from tests.spark.conftest import session
-from tests.spark.test_sql_views import BARE, DIFFERENT, SPECIAL
 from tests.support.sql import campaign, generator
+from tests.support.sql.known_queries import BARE, SEVERAL_DISTINCT, SPECIAL
 
 pytestmark = pytest.mark.spark
 #: Random queries that are drawn before, and as many that are added.
@@ -40,7 +40,7 @@ def test_added_views_of_random_queries_are_what_the_queries_give(
 
 
 @pytest.mark.parametrize(
-    "queries", [SPECIAL, BARE, DIFFERENT], ids=["special", "bare", "different"]
+    "queries", [SPECIAL, BARE, SEVERAL_DISTINCT], ids=["special", "bare", "different"]
 )
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
 def test_added_views_with_nulls_and_empty_tables_are_what_the_queries_give(
