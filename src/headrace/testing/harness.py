@@ -573,7 +573,9 @@ class Harness(MovesState):
         return Layout.from_wire(self._stored_head.layout)
 
     def _migrate(self, goal: Goal, strategy: Strategy | None, *more: Any) -> Migration:
-        """Start a migration, by default without gaps, because steps take no time here."""
+        """Start a migration, by default without gaps and unprepared, because steps take no time here."""
+        if goal.prepare is None:
+            goal = msgspec.structs.replace(goal, prepare=False)
         return super()._migrate(goal, strategy or batched(gap=False), *more)
 
     def _name(self) -> str:

@@ -23,7 +23,7 @@ def test_the_page_shows_the_example_and_what_it_gives(tmp_path: Path) -> None:
     for name, rows in zip(("orders", "customers"), blocks("json"), strict=True):
         (tmp_path / "shop-data" / name).mkdir(parents=True)
         (tmp_path / "shop-data" / name / "1.jsonl").write_text(rows)
-    (console,) = blocks("console")
+    console = blocks("console")[0]
     commands = [line[2:] for line in console.splitlines() if line.startswith("$ ")]
     shown = [line for line in console.splitlines() if not line.startswith("$ ")]
     printed = ""
