@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import NoReturn
@@ -26,7 +27,7 @@ def serve(
     code: task_entry.Code, address: Address, token: str, partition: Iterable[object]
 ) -> Iterator[NoReturn]:
     """Run the driver's orders until it has gone. They say for which workers."""
-    del partition
+    deque(partition, maxlen=0)  # Spark ends a process whose task has not read its input to the end
     context = TaskContext.get()
     hello = Hello(token, str(context.taskAttemptId()), context.stageId(), os.getpid())
     try:
