@@ -15,26 +15,21 @@ import argparse
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-import headrace as hr
 from benchmarks.nexmark.recorded import Recorded, RecordedMarket
 from benchmarks.nexmark.throughput import (
-    CORES,
     STATELESS,
     Ran,
     name_of,
     native,
+    on_headrace,
     recorded_in,
     session,
 )
 from headrace.nexmark.queries import module_of, sql
-from headrace.runners.spark.runner import SparkRunner
 from headrace.sql.catalyst import Catalyst
 
 #: Queries in SQL that have state, and a form in plain PySpark.
@@ -45,29 +40,12 @@ QUERIES = [
 
 def in_sql(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Ran:
     """Run a query as a view of SQL."""
-    name, ran, pipeline = name_of(query), Ran(), hr.Pipeline("nexmark")
-    market = RecordedMarket(pipeline, recorded)
-    view = sql.views_of([name], market, Catalyst(spark))[name].compute("answer")
+    name = name_of(query)
 
-    def take(step: int, rows: pa.Table) -> None:
-        ran.answers += len(rows)
+    def draw(market: RecordedMarket) -> Any:
+        return sql.views_of([name], market, Catalyst(spark))[name].compute("answer").stream
 
-    def note(summary: hr.StepSummary) -> None:
-        ran.progress.append((market.done(summary.head), time.perf_counter()))
-
-    pipeline.sink("answers", view.stream, hr.sinks.Calls(take))
-    job = hr.run(
-        pipeline,
-        storage=folder,
-        workers=CORES,
-        bins=256,
-        runner=SparkRunner(spark.sparkContext),
-        settings=hr.Settings(limit=hr.Limit(step, 1 << 40)),
-        listeners=[note],
-    )
-    with job:
-        job.drain()
-    return ran
+    return on_headrace(draw, recorded, spark, step, folder)
 
 
 def measured(name: str, recorded: Recorded, spark: Any, chosen: argparse.Namespace) -> str:

@@ -97,9 +97,16 @@ Found = dict[str, Side]
 
 def own(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> Ran:
     """Run a query on Headrace."""
+    return on_headrace(query.migratable, recorded, spark, step, folder)
+
+
+def on_headrace(
+    draw: Callable[[RecordedMarket], Any], recorded: Recorded, spark: Any, step: int, folder: Path
+) -> Ran:
+    """Run a pipeline over the recorded market; ``draw`` returns what its sink receives."""
     pipeline, ran = hr.Pipeline("nexmark"), Ran()
     market = RecordedMarket(pipeline, recorded)
-    node = query.migratable(market)
+    answers = draw(market)
 
     def take(step: int, rows: pa.Table) -> None:
         ran.answers += len(rows)
@@ -107,7 +114,7 @@ def own(query: Any, recorded: Recorded, spark: Any, step: int, folder: Path) -> 
     def note(summary: hr.StepSummary) -> None:
         ran.progress.append((market.done(summary.head), time.perf_counter()))
 
-    pipeline.sink("answers", node, hr.sinks.Calls(take))
+    pipeline.sink("answers", answers, hr.sinks.Calls(take))
 
     job = hr.run(
         pipeline,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import PipelineError
 from headrace.messages.base import MessageFormat, Unreadable, Wanted
+from headrace.messages.debezium_messages import DebeziumMessages, fields_of, parts_of
 from headrace.messages.debezium_transactions import transaction_ids
-from headrace.messages.first import first_refused
 from headrace.messages.lines import BESIDE
 from headrace.schema.exact import family_of
 
@@ -20,10 +18,9 @@ _OPERATIONS = {"c": "insert", "u": "update", "d": "delete", "r": "read"}
 _OTHERS = {"t": "the table was emptied (truncate)", "m": "it is a message of the database's log"}
 _BEFORE, _AFTER, _OP, _SOURCE, _TIME = "before", "after", "op", "source", "ts_ms"
 _TRANSACTION, _ID, _ORDER = "transaction", "id", "total_order"
-_PAYLOAD = "payload"
 
 
-class Debezium(MessageFormat):
+class Debezium(DebeziumMessages):
     """Messages that are change events of Debezium.
 
     Args:
@@ -66,6 +63,10 @@ class Debezium(MessageFormat):
     """
 
     name = "debezium"
+    not_written = (
+        "Debezium writes change events, and Headrace reads them",
+        "write rows in the format that is within: Json(), Avro(…)",
+    )
 
     def __init__(
         self,
@@ -83,33 +84,19 @@ class Debezium(MessageFormat):
             raise PipelineError(
                 f"columns would be called {', '.join(names)}", remedy="give each another name"
             )
-        self.format = format
-        self.is_text, self.is_json = format.is_text, format.is_json
+        super().__init__(format, with_schemas=with_schemas)
         self._op, self._changed_at = op, changed_at
         self._transaction, self._order = transaction, transaction_order
-        self._with_schemas = with_schemas
-
-    def __repr__(self) -> str:
-        return f"Debezium({self.format!r})"
-
-    def reading(self, format: MessageFormat) -> Debezium:
-        """Return this format with another one for what is within."""
-        other = copy.copy(self)
-        other.format, other.is_text, other.is_json = format, format.is_text, format.is_json
-        return other
 
     # -- columns ------------------------------------------------------------------------------
 
     def columns(self) -> pa.Schema | None:
-        known = self.format.columns()
-        if known is None:
+        event = self._known()
+        if event is None:
             return None
-        event = {field.name: field.type for field in known}
-        if self._with_schemas:
-            event = _fields(event.get(_PAYLOAD))
         own = self._own(event.get(_AFTER))
         row = [
-            pa.field(of, kind) for of, kind in _fields(event.get(_AFTER)).items() if of not in own
+            pa.field(of, kind) for of, kind in fields_of(event.get(_AFTER)).items() if of not in own
         ]
         return pa.schema([*row, *(pa.field(of, kind) for of, kind in own.items())])
 
@@ -132,7 +119,7 @@ class Debezium(MessageFormat):
                 )
         beside = {of: kind for of, kind in wanted.items() if of.startswith(BESIDE)}
         plain = {of: kind for of, kind in wanted.items() if of not in beside}
-        self.format.check_can_hold({**self._event(plain), **beside})
+        self.format.check_can_hold({**self._in_message(self._event(plain)), **beside})
 
     def _event(self, wanted: Wanted) -> Wanted:
         """Return the columns of an event from which columns are made."""
@@ -140,7 +127,7 @@ class Debezium(MessageFormat):
         row = {of: kind for of, kind in wanted.items() if of not in known}
         event: Wanted = {_OP: pa.string()}
         for name in (_BEFORE, _AFTER):
-            fields = _fields(wanted.get(name)) | row
+            fields = fields_of(wanted.get(name)) | row
             if fields:
                 event[name] = pa.struct(list(fields.items()))
         if self._changed_at in wanted:
@@ -149,31 +136,12 @@ class Debezium(MessageFormat):
         requested += [(_ORDER, pa.int64())] if self._order in wanted else []
         if requested:
             event[_TRANSACTION] = pa.struct(requested)
-        return {_PAYLOAD: pa.struct(list(event.items()))} if self._with_schemas else event
-
-    def open(self, topic: str, part: str, schema: pa.Schema | None) -> None:
-        if schema is not None:
-            raise PipelineError(
-                "Debezium writes change events, and Headrace reads them",
-                place=f"topic {topic!r}",
-                remedy="write rows in the format that is within: Json(), Avro(…)",
-            )
-        self.format.open(topic, part, None)
+        return event
 
     # -- reading ------------------------------------------------------------------------------
 
-    def decode(self, messages: pa.Array, wanted: Wanted) -> pa.Table:
-        return first_refused(lambda some: self._decoded(some, wanted), messages)
-
-    def encode(self, rows: pa.Table) -> pa.Array:
-        raise AssertionError("open() refuses to write")
-
     def _decoded(self, messages: pa.Array, wanted: Wanted) -> pa.Table:
-        table = self.format.decode(messages, self._event(wanted))
-        event = {of: table.column(of).combine_chunks() for of in table.column_names}
-        if self._with_schemas:
-            payload = event.get(_PAYLOAD)
-            event = {} if payload is None else _parts(payload)
+        event = self._events(messages, self._event(wanted))
         return self._unwrapped(event, wanted, len(messages))
 
     def _unwrapped(self, event: dict[str, pa.Array], wanted: Wanted, length: int) -> pa.Table:
@@ -183,7 +151,7 @@ class Debezium(MessageFormat):
         before, after = (event.get(of) for of in (_BEFORE, _AFTER))
         _check_there(deleted, before, "it deletes a row, and does not say which (before)")
         _check_there(pc.invert(deleted), after, "it has no row (after)")
-        rows = [{} if of is None else _parts(of) for of in (before, after)]
+        rows = [{} if of is None else parts_of(of) for of in (before, after)]
         columns: dict[str, pa.Array] = {}
         for name, kind in wanted.items():
             if name == self._op:
@@ -238,24 +206,12 @@ def _chosen(deleted: pa.Array, before: pa.Array | None, after: pa.Array | None) 
 
 def _time(source: pa.Array | None, length: int) -> pa.Array:
     kind = pa.timestamp("ms", "UTC")
-    if source is None or _TIME not in _parts(source):
+    if source is None or _TIME not in parts_of(source):
         return pa.nulls(length, kind)
-    return _parts(source)[_TIME].cast(pa.int64()).cast(kind)
+    return parts_of(source)[_TIME].cast(pa.int64()).cast(kind)
 
 
 def _of_block(block: pa.Array | None, part: str, kind: pa.DataType, length: int) -> pa.Array:
     """Return a part of what events say of their transaction."""
-    found = {} if block is None else _parts(block)
+    found = {} if block is None else parts_of(block)
     return found[part].cast(kind) if part in found else pa.nulls(length, kind)
-
-
-def _fields(kind: pa.DataType | None) -> dict[str, pa.DataType]:
-    """Return the fields of a struct."""
-    if kind is None or not pa.types.is_struct(kind):
-        return {}
-    return {field.name: field.type for field in kind}
-
-
-def _parts(array: pa.Array) -> dict[str, pa.Array]:
-    """Return the fields of structs, which are null where the struct is."""
-    return dict(zip([field.name for field in array.type], array.flatten(), strict=True))

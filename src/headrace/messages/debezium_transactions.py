@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import PipelineError
 from headrace.messages.base import MessageFormat, Unreadable, Wanted
-from headrace.messages.first import first_refused
+from headrace.messages.debezium_messages import DebeziumMessages
 from headrace.messages.lines import BESIDE
 
 _STATUS, _ID, _COUNTS = "status", "id", "counts"
 _TABLES, _NAME, _COUNT = "data_collections", "data_collection", "event_count"
-_PAYLOAD = "payload"
 _EVENT: Wanted = {
     _STATUS: pa.string(),
     _ID: pa.string(),
@@ -40,7 +37,7 @@ def transaction_ids(ids: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(ids, _WITH_PLACE, r"\1")
 
 
-class DebeziumTransactions(MessageFormat):
+class DebeziumTransactions(DebeziumMessages):
     """Messages of Debezium's topic of transactions (``provide.transaction.metadata=true``).
 
     Args:
@@ -64,20 +61,10 @@ class DebeziumTransactions(MessageFormat):
     """
 
     name = "debezium-transactions"
+    not_written = ("Debezium writes of transactions, and Headrace reads it", "")
 
     def __init__(self, format: MessageFormat, *, with_schemas: bool = False) -> None:
-        self.format = format
-        self.is_text, self.is_json = format.is_text, format.is_json
-        self._with_schemas = with_schemas
-
-    def __repr__(self) -> str:
-        return f"DebeziumTransactions({self.format!r})"
-
-    def reading(self, format: MessageFormat) -> DebeziumTransactions:
-        """Return this format with another one for what is within."""
-        other = copy.copy(self)
-        other.format, other.is_text, other.is_json = format, format.is_text, format.is_json
-        return other
+        super().__init__(format, with_schemas=with_schemas)
 
     def columns(self) -> pa.Schema | None:
         return _COLUMNS
@@ -91,32 +78,10 @@ class DebeziumTransactions(MessageFormat):
                     remedy="leave the declaration out: the messages have columns of their own",
                 )
         beside = {of: kind for of, kind in wanted.items() if of.startswith(BESIDE)}
-        self.format.check_can_hold({**self._event(), **beside})
-
-    def _event(self) -> Wanted:
-        if not self._with_schemas:
-            return _EVENT
-        return {_PAYLOAD: pa.struct(list(_EVENT.items()))}
-
-    def open(self, topic: str, part: str, schema: pa.Schema | None) -> None:
-        if schema is not None:
-            raise PipelineError(
-                "Debezium writes of transactions, and Headrace reads it", place=f"topic {topic!r}"
-            )
-        self.format.open(topic, part, None)
-
-    def decode(self, messages: pa.Array, wanted: Wanted) -> pa.Table:
-        return first_refused(lambda some: self._decoded(some, wanted), messages)
-
-    def encode(self, rows: pa.Table) -> pa.Array:
-        raise AssertionError("open() refuses to write")
+        self.format.check_can_hold({**self._in_message(_EVENT), **beside})
 
     def _decoded(self, messages: pa.Array, wanted: Wanted) -> pa.Table:
-        table = self.format.decode(messages, self._event())
-        event = {of: table.column(of).combine_chunks() for of in table.column_names}
-        if self._with_schemas:
-            payload = event.get(_PAYLOAD)
-            event = {} if payload is None else _parts(payload)
+        event = self._events(messages, _EVENT)
         length = len(messages)
         found = {of: event.get(of, pa.nulls(length, kind)) for of, kind in _EVENT.items()}
         known = pc.is_in(found[_STATUS], pa.array(["BEGIN", "END"]))
@@ -148,8 +113,3 @@ def _check_all(mask: pa.Array, why: str) -> None:
     wrong = np.flatnonzero(~pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
     if len(wrong):
         raise Unreadable(int(wrong[0]), why)
-
-
-def _parts(array: pa.Array) -> dict[str, pa.Array]:
-    """Return the fields of structs, which are null where the struct is."""
-    return dict(zip([field.name for field in array.type], array.flatten(), strict=True))

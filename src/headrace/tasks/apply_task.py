@@ -194,14 +194,14 @@ class ApplyTask(Task):
                 stream, given = node.outputs[name], seeds.of(name, outputs.get(name))
                 if given is not None:
                     self._seeded[stream.name] = given
-                    self.router.route_to(
-                        plan.names,
+                    self.router.route(
                         stream,
                         given,
                         self.layout,
                         self.outbox,
                         order=self.worker,
                         place=f"computation {node.name!r}",
+                        only=plan.names,
                     )
 
     def _run_node(self, node: Node, entry: WorkerState) -> dict[str, pa.RecordBatch]:

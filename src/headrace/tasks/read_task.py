@@ -93,14 +93,14 @@ class ReadTask(Task):
         for number, split in enumerate([] if offer is None else source.splits(start, offer.end)):
             table = source.read(split)
             if table is not None:
-                self.router.route_to(
-                    seeds.names,
+                self.router.route(
                     stream,
                     table,
                     self.layout,
                     self.outbox,
                     order=number,
                     place=split.place,
+                    only=seeds.names,
                 )
 
     def _route_letters(

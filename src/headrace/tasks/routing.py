@@ -334,6 +334,7 @@ class Router:
         *,
         order: int,
         place: str,
+        only: Collection[str] | None = None,
         without: Collection[str] = (),
     ) -> None:
         """Send a stream's records to all its consumers except the chained ones.
@@ -346,31 +347,12 @@ class Router:
             outbox: collects the entries.
             order: the split number, or the producing worker.
             place: where the records come from, for errors.
+            only: the computations that get them; None for all.
             without: computations that do not get them.
         """
         for reader in self._readers[stream.address]:
-            if reader.node.name not in without:
-                _send(reader, batch, layout, outbox, order, place)
-
-    def route_to(
-        self,
-        names: Collection[str],
-        stream: Stream,
-        batch: pa.RecordBatch | pa.Table,
-        layout: Layout,
-        outbox: OutgoingEntries,
-        *,
-        order: int,
-        place: str,
-    ) -> None:
-        """Send a stream's records to some of its consumers, except the chained ones.
-
-        Args:
-            names: the computations that get them.
-            stream, batch, layout, outbox, order, place: as for :meth:`route`.
-        """
-        for reader in self._readers[stream.address]:
-            if reader.node.name in names:
+            name = reader.node.name
+            if name not in without and (only is None or name in only):
                 _send(reader, batch, layout, outbox, order, place)
 
     def route_again(
