@@ -508,7 +508,7 @@ def test_a_command_is_sent_after_it_is_confirmed(tmp_path: Path, tabs: Tabs) -> 
         confirm = page.get_by_role("alertdialog")
         assert f"headrace rescale 5 --storage {tmp_path / 'storage'}" in confirm.inner_text()
         page.keyboard.press("Escape")
-        assert confirm.count() == 0
+        confirm.wait_for(state="detached")
         assert store.list("commands/") == []
         page.get_by_role("button", name="Rescale to 5 workers").click()
         confirm.get_by_role("button", name="Send").click()

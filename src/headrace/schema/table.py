@@ -216,7 +216,7 @@ without a sign, decimals of any length, and times without a zone. In what is of 
 `dict` or `list` of anything) values are refused that would come back as others: a `Decimal` as a text, a
 tuple as a list; in streams as in state. Columns of a `TableState` are `int`,
 `float`, `bool`, `str`, `bytes`, `date`, `datetime`, `timedelta`, `Decimal`, or an Arrow type of fixed
-width. Rows of a `ZSetState` take the types of streams, without nested ones.
+width. Rows of a `ZSetState` take the types of streams; of nested ones, lists.
 """
 
 

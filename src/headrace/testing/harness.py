@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.control.control import Control
-from headrace.control.migrations import Migration, MovesState, Strategy
+from headrace.control.migrations import IfBusy, Migration, MovesState, Strategy
 from headrace.coordinator.changes.changes import Begin, ChangePlan
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Stop, Wait
 from headrace.coordinator.settings import Settings
@@ -21,6 +21,7 @@ from headrace.driver.change import Change
 from headrace.driver.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
 from headrace.errors.deprecated import Renamed
+from headrace.eventtime.durations import DurationLike
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Layout
@@ -572,11 +573,19 @@ class Harness(MovesState):
         """The layout in force: bins and their owners."""
         return Layout.from_wire(self._stored_head.layout)
 
-    def _migrate(self, goal: Goal, strategy: Strategy | None, *more: Any) -> Migration:
+    def _migrate(
+        self,
+        goal: Goal,
+        strategy: Strategy | None,
+        prepare: bool | None,
+        objective: DurationLike | None,
+        if_busy: IfBusy,
+        dry_run: bool,
+    ) -> Migration:
         """Start a migration, by default without gaps and unprepared, because steps take no time here."""
-        if goal.prepare is None:
-            goal = msgspec.structs.replace(goal, prepare=False)
-        return super()._migrate(goal, strategy or batched(gap=False), *more)
+        return super()._migrate(
+            goal, strategy or batched(gap=False), bool(prepare), objective, if_busy, dry_run
+        )
 
     def _name(self) -> str:
         self._names += 1

@@ -158,9 +158,9 @@ def test_a_row_that_comes_twice_in_one_call_is_an_error() -> None:
             t.run()
 
 
-def test_a_nested_column_is_refused() -> None:
+def test_a_nested_column_that_is_no_list_is_refused() -> None:
     class Nested(hr.ColumnarComputation):
-        bag = hr.ZSetState({"n": list[int]})
+        bag = hr.ZSetState({"n": dict[str, int]})
 
         def process_batch(self, ctx: Any, batch: hr.KeyedBatch) -> None: ...
 
