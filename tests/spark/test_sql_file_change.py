@@ -39,6 +39,20 @@ CREATE MATERIALIZED VIEW large (PRIMARY KEY (shop)) AS
 SELECT shop, sum(cents) AS cents FROM paid GROUP BY shop HAVING sum(cents) > 100;
 """
 FEW = "CREATE MATERIALIZED VIEW few AS SELECT shop, min(cents) AS cents FROM orders GROUP BY shop;"
+#: The dearest order of each shop; and, with windows over the same rows, what all of them cost.
+RANKED = """
+CREATE MATERIALIZED VIEW ranked AS SELECT shop, cents FROM
+(SELECT *, row_number() OVER (PARTITION BY shop ORDER BY cents DESC, id) AS n,
+ sum(cents) OVER (PARTITION BY shop ORDER BY cents DESC, id) AS till_here FROM orders)
+WHERE n = 1 AND till_here > 0;
+"""
+SHARES = """
+CREATE MATERIALIZED VIEW shares AS SELECT shop, cents FROM
+(SELECT shop, row_number() OVER (PARTITION BY shop ORDER BY cents, id) AS n,
+ row_number() OVER (PARTITION BY shop ORDER BY cents DESC, id) AS back,
+ sum(cents) OVER (PARTITION BY shop ORDER BY cents DESC, id ROWS BETWEEN UNBOUNDED PRECEDING
+  AND UNBOUNDED FOLLOWING) AS cents FROM orders) WHERE back = 1 AND n > 0;
+"""
 #: A table that keeps none of its rows.
 INSERTED = TABLE.replace("PRIMARY KEY (id) NOT ENFORCED, ", "").replace(
     ", 'change.op-column' = 'op'", ""
@@ -130,6 +144,22 @@ def test_a_view_that_shares_what_a_dropped_one_computed_goes_on(world: World) ->
         until(lambda: "sums" not in job.pipeline.nodes)
         assert [name[:11] for name in job.pipeline.nodes if "group" in name] == ["sums_group_"]
         assert world.view("large") == {"a": 130}
+
+
+def test_a_view_of_windows_goes_on_without_the_one_that_had_the_same_windows(world: World) -> None:
+    world.write(RANKED, SHARES)
+    with world.run() as job:
+        until(lambda: world.view("shares") == {"a": 130, "c": 90})
+        world.write(SHARES)
+        found = world.change()
+        assert found.exit_code == 0, found.output
+        until(lambda: "ranked" not in job.pipeline.nodes)
+        assert world.view("shares") == {"a": 130, "c": 90}
+        world.write(SHARES, RANKED)
+        found = world.change()
+        assert found.exit_code == 0, found.output
+        until(lambda: world.view("ranked") == {"a": 70, "c": 90})
+        assert job.running
 
 
 def test_a_view_that_could_not_hold_what_its_query_gives_is_refused(world: World) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from headrace.coordinator.changes.beginnings import Beginning, beginnings, not_yet
+from headrace.coordinator.pipeline_compatibility import removed_of
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.errors import PipelineError
 from headrace.keyspace.sweep import WHOLE, portion_width
@@ -79,12 +80,21 @@ def _goes_on(name: str, pipeline_facts: PipelineFacts) -> bool:
 
 
 def given_up(head: Head | None, pipeline_facts: PipelineFacts) -> list[str]:
-    """Return removed computations that do not have all of their rows: what they have is given up.
+    """Return the computations whose state lacks rows, and is given up for that reason.
 
-    If they come back, they begin with the rows that their inputs hold then.
+    These are removed ones that have not received all of their rows yet, and those that come back: they have
+    missed what has changed meanwhile. All begin with the rows that their inputs hold when they come back.
     """
-    seeded = [] if head is None else head.seeded
-    return [name for name in seeded if name in pipeline_facts.removed]
+    if head is None:
+        return []
+    unfinished = [name for name in head.seeded if name in pipeline_facts.removed]
+    return [*unfinished, *_back(head, pipeline_facts)]
+
+
+def _back(head: Head, pipeline_facts: PipelineFacts) -> list[str]:
+    """Return the computations that need all rows of their inputs, and were removed until now."""
+    removed = removed_of(head)
+    return [name for name in pipeline_facts.row_readers if name in removed]
 
 
 def begin_with_rows(head: Head, pipeline_facts: PipelineFacts) -> list[str]:
@@ -114,8 +124,9 @@ def begin_without_rows(head: Head, pipeline_facts: PipelineFacts) -> list[Beginn
 def _beginnings(head: Head, pipeline_facts: PipelineFacts) -> Iterator[Beginning]:
     """Yield what those of the added computations find that are to begin with rows."""
     stored = head.stored_schema["computations"]
+    back = _back(head, pipeline_facts)
     return beginnings(
-        [name for name in pipeline_facts.nodes if name not in stored],
+        [name for name in pipeline_facts.nodes if name not in stored or name in back],
         pipeline_facts.row_readers,
         pipeline_facts.reads,
         pipeline_facts.tables,

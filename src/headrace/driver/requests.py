@@ -25,6 +25,7 @@ from headrace.coordinator.changes.changes import (
     decide,
     plan_change,
     refused,
+    with_checks,
     without,
 )
 from headrace.coordinator.changes.replayable import check_replayable
@@ -107,7 +108,16 @@ class Ready(msgspec.Struct, frozen=True):
 
     def answers(self, step: int) -> list[Answer]:
         """Return the answers for the claim with which the topology starts."""
-        return [] if self.request is None else [applied(self.request, step)]
+        return [] if self.request is None else [applied(self.request, step, self._remark)]
+
+    @property
+    def _remark(self) -> str:
+        """What of the code that was loaded does not run."""
+        if self.full_pipeline is None:
+            return ""
+        out = {*self.full_pipeline.nodes} - {*self.pipeline.nodes, *self.full_pipeline.checks}
+        names = ", ".join(sorted(out))
+        return f"removed before, and stays so until it is restored: {names}" if names else ""
 
 
 class Requests:
@@ -360,7 +370,10 @@ class Requests:
         return ChangeRequested()
 
     def _ready_for_code(self, request: CommandRequest, command: Command, current: Current) -> Ready:
-        """Return the topology of the code as it is now. What was removed by command stays removed.
+        """Return the topology of the code as it is now.
+
+        What was removed by command stays removed: that is what the code so far builds, too. What the code
+        left out, and builds again, comes back.
 
         Raises:
             Refused: if the code cannot be loaded again here.
@@ -372,7 +385,8 @@ class Requests:
                 "headrace run, and hr.run() was given no reload="
             )
         whole = self._reload(command.code)
-        pipeline = without(whole, removed_of(head))
+        stays = [name for name in removed_of(head) if name in current.full_pipeline.nodes]
+        pipeline = without(whole, with_checks(whole, stays))
         change = Change(pipeline, command.begin, command.names)
         change.plan = plan = plan_of(change, head, current.pipeline)
         gone = (set(removed_of(head)) | set(plan.removed)) - set(pipeline.nodes)

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.checkpoints.views import read_view
+from headrace.errors import ChangeRefused, PipelineError
 from headrace.keyspace.sweep import WHOLE
+from headrace.ledger.commands import Command
 from headrace.storage import MemoryStore
 from headrace.testing import Harness
 from headrace.zsets import Count, Max, Order, Over, Sum
@@ -253,3 +256,80 @@ def test_an_added_view_equals_its_query_at_each_step_from_its_first_whole_one(
         assert not t.current().retained
         for name in ("late", "often"):
             assert t.watermark_of(name) == t.watermark_of("early")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    before=STEPS,
+    away=STEPS,
+    after=STEPS,
+    workers=st.sampled_from([1, 2, 4]),
+    by=st.sampled_from(["change", "command"]),
+    portion=st.sampled_from([1_000, 1 << 20]),
+)
+def test_a_view_that_was_removed_and_comes_back_holds_what_came_meanwhile(
+    before: list[Any], away: list[Any], after: list[Any], workers: int, by: str, portion: int
+) -> None:
+    store = MemoryStore()
+    whole, few = drawn(added=True), drawn(added=False)
+    going = [name for name in whole.nodes if name not in few.nodes]
+    with hr.testing.drive(
+        whole, storage=store, workers=workers, bins=8, settings=hr.Settings(seed_bytes=portion)
+    ) as t:
+        run = Run(t, store)
+        for changes, event in before:
+            run.step(changes, event)
+        t.run()
+        if by == "change":
+            assert set(t.change(few).removed) == set(going)
+        else:
+            sinks = [f"{name}.out" for name in going]
+            assert t.ask_for(Command("remove", names=going, sinks=sinks)).applied
+        for changes, event in away:
+            run.step(changes, event)
+        t.run()
+        if by == "change":
+            plan = t.change(drawn(added=True))
+            assert (set(plan.added), plan.restored) == (set(going), [])
+        else:
+            assert t.ask_for(Command("restore", names=going)).applied
+        for changes, event in after:
+            run.step(changes, event)
+        t.run()
+        run.check()
+
+
+def test_a_view_whose_rows_nobody_has_kept_does_not_come_back() -> None:
+    def rows_above(p: hr.Pipeline) -> hr.zsets.ZStream:
+        rows = hr.zsets.table(
+            "rows", p.inject("one", hr.sources.Iterable([], SCHEMA, event_time="at"))
+        )
+        rows.group("sums", "user", n=Sum("n")).view("view")
+        return rows
+
+    p = hr.Pipeline("p")
+    rows_above(p).group("ids", "id").view("other")
+    with hr.testing.drive(p) as t:
+        t.step()
+        going = Command("remove", names=["sums", "view"], sinks=["sums.out", "view.out"])
+        assert t.ask_for(going).applied
+        with pytest.raises(ChangeRefused, match="nothing keeps those of"):
+            t.ask_for(Command("restore", names=["sums", "view"]))
+
+
+def test_a_view_of_a_filter_by_the_clock_that_an_older_view_has_is_refused() -> None:
+    """The filter keeps those rows alone that will come or go."""
+
+    def fresh_rows(p: hr.Pipeline) -> hr.zsets.ZStream:
+        one, _ = tables(p)
+        fresh = one.by_clock("fresh", lambda r, now: r["n"] > now, lambda r: [r["n"].astype("i8")])
+        fresh.view("early")
+        return fresh
+
+    few, more = hr.Pipeline("p"), hr.Pipeline("p")
+    fresh_rows(few)
+    fresh_rows(more).group("late", "user", n=Count())
+    with hr.testing.drive(few) as t:
+        t.step()
+        with pytest.raises(PipelineError, match="cannot begin with the rows of"):
+            t.change(more)

@@ -41,7 +41,8 @@ class ChangePlan(msgspec.Struct, frozen=True):
 
     Attributes:
         added: new computations, with empty state.
-        restored: computations that were removed and come back with the state that was kept.
+        restored: computations that were removed and come back with the state that was kept. (Those that
+            work on rows are added anew: they have missed what has changed meanwhile.)
         replaced: computations of the same name with other code; their state is kept.
         removed: computations that are removed. Their state is kept in storage, and their timers do
             not fire.
@@ -129,6 +130,7 @@ def plan_change(
     known, gone = stored.get("computations", {}), stored.get("removed", {})
     wanted = after.nodes
     _check_named(forget, {*known, *wanted}, "forget=")
+    forget = {*forget, *rows_missed(gone, after)}
     added = [n for n in wanted if n not in known or (n in forget and n not in before.nodes)]
     removed = [name for name in known if name not in wanted and name not in gone]
     restored = [name for name in wanted if name in gone and name not in added]
@@ -150,6 +152,15 @@ def plan_change(
         sinks_added=[name for name in after.sinks if name not in before.sinks],
         sinks_removed=[name for name in before.sinks if name not in after.sinks],
     )
+
+
+def rows_missed(removed: Collection[str], pipeline: Pipeline) -> list[str]:
+    """Return which of the removed computations come back, and need the rows that have changed meanwhile."""
+    return [
+        name
+        for name, node in pipeline.nodes.items()
+        if name in removed and node.computation.begins_with_rows
+    ]
 
 
 def _is_other(before: Pipeline, after: Pipeline, name: str) -> bool:
@@ -478,7 +489,25 @@ def _restore(
     problem = orphaned(full_pipeline, removed)
     if problem is not None:
         raise Refused(problem.what)
+    _check_rows_again(without(full_pipeline, removed), command.names)
     return msgspec.structs.replace(control_state, removed=removed)
+
+
+def _check_rows_again(pipeline: Pipeline, restored: Collection[str]) -> None:
+    """Check that computations that come back, and that need all rows of their inputs, find these.
+
+    Raises:
+        Refused: for one that does not.
+    """
+    reads = {n: [of.name for of in node.inputs] for n, node in pipeline.nodes.items()}
+    known = [n for n in (*pipeline.nodes, *pipeline.injectors) if n not in restored]
+    again = rows_missed(restored, pipeline)
+    for one in beginnings(again, again, reads, streams_with_rows(pipeline), known):
+        if one.without:
+            raise Refused(
+                f"{one.name!r} has missed the rows that have come since it was removed, and nothing keeps "
+                f"those of {one.without[0]!r}"
+            )
 
 
 def with_checks(full_pipeline: Pipeline, removed: Collection[str]) -> frozenset[str]:
