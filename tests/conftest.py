@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.coordinator.machine import Coordinator
-from tests.support import examples, fast, s3server
+from tests.support import draws, examples, fast, java, s3server
 from tests.support import hdfs as hdfs_server
 from tests.support.packing import packing
 
@@ -21,14 +21,22 @@ if TYPE_CHECKING:
 
 examples.register_profiles()
 Coordinator.validates = True
-# The virtual machines of tests live for seconds or minutes. What optimises them for hours takes half of the
-# processor time of a test on a cluster, and slows whatever runs beside it.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JAVA_TOOL_OPTIONS", java.options())
 logging.getLogger("py4j").setLevel(logging.ERROR)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if draws.draws(config):
+        items[:], left_out = draws.drawn(items, draws.seed())
+        config.hook.pytest_deselected(items=left_out)
     examples.limit(items)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if draws.draws(config):
+        terminalreporter.write_line(f"variants drawn by {draws.SEED}={draws.seed()}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("exchange", ["driver", "shuffle"])
+@pytest.mark.drawn(1)
 def test_bad_lines_become_letters_on_spark(local_spark: Any, tmp_path: Path, exchange: str) -> None:
     lines = [f'{{"at": 1, "n": {n}}}' if n % 7 else f"bad {n}" for n in range(60)]
     path = tmp_path / "rows.jsonl"

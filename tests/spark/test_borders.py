@@ -220,6 +220,7 @@ def expected(count: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", ["tuples", "arrow", "simple"])
+@pytest.mark.drawn(1)
 def test_a_pyspark_data_source_is_an_injector_and_resumes_at_its_offset(
     local_spark: Any, tmp_path: Path, kind: str
 ) -> None:
@@ -269,6 +270,7 @@ def add_file(folder: Path, number: int) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"repeatable": True}], ids=["logged", "repeatable"])
 @pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+@pytest.mark.drawn(2)
 def test_a_streaming_dataframe_is_an_injector(
     local_spark: Any, tmp_path: Path, options: dict[str, Any], exchange: str
 ) -> None:

@@ -216,6 +216,7 @@ def test_a_computation_that_begins_with_a_retained_stream_comes_to_the_same_on_s
 
 
 @pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+@pytest.mark.drawn(1)
 def test_a_view_that_is_added_begins_with_the_rows_of_its_tables_on_spark(
     spark: Any, tmp_path: Path, exchange: str
 ) -> None:

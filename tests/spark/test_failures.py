@@ -142,6 +142,7 @@ class Sleeper(hr.Computation):
 
 
 @pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+@pytest.mark.drawn(1)
 def test_a_stopped_task_of_a_failed_try_that_wakes_in_the_next_harms_nothing(
     two_slots: Any, tmp_path: Path, exchange: str
 ) -> None:

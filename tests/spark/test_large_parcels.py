@@ -50,6 +50,7 @@ class Spied:
 
 
 @pytest.mark.parametrize("where", ["on the host", "in the storage"])
+@pytest.mark.drawn(1)
 def test_large_parcels_are_no_properties_of_jobs(
     local_spark: Any, tmp_path: Path, where: str
 ) -> None:

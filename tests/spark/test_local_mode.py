@@ -96,6 +96,7 @@ DEEP = Spec(
         ("host", True, True),
     ],
 )
+@pytest.mark.drawn(2)
 def test_what_waits_arrives_on_spark_as_the_model_says(
     local_spark: Any, tmp_path: Path, exchange: str, ordered: bool, columnar: bool
 ) -> None:
@@ -122,6 +123,7 @@ def test_what_waits_arrives_on_spark_as_the_model_says(
 
 @pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
 @pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.drawn(4)
 def test_inline_and_spark_agree_to_the_bit_and_in_every_digest(
     local_spark: Any, tmp_path: Path, exchange: str, workers: int
 ) -> None:
@@ -145,6 +147,7 @@ def test_inline_and_spark_agree_to_the_bit_and_in_every_digest(
 
 
 @pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+@pytest.mark.drawn(1)
 def test_inline_and_spark_agree_on_what_comes_twice(
     local_spark: Any, tmp_path: Path, exchange: str
 ) -> None:
@@ -319,6 +322,7 @@ class DiesOnce(hr.Computation):
 
 
 @pytest.mark.parametrize("exchange", ["driver", "host", "shuffle"])
+@pytest.mark.drawn(1)
 def test_a_python_worker_that_dies_costs_a_try_and_nothing_else(
     local_spark: Any, tmp_path: Path, exchange: str
 ) -> None:

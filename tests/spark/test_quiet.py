@@ -169,6 +169,7 @@ ENDLESS = [
 
 
 @pytest.mark.parametrize("started", ENDLESS, indirect=True)
+@pytest.mark.drawn(1)
 def test_a_group_of_processes_that_gets_sigterm_ends_after_its_step_without_a_traceback(
     started: subprocess.Popen[bytes], folder: Path
 ) -> None:

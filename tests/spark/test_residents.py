@@ -166,6 +166,7 @@ class Run:
 
 
 @pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.drawn(3)
 def test_a_step_goes_on_after_each_fault_and_workers_come_back(
     two_slots: Any, tmp_path: Path, expected: dict[str, Any], what: str
 ) -> None:
@@ -285,6 +286,7 @@ def test_closing_ends_the_workers_tasks(two_slots: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("faults", [{}, {5: ("killed", 0), 12: ("stopped", 1)}])
+@pytest.mark.drawn(1)
 def test_more_workers_than_slots_stay_in_as_many_processes_as_there_are_slots(
     two_slots: Any, tmp_path: Path, expected: dict[str, Any], faults: Any
 ) -> None:
@@ -301,6 +303,7 @@ def test_more_workers_than_slots_stay_in_as_many_processes_as_there_are_slots(
 
 
 @pytest.mark.parametrize("faults", [{}, {12: ("killed", 0), 30: ("stopped", 1)}])
+@pytest.mark.drawn(1)
 def test_workers_stay_where_they_are_while_their_number_changes(
     two_slots: Any, tmp_path: Path, expected: dict[str, Any], faults: Any
 ) -> None:

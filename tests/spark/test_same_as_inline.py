@@ -515,6 +515,7 @@ SCENES: list[Scene] = [
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+@pytest.mark.drawn(7)
 def test_it_comes_to_the_same_on_spark_as_inline(
     local_spark: Any, tmp_path: Path, scene: Scene
 ) -> None:

@@ -81,6 +81,7 @@ def run(folder: Path, die_at: int, when: str) -> int:
 
 
 @pytest.mark.parametrize(("die_at", "when"), [(2, "before"), (1, "half"), (3, "after")])
+@pytest.mark.drawn(1)
 def test_rows_are_those_of_an_undisturbed_run_wherever_it_is_killed(
     die_at: int, when: str, spark: Any, tmp_path: Path
 ) -> None:

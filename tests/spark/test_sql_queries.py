@@ -134,6 +134,7 @@ def test_random_queries_give_what_spark_gives(spark: Any, seed: int, count: int)
 
 
 @pytest.mark.parametrize("sql", SEVERAL_DISTINCT)
+@pytest.mark.drawn(4)
 def test_several_distinct_aggregates_give_what_spark_gives(spark: Any, sql: str) -> None:
     world, r = World.on(spark), random.Random(1)
     for _ in range(3):
@@ -143,6 +144,7 @@ def test_several_distinct_aggregates_give_what_spark_gives(spark: Any, sql: str)
 
 
 @pytest.mark.parametrize("sql", SEVERAL_DISTINCT)
+@pytest.mark.drawn(3)
 def test_a_text_has_one_plan_whatever_was_planned_before(spark: Any, sql: str) -> None:
     world, found = World.on(spark), set()
     world.declare("r", generator.table(random.Random(1), 1), generator.columns())

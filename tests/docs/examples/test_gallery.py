@@ -62,6 +62,7 @@ def test_the_input_of_each_example_is_disordered_and_has_duplicates_where_ids_ar
 
 
 @CUTS
+@pytest.mark.drawn(1)
 def test_a_visit_counts_for_the_plan_that_its_customer_had_when_it_ended(
     rounds: int, seed: int
 ) -> None:

@@ -58,6 +58,7 @@ def how(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", STORIES)
+@pytest.mark.drawn(3)
 def test_a_fault_at_any_operation_leaves_no_trace(name: str, how: str) -> None:
     total = operations(name)
     assert total > (50 if how == "files" else 40)
@@ -68,6 +69,7 @@ def test_a_fault_at_any_operation_leaves_no_trace(name: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("name", STORIES)
+@pytest.mark.drawn(3)
 def test_a_crash_in_recovery_leaves_no_trace_either(name: str) -> None:
     every = pairs(operations(name))
     some = [every[at] for at in spread(_SOME_PAIRS, len(every))]

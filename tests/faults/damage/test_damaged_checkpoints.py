@@ -94,6 +94,7 @@ def test_the_world_has_a_bit_of_everything_and_nothing_is_wrong_with_it(world: W
     assert all(world.ran)
 
 
+@pytest.mark.drawn(1)
 def test_a_flipped_bit_is_found_or_has_no_effect(world: World) -> None:
     rng = random.Random(7)
     for number, name in enumerate(sorted(world.files)):
@@ -101,6 +102,7 @@ def test_a_flipped_bit_is_found_or_has_no_effect(world: World) -> None:
             world.check(flipped(world.files, name, position), name, run=number % 9 == 0)
 
 
+@pytest.mark.drawn(1)
 def test_a_file_that_is_cut_off_is_found_or_has_no_effect(world: World) -> None:
     rng = random.Random(8)
     for number, name in enumerate(sorted(world.files)):
@@ -120,6 +122,7 @@ def test_bytes_behind_a_file_that_is_needed_are_found(world: World) -> None:
         assert outcome == world.read or isinstance(outcome, Refused)
 
 
+@pytest.mark.drawn(1)
 def test_a_file_that_is_missing_is_found_or_has_no_effect(world: World) -> None:
     for number, name in enumerate(sorted(world.files)):
         newest = name == manifest_name(world.newest)  # (without it, the step was never committed)

@@ -29,6 +29,7 @@ def expected() -> dict[str, Any]:
 
 @pytest.mark.parametrize("how", PACKING)
 @pytest.mark.parametrize("flips", [8, pytest.param(25, marks=pytest.mark.soak)])
+@pytest.mark.drawn(1)
 def test_a_flipped_byte_in_any_file_is_named_or_was_not_needed(flips: int, how: str) -> None:
     """A pipeline is stopped half-way, one byte of one file is flipped, and it is started again."""
     with packing(how):

@@ -51,6 +51,7 @@ def test_nothing_outside_is_touched_and_every_answer_is_typed(store: str) -> Non
 
 
 @pytest.mark.parametrize("store", ["s3", "hdfs"])
+@pytest.mark.drawn(1)
 def test_so_it_is_on_stores_that_are_far_away(store: str, request: pytest.FixtureRequest) -> None:
     check(campaign(store, 2, remote=request.getfixturevalue(store).location()))
 

@@ -38,6 +38,7 @@ def test_what_protects_has_a_negative_control() -> None:
 
 
 @pytest.mark.parametrize("bug", CONTROLS, ids=lambda bug: bug.name)
+@pytest.mark.drawn(1)
 def test_without_a_protection_the_suite_fails(bug: Bug) -> None:
     finding = search(bug)
     assert finding.found, finding.said

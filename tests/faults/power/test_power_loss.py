@@ -77,6 +77,7 @@ def followed(name: str, stalls: bool, part: slice, outcomes: int, drawn: int) ->
 
 
 @pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.drawn(2)
 def test_power_loss_at_any_operation_leaves_no_trace(name: str) -> None:
     tried = once(name, 1, slice(None))
     assert tried["operations"] > 150 and tried["outcomes"] > 30, tried
@@ -86,12 +87,14 @@ def test_power_loss_at_any_operation_leaves_no_trace(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.drawn(2)
 def test_power_loss_in_recovery_leaves_no_trace_either(name: str) -> None:
     assert twice(name, 1, slice(3, None, 20), 6)["outcomes"] > 10
 
 
 @pytest.mark.parametrize("stalls", [False, True], ids=["killed", "stalled"])
 @pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.drawn(4)
 def test_who_takes_over_relies_on_no_name_that_may_be_lost(name: str, stalls: bool) -> None:
     """The first driver has made names that all see, and that nobody has synced."""
     assert followed(name, stalls, slice(1, None, 7), 6, 0)["outcomes"] > 10

@@ -26,6 +26,7 @@ NO_THREADS_OF_THEIR_OWN = {"change", "driver", "phase_timer", "watchdog"}
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, LONG])
+@pytest.mark.drawn(6)
 def test_whatever_fails_the_world_sees_what_an_undisturbed_run_would_have_shown(seed: int) -> None:
     found = simulate(seed)
     assert not found.problem, "\n".join([f"seed {seed}", *found.story, found.problem])

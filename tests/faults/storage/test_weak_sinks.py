@@ -159,6 +159,7 @@ def operations(kind: str) -> int:
 
 @pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize(("kind", "act"), CASES)
+@pytest.mark.drawn(4)
 def test_a_weak_sink_never_sees_two_different_results(kind: str, act: str, every: int) -> None:
     total, failures, repeated = operations(kind), 0, 0
     struck_at = range(1 + CASES.index((kind, act)) % every, total + 1, every)

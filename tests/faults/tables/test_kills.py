@@ -47,6 +47,7 @@ def killed(kind: str, folder: Path, seed: int, kills: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.drawn(2)
 def test_killed_at_any_call_a_driver_delivers_each_row_once(kind: str, tmp_path: Path) -> None:
     report = killed(kind, tmp_path, seed=1, kills=5)
     assert len(report["ends"]) == 5

@@ -639,6 +639,7 @@ def change_by_commands(store: Store, inner: Store, collected: Collected) -> None
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("act", ACTS)
+@pytest.mark.drawn(2)
 def test_a_fault_at_any_operation_of_a_change_leaves_no_trace(act: str, every: int) -> None:
     """Each command is answered once; what is not changed gives what it would have given."""
     from headrace.errors import HeadraceError

@@ -59,6 +59,7 @@ def test_with_the_usual_settings_files_are_bounded_too() -> None:
 
 
 @pytest.mark.parametrize("packed_bytes", [0, 4_000, 1 << 18])
+@pytest.mark.drawn(1)
 def test_after_a_restart_nothing_that_is_needed_is_gone_and_leftovers_are(
     packed_bytes: int,
 ) -> None:

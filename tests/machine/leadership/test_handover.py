@@ -222,6 +222,7 @@ FAULTS = [(act, False) for act in ACTS if act != "full from here on"]
 @pytest.mark.parametrize("every", [5, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("act", "uncheckpointed"), [*FAULTS, ("crash after", True)])
 @pytest.mark.parametrize("who", ["old", "new"])
+@pytest.mark.drawn(5)
 def test_a_fault_at_any_operation_of_either_loses_nothing_and_does_nothing_twice(
     act: str, uncheckpointed: bool, who: str, every: int
 ) -> None:

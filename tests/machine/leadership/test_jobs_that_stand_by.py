@@ -508,6 +508,7 @@ def claims(store: Store) -> None:
 
 
 @pytest.mark.parametrize("what", ["add", "remove", "replace"])
+@pytest.mark.drawn(1)
 def test_a_change_that_was_overtaken_is_refused_and_the_standby_leads_again_as_it_was(
     what: str,
 ) -> None:

@@ -128,6 +128,7 @@ MOVE = Goal("move", bins=[(0, 1)], to=1, strategy=hr.batched(4))
     ],
     ids=["batched", "fluid", "all at once", "rescale", "prepared"],
 )
+@pytest.mark.drawn(5)
 def test_a_round_waits_for_few_calls(goal: Goal, packed: bool) -> None:
     """Layers and computations used to be read one after another, after the manifests."""
     runner, steady, rounds, _ = waited(goal, packed=packed, at_once=ENOUGH)

@@ -106,6 +106,7 @@ def test_files_that_a_round_has_opened_are_at_hand_for_reading_ahead() -> None:
 
 
 @pytest.mark.parametrize("ahead_bytes", [1 << 20, 4 << 20])
+@pytest.mark.drawn(1)
 def test_reading_ahead_takes_as_many_turns_as_estimates_reckon_with(ahead_bytes: int) -> None:
     """Here each step has a turn. Files are small, so their number counts, and not how many bytes move."""
     with with_many_files(ahead_bytes) as (harness, visit_all):

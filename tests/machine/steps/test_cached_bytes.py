@@ -171,6 +171,7 @@ def records_of(sizes: list[int], keys: int) -> list[Sized]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sizes", [[2 * KIB] * 60, [4 * KIB, 64 * KIB] * 10])
+@pytest.mark.drawn(10)
 def test_state_counts_as_much_as_it_takes(kind: Any, sizes: list[int]) -> None:
     records = records_of([*sizes, 0], 40)
     counts, takes = measured(pipeline_of(kind(), records), len(sizes) // 5, rows=5)
@@ -178,6 +179,7 @@ def test_state_counts_as_much_as_it_takes(kind: Any, sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.drawn(6)
 def test_state_that_was_read_back_counts_as_much_as_it_takes(kind: Any) -> None:
     store = MemoryStore()
     records = records_of([4 * KIB, 40 * KIB] * 20, 40)
@@ -188,6 +190,7 @@ def test_state_that_was_read_back_counts_as_much_as_it_takes(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Bytes, Numbers, Untyped, Expiring, Texts])
+@pytest.mark.drawn(4)
 def test_values_that_shrink_or_go_count_less(kind: Any) -> None:
     large = [Sized(n, n, 51_200) for n in range(30)]
     small = [Sized(n, 100 + n, 50) for n in range(30)]

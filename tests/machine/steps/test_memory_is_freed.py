@@ -40,6 +40,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
+@pytest.mark.drawn(1)
 def test_state_that_was_dropped_is_freed(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_entry, "_soft", SoftState())
     items = [Item("abcdef"[n % 6], n, n) for n in range(600)]

@@ -387,6 +387,7 @@ def test_a_process_that_missed_steps_learns_of_their_ids_though_their_bins_are_n
     check(hits, 1, collected, Oracle("part", 1_000, 10))
 
 
+@pytest.mark.drawn(1)
 def test_what_is_learnt_of_a_bin_that_was_never_loaded_is_not_taken_for_all_of_it() -> None:
     fresh, again = range(40, 80), range(40)
     ids = [*range(40), *(id_ for pair in zip(fresh, again, strict=True) for id_ in pair)]

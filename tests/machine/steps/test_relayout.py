@@ -383,6 +383,7 @@ def test_what_is_prepared_is_not_read_at_the_switch_but_for_the_tail(
 
 @pytest.mark.parametrize("late", [0, 1, 3])
 @pytest.mark.usefixtures("own_files")
+@pytest.mark.drawn(3)
 def test_what_is_read_beside_the_steps_is_taken_over_when_it_is_there(late: int) -> None:
     way = {"workers": 2, "bins": 8, "slices": 256}
     with what_is_prepared_is_what_is_stored() as taken:

@@ -318,6 +318,7 @@ def test_memory_whose_missed_runs_are_cleaned_away_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("retain_steps", [1, 16, 40, 64])
+@pytest.mark.drawn(4)
 def test_clean_up_goes_on_whatever_is_retained(retain_steps: int) -> None:
     items = [Item("ab"[i % 2], i, i) for i in range(300)]
     pipeline, _ = drawn(Count(), items)

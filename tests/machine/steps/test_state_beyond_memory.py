@@ -198,6 +198,7 @@ def by_key(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.drawn(6)
 def test_a_step_on_ten_times_the_memory_has_the_results_of_one_in_memory(
     kind: Any, groups: list[int], by_key: list[int]
 ) -> None:
@@ -247,6 +248,7 @@ def test_any_bound_has_the_results_of_none(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.drawn(6)
 def test_what_is_remembered_stays_within_the_bound_right_after_a_restart(kind: Any) -> None:
     records = records_of([n * 7 % 60 for n in range(180)], 20 * KIB)
     store, bound = MemoryStore(), 300 * KIB
@@ -283,6 +285,7 @@ def longest_column(rows: Any) -> int:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not Sided])
+@pytest.mark.drawn(5)
 def test_columns_of_more_than_an_array_can_hold_are_read_and_written(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

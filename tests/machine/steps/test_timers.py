@@ -158,6 +158,7 @@ def queue_lengths(computation: Any, items: list[Item]) -> list[int]:
 
 
 @pytest.mark.parametrize("n", [1, 10**6])
+@pytest.mark.drawn(2)
 def test_the_queue_of_timers_is_no_longer_than_there_are_keys_plus_a_bound(n: int) -> None:
     items = [Item(number % 3, n, number) for number in range(2_400)]
     assert max(queue_lengths(FarAndNear(), items)) <= 2 * 3 + 1_024 + 1

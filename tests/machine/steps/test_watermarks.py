@@ -269,6 +269,7 @@ def mostly_in_order() -> list[Round]:
     return [Round({"": says(n * 10 - (2_000 if n % 40 == 39 else 0))}) for n in range(300, 700)]
 
 
+@pytest.mark.drawn(1)
 def test_who_goes_by_the_percentile_watermark_is_earlier_and_misses_few() -> None:
     def draw(pipeline: hr.Pipeline, stream: hr.Stream) -> dict[str, Any]:
         sure = pipeline.compute("sure", Windows(), keys={stream: "key"})

@@ -398,6 +398,7 @@ def test_a_clock_that_goes_back_does_not_keep_checkpoints_away() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.drawn(4)
 def test_what_is_let_go_from_memory_is_read_again_with_what_others_left_since(seed: int) -> None:
     """Tasks alternate between processes, which remember little; clean-up follows at once."""
     store, seen, rng = MemoryStore(), Seen(), random.Random(seed)

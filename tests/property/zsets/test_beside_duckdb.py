@@ -102,6 +102,7 @@ def _near(value: Any) -> Any:
 @pytest.mark.parametrize("name", QUERIES)
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS, workers=st.integers(1, 3))
+@pytest.mark.drawn(4)
 def test_a_query_is_what_duckdb_makes_of_the_tables(name: str, steps: Any, workers: int) -> None:
     build, sql = QUERIES[name]
     p = hr.Pipeline("p")

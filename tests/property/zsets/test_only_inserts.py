@@ -144,6 +144,7 @@ OPERATORS: dict[str, tuple[Build, Callable[[Bag, Bag], Bag], Kept]] = {
 @pytest.mark.parametrize("name", OPERATORS)
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS, workers=st.integers(1, 3))
+@pytest.mark.drawn(4)
 def test_only_what_insertions_can_change_is_kept_and_the_result_is_the_same(
     name: str, steps: Any, workers: int
 ) -> None:

@@ -587,6 +587,7 @@ def test_rows_and_columns_that_an_operator_does_not_need_are_not_sent_to_it() ->
 @pytest.mark.parametrize("name", OPERATORS)
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, workers=st.integers(1, 3))
+@pytest.mark.drawn(24)
 def test_an_operator_comes_to_what_the_model_does(name: str, steps: Any, workers: int) -> None:
     build, answer = OPERATORS[name]
     check(build, answer, steps, workers)
@@ -667,6 +668,7 @@ def test_functions_of_rows_are_what_columns_come_of() -> None:
 )  # fmt: skip
 @settings(max_examples=30, deadline=None)
 @given(steps=STEPS, workers=st.integers(1, 3))
+@pytest.mark.drawn(4)
 def test_rows_whose_hashes_are_equal_are_told_apart(name: str, steps: Any, workers: int) -> None:
     def few(columns: Any, rows: int) -> Any:
         return hash_rows(columns, rows) % np.uint64(3) << np.uint64(62)

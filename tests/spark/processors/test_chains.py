@@ -26,6 +26,7 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("seed", USUAL)
+@pytest.mark.drawn(1)
 def test_chains_yield_the_same_on_both_engines(seed: int, spark: Any, tmp_path: Path) -> None:
     chain = chain_of(seed)
     theirs, ours = both(spark, chain, tmp_path)

@@ -79,6 +79,7 @@ def written(spark: Any, folder: Path, rows: list[tuple[str | None, int]]) -> Any
 
 
 @pytest.mark.parametrize("pandas", [False, True], ids=["rows", "pandas"])
+@pytest.mark.drawn(1)
 def test_initial_state_comes_before_the_rows_and_for_keys_without_rows_too(
     pandas: bool, spark: Any, tmp_path: Path
 ) -> None:

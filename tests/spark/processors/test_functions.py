@@ -26,6 +26,7 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("seed", USUAL)
+@pytest.mark.drawn(2)
 def test_functions_yield_the_same_on_both_engines(seed: int, spark: Any, tmp_path: Path) -> None:
     theirs, ours = both(spark, case_of(seed), tmp_path)
     assert ours == theirs

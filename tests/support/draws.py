@@ -1,0 +1,49 @@
+"""Which variants of a test a run of the suite tries: of those that are marked ``drawn``, a few by chance.
+
+Some properties are tried in many variants of which each takes long: on each kind of store, with each
+exchange, at each number of workers. ``@pytest.mark.drawn(3)`` has a run draw three of them. Other runs draw
+others, and ``make soak`` tries all. So does whoever names the test or its file.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.examples import MOST, profile
+
+#: Set it to the seed of another run, to have the same variants; or to ``all``, to have each.
+SEED = "HEADRACE_DRAW"
+
+
+def seed() -> int:
+    return int(os.environ.setdefault(SEED, str(random.SystemRandom().randrange(2**31))))
+
+
+def draws(config: pytest.Config) -> bool:
+    """Return whether this run draws: not if it is thorough, or if tests or files are named."""
+    named = config.option.keyword or any(not Path(arg).is_dir() for arg in config.args)
+    return profile() in MOST and not named and os.environ.get(SEED) != "all"
+
+
+def drawn(items: Sequence[pytest.Item], seed: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests that are run, and the variants that are left out."""
+    variants = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("drawn") and not item.get_closest_marker("soak"):
+            variants[item.nodeid.partition("[")[0]].append(item)
+    left_out = set()
+    for name, of in variants.items():
+        marker = of[0].get_closest_marker("drawn")
+        assert marker is not None
+        kept = random.Random(f"{seed} {name}").sample(of, min(len(of), marker.args[0]))
+        left_out |= {item.nodeid for item in of} - {item.nodeid for item in kept}
+    return (
+        [item for item in items if item.nodeid not in left_out],
+        [item for item in items if item.nodeid in left_out],
+    )

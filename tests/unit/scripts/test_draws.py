@@ -1,0 +1,71 @@
+"""Of the variants of a test that is marked ``drawn``, a run tries a few."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support import draws
+
+
+class Item(SimpleNamespace):
+    """A test, as pytest knows it: of a function whose mark says how many of its variants are tried."""
+
+    def get_closest_marker(self, name: str) -> Any:
+        return pytest.mark.drawn(self.count).mark if self.count and name == "drawn" else None
+
+
+TESTS: list[Any] = [
+    *(Item(nodeid=f"a.py::test_one[{n}]", count=3) for n in range(10)),
+    *(Item(nodeid=f"a.py::test_other[{n}-x[0]]", count=2) for n in range(3)),
+    *(Item(nodeid=f"a.py::test_all[{n}]", count=0) for n in range(4)),
+    Item(nodeid="b.py::test_one", count=3),
+]
+
+
+def names(tests: list[pytest.Item]) -> list[str]:
+    return [test.nodeid for test in tests]
+
+
+def test_a_run_tries_as_many_as_the_mark_says_and_all_others() -> None:
+    kept, left_out = draws.drawn(TESTS, 1)
+    assert sorted(names(kept) + names(left_out)) == sorted(names(TESTS))
+    by_function = [name.partition("[")[0] for name in names(kept)]
+    counts = {name: by_function.count(name) for name in by_function}
+    assert counts == {
+        "a.py::test_one": 3,
+        "a.py::test_other": 2,
+        "a.py::test_all": 4,
+        "b.py::test_one": 1,
+    }
+    assert names(kept) == [name for name in names(TESTS) if name in set(names(kept))]
+
+
+def test_a_seed_draws_the_same_and_all_are_drawn_in_the_end() -> None:
+    assert names(draws.drawn(TESTS, 7)[0]) == names(draws.drawn(TESTS, 7)[0])
+    seen = {name for seed in range(100) for name in names(draws.drawn(TESTS, seed)[0])}
+    assert seen == set(names(TESTS))
+
+
+@pytest.mark.parametrize(
+    ("args", "keyword", "profile", "expected"),
+    [
+        (["tests"], "", "short", True),
+        (["tests"], "", "thorough", False),
+        (["tests"], "nothing", "short", False),
+        ([__file__], "", "short", False),
+        (["tests", f"{__file__}::test_x[1]"], "", "short", False),
+    ],
+)
+def test_all_variants_are_tried_where_tests_are_named_and_in_thorough_runs(
+    args: list[str],
+    keyword: str,
+    profile: str,
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(draws, "profile", lambda: profile)
+    config: Any = SimpleNamespace(args=args, option=SimpleNamespace(keyword=keyword))
+    assert draws.draws(config) is expected
