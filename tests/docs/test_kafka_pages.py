@@ -76,6 +76,7 @@ def tutorial(new_kafka: NewKafka, tmp_path: Path) -> Iterator[tuple[Terminals, K
     opened.close()
 
 
+@pytest.mark.drawn(1, "a program that is killed")
 def test_the_tutorial_counts_each_visit_once_over_a_stop_and_a_kill(
     tutorial: tuple[Terminals, Kafka],
 ) -> None:

@@ -120,6 +120,7 @@ def check(text: str, folder: Path) -> None:
     assert [line for line in lines if not KNOWN.fullmatch(line)] == [], text
 
 
+@pytest.mark.drawn(2, "quiet programs")
 def test_the_first_line_is_ours_and_nothing_of_sparks_follows_without_an_environment(
     folder: Path,
 ) -> None:
@@ -169,7 +170,7 @@ ENDLESS = [
 
 
 @pytest.mark.parametrize("started", ENDLESS, indirect=True)
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(2, "quiet programs")
 def test_a_group_of_processes_that_gets_sigterm_ends_after_its_step_without_a_traceback(
     started: subprocess.Popen[bytes], folder: Path
 ) -> None:
@@ -247,6 +248,7 @@ print(hr.spark_session(conf={"spark.own": "2"}).conf.get("spark.own"), flush=Tru
 """
 
 
+@pytest.mark.drawn(2, "quiet programs")
 def test_a_program_gets_the_same_session_and_is_warned_of_what_it_does_not_have(
     folder: Path,
 ) -> None:

@@ -2,7 +2,8 @@
 
 Some properties are tried in many variants of which each takes long: on each kind of store, with each
 exchange, at each number of workers. ``@pytest.mark.drawn(3)`` has a run draw three of them. Other runs draw
-others, and ``make soak`` tries all. So does whoever names the test or its file.
+others, and ``make soak`` tries all. So does whoever names the test or its file. Of tests that try the same
+by different means, ``drawn(3, "name")`` has it draw three of all that bear the name.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def drawn(items: Sequence[pytest.Item], seed: int) -> tuple[list[pytest.Item], l
     """Return the tests that are run, and the variants that are left out."""
     variants = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("drawn") and not item.get_closest_marker("soak"):
-            variants[item.nodeid.partition("[")[0]].append(item)
+        marker = item.get_closest_marker("drawn")
+        if marker is not None and not item.get_closest_marker("soak"):
+            count, name = (*marker.args, item.nodeid.partition("[")[0])[:2]
+            variants[name, count].append(item)
     left_out = set()
-    for name, of in variants.items():
-        marker = of[0].get_closest_marker("drawn")
-        assert marker is not None
-        kept = random.Random(f"{seed} {name}").sample(of, min(len(of), marker.args[0]))
+    for (name, count), of in variants.items():
+        kept = random.Random(f"{seed} {name}").sample(of, min(len(of), count))
         left_out |= {item.nodeid for item in of} - {item.nodeid for item in kept}
     return (
         [item for item in items if item.nodeid not in left_out],

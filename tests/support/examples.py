@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 #: At most so many examples of each property, by the name of Hypothesis's profile.
-MOST = {"short": 10, "fast": 10}
+MOST = {"short": 7, "fast": 7}
 #: Of a state machine, at most so many runs, and steps of each. These take longer.
-MOST_RUNS = {"short": 5, "fast": 5}
+MOST_RUNS = {"short": 3, "fast": 3}
 MOST_STEPS = {"short": 30, "fast": 20}
 
 

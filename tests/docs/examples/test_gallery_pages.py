@@ -99,6 +99,7 @@ def bills_in(folder: Path) -> list[tuple[tuple[str, str], tuple[int, int, int]]]
     ]
 
 
+@pytest.mark.drawn(1, "a program that is killed")
 def test_bills_are_right_when_the_process_is_killed_again_and_again(tmp_path: Path) -> None:
     storage, log = tmp_path / "state", tmp_path / "log"
     program = f"import os; os.chdir({str(tmp_path)!r}); from headrace.cli import main; main()"

@@ -94,6 +94,7 @@ def test_each_visit_is_counted_once_though_the_driver_is_killed(tmp_path: Path) 
 
 
 @pytest.mark.spark
+@pytest.mark.drawn(1, "a program that is killed")
 def test_a_demo_that_is_killed_leaves_no_process_and_can_be_run_again(
     tmp_path: Path, demos: list[Demo]
 ) -> None:

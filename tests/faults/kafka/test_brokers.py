@@ -61,6 +61,7 @@ def before_marking(sink: Any, do: Any, *, times: int = 1) -> None:
     sink._mark = disturbed
 
 
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_brokers_that_are_killed_in_a_transaction_have_each_row_once(world: World) -> None:
     sink = world.sink()
     sink.receive(delivery(0, {"a": 0}))
@@ -100,6 +101,7 @@ def test_a_step_whose_transaction_took_too_long_is_tried_again(world: World) -> 
     assert world.rows() == [("a", 0), ("a", 1), ("a", 2)]
 
 
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_a_step_that_always_takes_too_long_is_an_error_that_names_the_setting(world: World) -> None:
     sink = world.sink(settings={"transaction.timeout.ms": 1500})
 
@@ -128,6 +130,7 @@ def wait_until_forgotten(world: World) -> None:
     until(forgotten)
 
 
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_a_sink_that_brokers_have_forgotten_goes_on_if_it_was_idle_or_stopped(
     forgetful: World,
 ) -> None:

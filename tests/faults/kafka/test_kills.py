@@ -44,6 +44,7 @@ def killed(kafka: Kafka, *arguments: object) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_killed_at_each_point_of_the_protocol_a_driver_delivers_each_row_once(
     kafka: Kafka, tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_killed_25_times_a_driver_delivers_each_row_once(
 
 
 @pytest.mark.parametrize("point", ["before commit"])
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_a_driver_that_was_stopped_before_its_commit_and_replaced_is_fenced(
     kafka: Kafka, point: str, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def grown(state: Path, files: int, driver: subprocess.Popen[bytes]) -> bool:
 
 
 @pytest.mark.parametrize("seed", [1])
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_killed_drivers_count_each_record_once(kafka: Kafka, seed: int, tmp_path: Path) -> None:
     through(kafka, seed, tmp_path, kills=4)
 
@@ -181,6 +182,7 @@ def while_killed(
     return killed
 
 
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
     new_kafka: NewKafka, tmp_path: Path
 ) -> None:

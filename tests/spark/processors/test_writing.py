@@ -198,6 +198,7 @@ def test_options_count_or_a_warning_says_that_they_do_not(
         writer.option("compression", "lz4").start(str(tmp_path / "out"))
 
 
+@pytest.mark.drawn(2, "quiet programs")
 def test_what_is_printed_is_there_at_once(tmp_path: Path) -> None:
     """Standard output that is no terminal holds back what is printed."""
     put(tmp_path / "in", "1.json", ("a", 1))
@@ -226,6 +227,7 @@ def test_what_is_printed_is_there_at_once(tmp_path: Path) -> None:
     assert "|a" in found
 
 
+@pytest.mark.drawn(2, "quiet programs")
 def test_a_new_query_and_one_that_fails_leave_no_stack_traces_of_java(tmp_path: Path) -> None:
     put(tmp_path / "in", "1.json", ("a", 1))
     put(tmp_path / "in", "2.json", ("a", -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,17 +12,18 @@ from tests.support import draws
 
 
 class Item(SimpleNamespace):
-    """A test, as pytest knows it: of a function whose mark says how many of its variants are tried."""
+    """A test, as pytest knows it, with the arguments of its mark."""
 
     def get_closest_marker(self, name: str) -> Any:
-        return pytest.mark.drawn(self.count).mark if self.count and name == "drawn" else None
+        return pytest.mark.drawn(*self.drawn).mark if self.drawn and name == "drawn" else None
 
 
 TESTS: list[Any] = [
-    *(Item(nodeid=f"a.py::test_one[{n}]", count=3) for n in range(10)),
-    *(Item(nodeid=f"a.py::test_other[{n}-x[0]]", count=2) for n in range(3)),
-    *(Item(nodeid=f"a.py::test_all[{n}]", count=0) for n in range(4)),
-    Item(nodeid="b.py::test_one", count=3),
+    *(Item(nodeid=f"a.py::test_one[{n}]", drawn=(3,)) for n in range(10)),
+    *(Item(nodeid=f"a.py::test_other[{n}-x[0]]", drawn=(2,)) for n in range(3)),
+    *(Item(nodeid=f"a.py::test_all[{n}]", drawn=()) for n in range(4)),
+    Item(nodeid="b.py::test_one", drawn=(3,)),
+    *(Item(nodeid=f"c.py::test_pooled_{n}", drawn=(2, "a name")) for n in range(6)),
 ]
 
 
@@ -32,13 +34,14 @@ def names(tests: list[pytest.Item]) -> list[str]:
 def test_a_run_tries_as_many_as_the_mark_says_and_all_others() -> None:
     kept, left_out = draws.drawn(TESTS, 1)
     assert sorted(names(kept) + names(left_out)) == sorted(names(TESTS))
-    by_function = [name.partition("[")[0] for name in names(kept)]
+    by_function = [re.split(r"\[|_\d", name)[0] for name in names(kept)]
     counts = {name: by_function.count(name) for name in by_function}
     assert counts == {
         "a.py::test_one": 3,
         "a.py::test_other": 2,
         "a.py::test_all": 4,
         "b.py::test_one": 1,
+        "c.py::test_pooled": 2,
     }
     assert names(kept) == [name for name in names(TESTS) if name in set(names(kept))]
 
