@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support import draws
+from tests.support.draws import WAYS
 
 
 class Item(SimpleNamespace):
@@ -44,6 +45,21 @@ def test_a_run_tries_as_many_as_the_mark_says_and_all_others() -> None:
         "c.py::test_pooled": 2,
     }
     assert names(kept) == [name for name in names(TESTS) if name in set(names(kept))]
+
+
+def test_each_test_of_a_folder_is_tried_in_one_of_its_ways() -> None:
+    tests: list[Any] = [
+        Item(
+            nodeid=f"d.py::test_x[{way}-{n}]",
+            drawn=(),
+            callspec=SimpleNamespace(params={WAYS[0]: way, "n": n}),
+        )
+        for way in ("by bin", "at once")
+        for n in range(20)
+    ]
+    kept = [test.callspec.params for test in draws.drawn(tests, 3)[0]]
+    assert sorted(params["n"] for params in kept) == list(range(20))
+    assert {params[WAYS[0]] for params in kept} == {"by bin", "at once"}
 
 
 def test_a_seed_draws_the_same_and_all_are_drawn_in_the_end() -> None:
