@@ -158,6 +158,7 @@ def test_a_change_says_what_took_it_back() -> None:
             raise ValueError("not at all")
 
     with hr.run(pipeline, storage=MemoryStore(), runner="inline", settings=settings) as job:
+        until(lambda: job.head is not None)
         changed = job.pipeline.copy()
         changed.compute("more", Fails(), keys={changed.nodes["count"]["out"]: "key"})
         change = job.change(changed)
