@@ -86,9 +86,9 @@ class Steps:
 
     def __call__(self, summary: hr.StepSummary) -> None:
         before, known = self._before, {one.id: one for one in summary.head.migrations}
-        if before is not None and before.left and before.left[0].moves:
+        if before is not None and (not before.left or before.left[0].moves):
             now = known[before.id]
-            if now.next > before.next or now.is_over:
+            if now.next > before.next or now.state == "done":  # planned and done in one step
                 self.rounds.append(summary.seconds)
         self._before = under_way(summary.head.migrations)
 
