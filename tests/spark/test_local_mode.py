@@ -48,6 +48,7 @@ def fresh(folder: Path) -> LocalStore:
     exchange=st.sampled_from(["auto", "driver", "host", "shuffle"]),
     weak=st.booleans(),
 )
+@pytest.mark.drawn(4, "random queries and pipelines")
 def test_a_random_pipeline_computes_on_spark_what_the_oracle_says(
     local_spark: Any,
     tmp_path_factory: pytest.TempPathFactory,

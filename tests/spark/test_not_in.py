@@ -69,6 +69,7 @@ def answer(relation: Any, tables: dict[str, list[Any]]) -> Counter[Any]:
 @pytest.mark.parametrize(
     ("first", "count"), [(1, 4), pytest.param(100, 60, marks=pytest.mark.soak)]
 )
+@pytest.mark.drawn(4, "random queries and pipelines")
 def test_it_is_right_after_every_step(catalyst: Catalyst, first: int, count: int) -> None:
     for seed in range(first, first + count):
         print(f"seed {seed}")

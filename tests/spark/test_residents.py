@@ -33,6 +33,7 @@ from tests.property.oracle.model import Model, NodeSpec, Spec
 from tests.spark.conftest import session
 from tests.support.pipelines import Collected, draw, run_inline
 from tests.support.results import recording
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -330,15 +331,15 @@ def test_workers_stay_where_they_are_while_their_number_changes(
 
 
 def test_heartbeats_end_with_their_resident() -> None:
+    def beating() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one.name == "headrace-heartbeats"]
+
     ours, theirs = Pipe()
-    before = threading.active_count()
+    before = beating()
     for _ in range(5):
         with Heartbeats(theirs) as heartbeats, heartbeats.while_at_work():
             pass
-    deadline = time.monotonic() + 30
-    while threading.active_count() > before and time.monotonic() < deadline:
-        pass
-    assert threading.active_count() == before
+    until(lambda: len(beating()) <= len(before))
     assert not ours.poll()
 
 

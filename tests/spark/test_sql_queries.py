@@ -119,6 +119,7 @@ def _floats(table: pa.Table) -> pa.Table:
         pytest.param(3, 2000, marks=pytest.mark.soak),
     ],
 )
+@pytest.mark.drawn(4, "random queries and pipelines")
 def test_random_queries_give_what_spark_gives(spark: Any, seed: int, count: int) -> None:
     print(f"seed {seed}")
     r = random.Random(seed)

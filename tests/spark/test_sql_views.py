@@ -133,6 +133,7 @@ def _befall(t: Any, number: int) -> None:
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, 48), *(pytest.param(n, 2000, marks=pytest.mark.soak) for n in (2, 3))]
 )
+@pytest.mark.drawn(4, "random queries and pipelines")
 def test_views_of_random_queries_are_what_the_queries_give_after_every_step(
     spark: Any, seed: int, count: int
 ) -> None:

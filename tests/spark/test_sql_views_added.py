@@ -28,6 +28,7 @@ def spark() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, 24), *(pytest.param(n, 600, marks=pytest.mark.soak) for n in (2, 3))]
 )
+@pytest.mark.drawn(4, "random queries and pipelines")
 def test_added_views_of_random_queries_are_what_the_queries_give(
     spark: Any, seed: int, count: int
 ) -> None:
@@ -43,6 +44,7 @@ def test_added_views_of_random_queries_are_what_the_queries_give(
     "queries", [SPECIAL, BARE, SEVERAL_DISTINCT], ids=["special", "bare", "different"]
 )
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
+@pytest.mark.drawn(1)
 def test_added_views_with_nulls_and_empty_tables_are_what_the_queries_give(
     spark: Any, queries: tuple[str, ...], seed: int
 ) -> None:

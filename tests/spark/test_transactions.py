@@ -168,6 +168,7 @@ def pipeline(kafka: Kafka, bank: Bank, spark: Any, lost: list[int], *, whole: bo
 
 
 @pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.drawn(4, "random queries and pipelines")
 def test_a_query_over_two_tables_is_right_at_every_step_if_transactions_are_whole(
     kafka: Kafka, local_spark: Any, tmp_path: Path, whole: bool
 ) -> None:

@@ -153,6 +153,7 @@ EVENTS = (
 @pytest.mark.parametrize(
     ("first", "count"), [(1, 3), pytest.param(100, 40, marks=pytest.mark.soak)]
 )
+@pytest.mark.drawn(4, "random queries and pipelines")
 def test_views_are_right_at_every_time(catalyst: Catalyst, first: int, count: int) -> None:
     for seed in range(first, first + count):
         print(f"seed {seed}")

@@ -72,6 +72,7 @@ def test_a_file_names_the_command_of_its_page(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.drawn(3)
 def test_the_command_of_a_page_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
     command, printed = shown(name)
     assert ran(tmp_path, command) == printed

@@ -46,6 +46,7 @@ def check(said: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("store", ["memory", "local"])
+@pytest.mark.drawn(1)
 def test_nothing_outside_is_touched_and_every_answer_is_typed(store: str) -> None:
     check(campaign(store, 25))
 

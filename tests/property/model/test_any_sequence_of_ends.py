@@ -121,6 +121,7 @@ def takes_more(node: Any) -> bool:
     return len(node.inputs) < 2 and node.late != "side"
 
 
+@pytest.mark.drawn(2, "beside the model")
 def test_any_sequence_of_ends_is_what_the_model_says() -> None:
     run_state_machine_as_test(
         Ends, settings=settings(max_examples=40, stateful_step_count=20, derandomize=True)

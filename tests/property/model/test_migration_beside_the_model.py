@@ -144,6 +144,7 @@ class Moving(Together):
         return not one.is_over and not paused
 
 
+@pytest.mark.drawn(2, "beside the model")
 def test_a_pipeline_whose_state_moves_does_what_the_model_does() -> None:
     run_state_machine_as_test(
         Moving, settings=settings(max_examples=20, stateful_step_count=30, derandomize=True)

@@ -400,6 +400,7 @@ def _by_key(items: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
     return found
 
 
+@pytest.mark.drawn(2, "beside the model")
 def test_the_system_does_what_the_model_does() -> None:
     run_state_machine_as_test(
         Together, settings=settings(max_examples=80, stateful_step_count=30, derandomize=True)

@@ -187,6 +187,7 @@ def drawn_on_operators(names: list[str], *, added: bool) -> hr.Pipeline:
     workers=st.sampled_from([1, 2, 4]),
     portion=st.sampled_from([500, 5_000, 1 << 20]),
 )
+@pytest.mark.drawn(2, "views that are added")
 def test_a_view_begins_with_the_result_of_an_operator_that_an_older_view_reads(
     names: list[str],
     before: list[Any],
@@ -228,6 +229,7 @@ def test_a_view_begins_with_the_result_of_an_operator_that_an_older_view_reads(
     portion=st.sampled_from([100, 1_000, 1 << 20]),
     memory=st.sampled_from([512, 1 << 30]),
 )
+@pytest.mark.drawn(2, "views that are added")
 def test_an_added_view_equals_its_query_at_each_step_from_its_first_whole_one(
     before: list[Any], during: list[Any], after: list[Any], workers: int, portion: int, memory: int
 ) -> None:
@@ -267,6 +269,7 @@ def test_an_added_view_equals_its_query_at_each_step_from_its_first_whole_one(
     by=st.sampled_from(["change", "command"]),
     portion=st.sampled_from([1_000, 1 << 20]),
 )
+@pytest.mark.drawn(2, "views that are added")
 def test_a_view_that_was_removed_and_comes_back_holds_what_came_meanwhile(
     before: list[Any], away: list[Any], after: list[Any], workers: int, by: str, portion: int
 ) -> None:

@@ -36,6 +36,7 @@ def step(harness: Any, at: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.drawn(3)
 def test_whenever_somebody_looks_each_step_has_its_state(seed: int) -> None:
     rng = random.Random(seed)
     harness = driven(store := MemoryStore(), steps=rng.randrange(20))

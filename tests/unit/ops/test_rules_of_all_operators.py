@@ -63,6 +63,7 @@ CUT: list[tuple[type, dict[str, Any], int]] = [
 @pytest.mark.parametrize(("operator", "arguments", "inputs"), CUT)
 @settings(max_examples=6)
 @given(st.data(), WAYS)
+@pytest.mark.drawn(3)
 def test_a_batch_may_be_cut_between_any_two_records(
     operator: type, arguments: dict[str, Any], inputs: int, data: st.DataObject, way: dict[str, Any]
 ) -> None:

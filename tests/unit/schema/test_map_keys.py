@@ -132,6 +132,7 @@ ASKED = st.lists(
 @pytest.mark.parametrize("kind", ALIKE)
 @settings(max_examples=15)
 @given(asked=ASKED)
+@pytest.mark.drawn(4)
 def test_equal_keys_are_one_whether_they_are_remembered_or_read_back(
     kind: Any, asked: list[tuple[str, int]]
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_topic_that_nobody_made_is_not_made_by_writing_to_it(kafka: Kafka) -> 
         write(kafka, "nobody-made-it", [(None, b"1")], topic_metadata_propagation_max_ms=10)
 
 
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_a_broker_that_is_killed_has_its_records_and_its_port_after_a_restart(
     new_kafka: NewKafka,
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_broker_that_is_killed_has_its_records_and_its_port_after_a_restart(
     assert kafka.bootstrap == before
 
 
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_a_cluster_of_three_goes_on_without_one_node(new_kafka: NewKafka) -> None:
     kafka = new_kafka(nodes=3)
     topic = new_topic(kafka, partitions=3)

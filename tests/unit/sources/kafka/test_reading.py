@@ -378,6 +378,7 @@ def test_a_consumer_group_tells_how_far_the_pipeline_has_come(kafka: Kafka) -> N
     assert told == {n: offset for n, offset in enumerate(next_) if offset}
 
 
+@pytest.mark.drawn(4, "Kafka under faults")
 def test_a_broker_that_was_killed_and_is_back_is_read_again(new_kafka: NewKafka) -> None:
     kafka = new_kafka()
     topic = new_topic(kafka)
