@@ -152,7 +152,7 @@ class Job(PlacesWorkers):
 
         None before the first commit.
         """
-        return self._driver.coordinator.head
+        return self._driver.head
 
     @property
     def dashboard(self) -> str | None:

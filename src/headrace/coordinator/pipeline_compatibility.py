@@ -141,6 +141,11 @@ def removed_of(head: Head | None) -> dict[str, int]:
     return found
 
 
+def missed_since(head: Head | None) -> list[str]:
+    """Return the removed computations that have missed a step."""
+    return [] if head is None else [n for n, since in removed_of(head).items() if since < head.step]
+
+
 def flows_otherwise(stored: StoredSchema, wanted: DeclaredSchema) -> bool:
     """Return whether watermarks may move although no record comes.
 

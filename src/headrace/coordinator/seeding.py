@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from headrace.coordinator.changes.beginnings import Beginning, beginnings, not_yet
-from headrace.coordinator.pipeline_compatibility import removed_of
+from headrace.coordinator.pipeline_compatibility import missed_since
 from headrace.coordinator.pipeline_facts import PipelineFacts
 from headrace.errors import PipelineError
 from headrace.keyspace.sweep import WHOLE, portion_width
@@ -92,8 +92,8 @@ def given_up(head: Head | None, pipeline_facts: PipelineFacts) -> list[str]:
 
 
 def _back(head: Head, pipeline_facts: PipelineFacts) -> list[str]:
-    """Return the computations that need all rows of their inputs, and were removed until now."""
-    removed = removed_of(head)
+    """Return the computations that need all rows of their inputs, and were removed while some came."""
+    removed = missed_since(head)
     return [name for name in pipeline_facts.row_readers if name in removed]
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.coordinator.pipeline_compatibility import check_schema, removed_of
+from headrace.coordinator.changes.changes import check_rows_again, rows_missed
+from headrace.coordinator.pipeline_compatibility import check_schema, missed_since, removed_of
+from headrace.coordinator.refused import Refused
 from headrace.driver.change import Change
 from headrace.errors import HeadraceError, UserCodeError
 from headrace.ledger.head import Head
@@ -53,23 +55,31 @@ class ChangeTrial:
 
         It does if what failed is on trial, and the topology before can go on from what is stored.
         It cannot if a step was shown to weak sinks before its commit, if steps since the last
-        checkpoint have to be computed again, or if state was given up or has a new version.
+        checkpoint have to be computed again, or if state was given up or has a new version. Nor if
+        what was removed has missed rows that nobody has kept.
         """
         failed = self._failed(error)
         shown = any(node.weak for node in self.change.pipeline.sinks.values())
-        if failed is None or shown or head.is_behind or self.change.plan.forgotten:
+        if failed is None or shown or head.is_behind or self._gives_up_state:
             return False
         try:
             self.before.check_complete()
+            check_rows_again(self.before, missed_since(head))
             check_schema(
                 head.stored_schema,
                 self.before.declared_schema(),
                 removed={*removed_of(head), *self.added},
                 forgotten=self.added,
             )
-        except HeadraceError:
+        except (HeadraceError, Refused):
             return False
         return True
+
+    @property
+    def _gives_up_state(self) -> bool:
+        """Whether state is given up that somebody could want: not that of a view which comes back."""
+        back = rows_missed(self.change.plan.added, self.change.pipeline)
+        return not {*self.change.plan.forgotten} <= {*back}
 
     @property
     def added(self) -> list[str]:

@@ -289,6 +289,7 @@ class Driver:
         self._stop_requests: deque[StopRequested] = deque()
         self._handled_stops: list[StopRequested] = []  # the requests that a coordinator has handled
         self._stopwatch = stopwatch or Stopwatch()
+        self._before_switch: Head | None = None  # what a new coordinator does not know yet
         self._proof = Proof(self.ledger, lambda: self.coordinator.head)
         self._deliveries = self._new_deliveries(pipeline)
         self._source_poller = SourcePoller(store)
@@ -385,6 +386,7 @@ class Driver:
     def _begin(self, on: Head | Fresh) -> Head | None:
         """Read the storage, build the topology that it leaves, and get the runner ready for it."""
         self.ledger.check_owner(self.full_pipeline.name)
+        self._before_switch = None
         if self._started is None:
             check_creates(self.store, self._nonce())
         opened = self._open(on)
@@ -585,6 +587,11 @@ class Driver:
         return None
 
     @property
+    def head(self) -> Head | None:
+        """The pipeline as of its newest commit, also while the topology changes. Safe from any thread."""
+        return self.coordinator.head or self._before_switch
+
+    @property
     def _head(self) -> Head:
         head = self.coordinator.head
         assert head is not None
@@ -682,7 +689,7 @@ class Driver:
         Raises:
             HeadraceError: if the change would be refused.
         """
-        return plan_of(change, self.coordinator.head, self.pipeline)
+        return plan_of(change, self.head, self.pipeline)
 
     def close(self) -> None:
         """Close runner, sources and sinks. Refuse the changes that are still waiting."""
@@ -945,7 +952,7 @@ class Driver:
         """
         ready, head = self.requests.ready, self._head
         assert ready is not None
-        before = self.full_pipeline
+        before, self._before_switch = self.full_pipeline, head
         ready.switch()
         if ready.full_pipeline is not None:
             self.full_pipeline = ready.full_pipeline

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.checkpoints.views import read_view
 from headrace.control.control import Control
 from headrace.errors import UserCodeError
 from headrace.storage import MemoryStore
@@ -126,6 +127,68 @@ def test_a_change_that_cannot_be_undone_is_not_taken_back() -> None:
         t.change(with_another(drawn(weak=True), FailsAt(1)))
         with pytest.raises(UserCodeError, match="no 1, please"):
             push(t, 1)
+
+
+def with_view(pipeline: hr.Pipeline, *, keyed: bool) -> hr.Pipeline:
+    """Return a pipeline with a view that sums the numbers of each key, over rows that are kept or not."""
+    changed = pipeline.copy()
+    items = changed.injectors["items"].stream
+    rows = hr.zsets.table("rows", items, key="n") if keyed else hr.zsets.table("rows", items)
+    rows.view("there")
+    rows.group("sums", "key", n=hr.zsets.Sum("n")).view("view", key="key")
+    return changed
+
+
+def without_view(pipeline: hr.Pipeline) -> hr.Pipeline:
+    changed = pipeline.copy()
+    changed.remove("sums", "view")
+    return changed
+
+
+def total(store: MemoryStore) -> int:
+    (row,) = read_view(hr.open_state(store), "view").to_pylist()
+    return int(row["n"])
+
+
+@pytest.mark.parametrize(("good_steps", "keyed"), [(0, True), (3, True), (0, False)])
+def test_a_view_that_a_failing_change_has_removed_is_back_with_all_rows(
+    good_steps: int, keyed: bool
+) -> None:
+    store = MemoryStore()
+    before = with_view(drawn(), keyed=keyed)
+    with drive(before, storage=store) as t:
+        push(t, 1, 2)
+        t.change(with_another(without_view(before), FailsAt(100)))
+        numbers = [*range(3, 3 + good_steps), 100, 101]
+        push(t, *numbers)
+        t.run()
+        assert "more" not in t.current().stored_schema["computations"]
+        assert total(store) == 1 + 2 + sum(numbers)
+
+
+def test_a_change_is_not_taken_back_if_a_view_would_lack_rows() -> None:
+    before = with_view(drawn(), keyed=False)
+    with drive(before) as t:
+        push(t, 1, 2)
+        t.change(with_another(without_view(before), FailsAt(100)))
+        push(t, 3)
+        with pytest.raises(UserCodeError, match="no 100, please"):
+            push(t, 100)
+
+
+def test_a_view_that_fails_as_it_comes_back_is_taken_back() -> None:
+    store = MemoryStore()
+    before = with_view(drawn(), keyed=True)
+    with drive(before, storage=store) as t:
+        push(t, 1)
+        t.change(without_view(before))
+        push(t, 2)
+        t.change(with_another(before, FailsAt(100)))
+        push(t, 100, 101)
+        assert "more" not in t.current().stored_schema["computations"]
+        t.change(before)
+        t.run()
+        assert total(store) == 1 + 2 + 100 + 101
 
 
 def test_a_crash_after_a_change_was_taken_back_goes_on_without_it() -> None:

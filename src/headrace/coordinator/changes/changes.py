@@ -489,11 +489,11 @@ def _restore(
     problem = orphaned(full_pipeline, removed)
     if problem is not None:
         raise Refused(problem.what)
-    _check_rows_again(without(full_pipeline, removed), command.names)
+    check_rows_again(without(full_pipeline, removed), command.names)
     return msgspec.structs.replace(control_state, removed=removed)
 
 
-def _check_rows_again(pipeline: Pipeline, restored: Collection[str]) -> None:
+def check_rows_again(pipeline: Pipeline, restored: Collection[str]) -> None:
     """Check that computations that come back, and that need all rows of their inputs, find these.
 
     Raises:
