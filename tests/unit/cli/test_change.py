@@ -122,10 +122,18 @@ def test_what_a_command_has_removed_stays_removed(job: hr.Job, folder: Path) -> 
     assert change(folder, write(folder, ["count", "more"])).exit_code == 0
     control = Control(folder.parent / "storage")
     control.wait(control.ask("remove", ["more"]), 60)
-    assert change(folder, write(folder, ["count", "more", "third"])).exit_code == 0
+    found = change(folder, write(folder, ["count", "more", "third"]))
+    assert found.exit_code == 0 and "stays so until it is restored: more" in found.output
     assert list(job.pipeline.nodes) == ["count", "third"]
     control.wait(control.ask("restore", ["more"]), 60)
     assert sorted(job.pipeline.nodes) == ["count", "more", "third"]
+
+
+def test_what_the_file_has_left_out_comes_back_with_it(job: hr.Job, folder: Path) -> None:
+    for names in (["count", "more"], ["count"], ["count", "more"]):
+        found = change(folder, write(folder, names))
+        assert found.exit_code == 0 and "restored" not in found.output
+        assert list(job.pipeline.nodes) == names
 
 
 def test_another_file_than_the_one_that_runs_is_refused(
