@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -220,6 +220,11 @@ class Migration:
 
 class MovesState(ABC):
     """The methods that move state: of a job, of a control, and of a test harness."""
+
+    #: How state moves where nobody says how.
+    _usual_strategy: ClassVar[Strategy] = batched()
+    #: Whether it is read ahead where nobody says so; None to have the estimates decide.
+    _usually_prepared: ClassVar[bool | None] = None
 
     @abstractmethod
     def current(self) -> Head:
@@ -492,8 +497,8 @@ class MovesState(ABC):
         objective_us = 0 if objective is None else duration_micros(objective, "objective")
         whole = msgspec.structs.replace(
             goal,
-            strategy=strategy or batched(),
-            prepare=prepare,
+            strategy=strategy or self._usual_strategy,
+            prepare=self._usually_prepared if prepare is None else prepare,
             objective_us=objective_us,
             groups=list(self.groups.names),
         )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.checkpoints.checkpoint import Checkpoint
 from headrace.control.control import Control
-from headrace.control.migrations import IfBusy, Migration, MovesState, Strategy
+from headrace.control.migrations import MovesState
 from headrace.coordinator.changes.changes import Begin, ChangePlan
 from headrace.coordinator.messages import Commit, Instruction, Poll, Release, Stop, Wait
 from headrace.coordinator.settings import Settings
@@ -21,7 +21,6 @@ from headrace.driver.change import Change
 from headrace.driver.driver import Driver
 from headrace.errors import DriveError, HeadraceError, InvariantBroken
 from headrace.errors.deprecated import Renamed
-from headrace.eventtime.durations import DurationLike
 from headrace.eventtime.timestamps import from_micros
 from headrace.keyspace.groups import Groups
 from headrace.keyspace.layout import Layout
@@ -29,7 +28,6 @@ from headrace.ledger.commands import Answer, Command
 from headrace.ledger.head import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.measurements import Decision, Published, newest_measurements
-from headrace.ledger.migrations import Goal
 from headrace.ledger.records import Counts
 from headrace.migration.rounds import batched
 from headrace.migration.sharding import Dynamic, Sharding
@@ -195,6 +193,10 @@ class Harness(MovesState):
             t.crash()  # what was committed stays
             assert t.state("visits", "/home") == {"count": 1}
     """
+
+    # Steps take no time here, so there is nothing to wait or to prepare for.
+    _usual_strategy = batched(gap=False)
+    _usually_prepared = False
 
     def __init__(
         self,
@@ -572,20 +574,6 @@ class Harness(MovesState):
     def layout(self) -> Layout:
         """The layout in force: bins and their owners."""
         return Layout.from_wire(self._stored_head.layout)
-
-    def _migrate(
-        self,
-        goal: Goal,
-        strategy: Strategy | None,
-        prepare: bool | None,
-        objective: DurationLike | None,
-        if_busy: IfBusy,
-        dry_run: bool,
-    ) -> Migration:
-        """Start a migration, by default without gaps and unprepared, because steps take no time here."""
-        return super()._migrate(
-            goal, strategy or batched(gap=False), bool(prepare), objective, if_busy, dry_run
-        )
 
     def _name(self) -> str:
         self._names += 1
