@@ -441,12 +441,23 @@ def in_item(error: Misfit, offsets: npt.NDArray[np.int64], key: str | None = Non
 
 
 def entries_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
-    """Return the offsets at which the entries of each map begin, and all keys and items."""
+    """Return the offsets at which the entries of each map begin, and all keys and items.
+
+    A map that is null has none, whatever lies below it.
+    """
     if not len(array):
         return np.zeros(1, dtype=np.int64), array.keys[:0], array.items[:0]
     offsets = array.offsets.to_numpy().astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-    return offsets - first, array.keys.slice(first, count), array.items.slice(first, count)
+    keys, items = array.keys.slice(first, count), array.items.slice(first, count)
+    lengths = np.diff(offsets)
+    if (
+        array.null_count
+        and lengths[missing := array.is_null().to_numpy(zero_copy_only=False)].any()
+    ):
+        seen = pa.array(np.repeat(~missing, lengths))
+        keys, items, lengths = keys.filter(seen), items.filter(seen), np.where(missing, 0, lengths)
+    return np.concatenate([[0], np.cumsum(lengths)]), keys, items
 
 
 def cast_maps(

@@ -8,6 +8,8 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.schema.exact import entries_of
+
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
@@ -32,5 +34,5 @@ def any_within(
         return any_within(pc.list_flatten(column), holds, which)
     if pa.types.is_map(kind):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        return any(any_within(chunk.items, holds, which) for chunk in chunks)
+        return any(any_within(entries_of(chunk)[2], holds, which) for chunk in chunks)
     return False

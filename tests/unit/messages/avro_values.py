@@ -64,7 +64,8 @@ def _decimal(draw: st.DrawFn) -> Typed:
     behind = draw(st.integers(0, digits))
     schema: Any = {"logicalType": "decimal", "precision": digits, "scale": behind}
     if draw(st.booleans()):
-        size = draw(st.integers((digits * 10) // 24 + 1, 40))
+        least = (10**digits).bit_length() // 8 + 1  # (one bit is the sign)
+        size = draw(st.integers(least, 40))
         schema |= {"type": "fixed", "name": name(), "size": size}
     else:
         schema |= {"type": "bytes"}

@@ -114,6 +114,15 @@ def test_a_schema_that_is_no_record_has_one_column(data: st.DataObject) -> None:
     assert format.encode(table.rename_columns(["id"])).to_pylist() == messages
 
 
+def test_a_missing_record_leaves_the_map_of_the_one_before_it_alone() -> None:
+    schema = [record(("tags", {"type": "map", "values": "boolean"})), "null"]
+    messages = encoded(schema, {"tags": {"a": True}}, None, {"tags": {"b": False}})
+    format = Avro(schema)
+    table = read(format, messages)
+    format.open("t", "value", table.schema)
+    assert format.encode(table).to_pylist() == messages
+
+
 def is_record(schema: Any) -> bool:
     return isinstance(schema, dict) and schema["type"] == "record"
 

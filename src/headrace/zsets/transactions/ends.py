@@ -14,6 +14,7 @@ from headrace.errors import BadInput, PipelineError
 from headrace.pipeline import Node, Stream
 from headrace.runfiles.batches import one_array
 from headrace.schema import ValueType, value_type_of
+from headrace.schema.exact import entries_of, items_of
 from headrace.schema.row_columns import as_row_type, row_type
 from headrace.zsets.linear import field_of
 from headrace.zsets.rows import I64
@@ -206,19 +207,17 @@ class _EndsOnTheWay:
 def _from_nested(column: pa.Array, tables: Sequence[str]) -> list[I64]:
     """Return the number of rows in each table, of maps or of lists of pairs."""
     if _is_map(column.type):
-        entries = pa.ListArray.from_arrays(
-            column.offsets, pa.StructArray.from_arrays([column.keys, column.items], [_NAME, _COUNT])
-        )
-        column = pc.if_else(column.is_valid(), entries, pa.scalar(None, entries.type))
-    parents = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
-    inner = pc.list_flatten(column)
-    names = as_row_type(pc.struct_field(inner, _NAME), pa.string())
-    numbers = _numbers(pc.struct_field(inner, _COUNT))
+        offsets, names, numbers = entries_of(column)
+    else:
+        offsets, pairs = items_of(column)
+        names, numbers = pc.struct_field(pairs, _NAME), pc.struct_field(pairs, _COUNT)
+    rows = np.repeat(np.arange(len(column)), np.diff(offsets))
+    names, numbers = as_row_type(names, pa.string()), _numbers(numbers)
     found = []
     for table in tables:
         here = pc.fill_null(pc.equal(names, table), False).to_numpy(zero_copy_only=False)
         counts = np.zeros(len(column), dtype=np.int64)
-        np.add.at(counts, parents[here], numbers[here])
+        np.add.at(counts, rows[here], numbers[here])
         found.append(counts)
     return found
 
