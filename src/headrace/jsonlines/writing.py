@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.schema.encodings import decoded_chunks
 from headrace.schema.pylists import pylist
 
 _NAMED = {math.inf: "Infinity", -math.inf: "-Infinity"}
@@ -37,6 +38,7 @@ def _row_class(names: tuple[str, ...]) -> Callable[..., Any]:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
+    column = decoded_chunks(column)
     try:
         values = pylist(column)
     except (OverflowError, ValueError):

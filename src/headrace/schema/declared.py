@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import PipelineError
+from headrace.schema.encodings import OF_VIEWS, list_type
 from headrace.schema.exact import Misfit, cast_exactly, family_of
 from headrace.schema.forms import (
     Bool,
@@ -137,7 +138,6 @@ def part_of(
         PipelineError: when no column can hold the field.
     """
     if isinstance(kind, pa.DataType):
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         return FormPart(name, form_of_arrow(kind), nullable=True, outside=outside)
     inner, nullable = strip_optional(kind)
     form = form_of(inner, f"{place} field {name!r}", within)
@@ -518,13 +518,15 @@ _OF_FAMILY: dict[str, type[Plain]] = {
 }
 
 
-#: Arrow cannot ``take`` values of view types, so they are kept as the plain types.
-_OF_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-
-
 def form_of_arrow(kind: pa.DataType) -> Form:
-    """Return the form of a column that is declared by its Arrow type."""
-    kind = _OF_VIEWS.get(kind, kind)
+    """Return the form of a column that is declared by its Arrow type.
+
+    Dictionaries, runs and views are kept as plain values, at any depth: Arrow cannot ``take`` all of
+    them.
+    """
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return form_of_arrow(kind.value_type)
+    kind = OF_VIEWS.get(kind, kind)
     family = family_of(kind)
     plain = _OF_FAMILY.get(family)
     if plain is not None:
@@ -576,8 +578,9 @@ class ArrowList(ArrowForm):
     """Lists of an Arrow type."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        super().__init__(kind)
-        item = FormPart("item", form_of_arrow(kind.value_type), nullable=kind.value_field.nullable)
+        inner = form_of_arrow(kind.value_type)
+        super().__init__(list_type(kind, kind.value_field.with_type(inner.arrow)))
+        item = FormPart("item", inner, nullable=kind.value_field.nullable)
         self._many = Many(str(kind), list, (list, tuple), item)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
@@ -588,9 +591,11 @@ class ArrowMap(ArrowForm):
     """Maps of an Arrow type. They come back as lists of pairs, as Arrow gives them."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        super().__init__(kind)
-        item = FormPart("item", form_of_arrow(kind.item_type), nullable=kind.item_field.nullable)
-        self._dict = Dict(str(kind), FormPart("key", form_of_arrow(kind.key_type)), item)
+        key, inner = form_of_arrow(kind.key_type), form_of_arrow(kind.item_type)
+        fields = kind.key_field.with_type(key.arrow), kind.item_field.with_type(inner.arrow)
+        super().__init__(pa.map_(*fields))
+        item = FormPart("item", inner, nullable=kind.item_field.nullable)
+        self._dict = Dict(str(kind), FormPart("key", key), item)
 
     def to_arrow(self, values: Sequence[Any], zone: str | None) -> pa.Array:
         dicts = [dict(value) if isinstance(value, list | tuple) else value for value in values]
@@ -601,8 +606,10 @@ class ArrowStruct(ArrowForm):
     """Structs of an Arrow type. Values may be dicts, tuples, named tuples or objects."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        super().__init__(kind)
         parts = [FormPart(f.name, form_of_arrow(f.type), nullable=f.nullable) for f in kind]
+        super().__init__(
+            pa.struct([f.with_type(of.form.arrow) for f, of in zip(kind, parts, strict=True)])
+        )
         self._record = RecordForm(str(kind), parts, accepts=dict, get=by_key, make=_tuple)
         self._names = [part.name for part in parts]
         self._absent = {part.name: None for part in parts if part.nullable}

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.eventtime.timestamps import DAY_US, FIRST_DATE_US, LAST_DATE_US
 from headrace.schema.decimals import decimals_of_texts, rescaled
+from headrace.schema.encodings import decoded, decoded_chunks
 
 #: Bits of a float → the bound below which it represents every integer.
 _EXACT_IN_FLOATS = {16: 2**11, 32: 2**24, 64: 2**53}
@@ -94,18 +95,14 @@ def exact_cast(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
 
 
 def as_plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, without dictionary or run-end encoding or extension type."""
+    """Return a column as one array, without dictionaries, runs and views, and of no extension type."""
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+        column = decoded_chunks(column).combine_chunks()
         if isinstance(column, pa.ChunkedArray):  # (it is too long for one array)
             column = pa.chunked_array(column.chunks).cast(_large(column.type)).combine_chunks()
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_run_end_encoded(column.type):
-        column = pc.run_end_decode(column)
-    return column
+    return decoded(column)
 
 
 def _large(kind: pa.DataType) -> pa.DataType:

@@ -30,7 +30,7 @@ from headrace.schema.declared import (
     record_maker,
     strip_optional,
 )
-from headrace.schema.exact import Misfit, NotExact
+from headrace.schema.exact import Misfit, NotExact, as_plain
 from headrace.schema.forms import TIMESTAMP
 from headrace.schema.nested import (
     FormPart,
@@ -193,7 +193,7 @@ class ValueType:
         """
         part = self.part(name)
         try:
-            return part.read(_one(column))
+            return part.read(as_plain(column))
         except Misfit as error:
             raise _not_exact(part, error, named=False) from None
 
@@ -240,12 +240,6 @@ class ValueType:
             relabelled(column, part.form.arrow)
             for part, column in zip(self.parts, columns, strict=True)
         ]
-
-
-def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return column.combine_chunks()
-    return column
 
 
 def _attributes(part: FormPart, values: Sequence[Any]) -> list[Any]:

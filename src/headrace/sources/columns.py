@@ -18,7 +18,7 @@ from headrace.jsonlines import keys_of_texts, value_of_texts
 from headrace.schema import NotExact, ValueType
 from headrace.schema.decimals import decimals_of_texts
 from headrace.schema.declared import Cast
-from headrace.schema.exact import Misfit, family_of
+from headrace.schema.exact import Misfit, as_plain, family_of
 from headrace.schema.forms import (
     Bool,
     Bytes,
@@ -120,7 +120,7 @@ class Columns:
             BadInput: for the first one that is missing or is not a time.
         """
         name = self._name(self._event_time)
-        return self._times(name, self._find(name, table, place_of), place_of)
+        return self._times(name, as_plain(self._find(name, table, place_of)), place_of)
 
     def convert(self, table: pa.Table, place_of: Place) -> pa.Table:
         """Return columns of the declared types.
@@ -148,7 +148,9 @@ class Columns:
         name = self._name(part.name)
         if name not in table.column_names and part.default is not None:
             return self._values.absent(part.name, len(table))
-        column = self._find(name, table, place_of).combine_chunks()
+        found = self._find(name, table, place_of)
+        is_kept = found.type.equals(part.form.arrow)
+        column = found.combine_chunks() if is_kept else as_plain(found)
         if column.null_count and not part.nullable:
             row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
             raise BadInput(

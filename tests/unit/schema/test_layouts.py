@@ -1,0 +1,128 @@
+"""The same values in other Arrow layouts and encodings are the same values."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.jsonlines import json_lines
+from headrace.keyspace.digests import digest_of
+from headrace.keyspace.hashing import hash_columns
+from headrace.keyspace.row_hashing import hash_rows
+from headrace.schema import exact_cast
+from headrace.schema.encodings import decoded_type, is_encoded
+from headrace.schema.equality import same_rows
+from headrace.schema.reserved import TIMESTAMP_COLUMN
+from headrace.schema.row_columns import RowColumn
+from headrace.schema.values import value_type_of
+from headrace.sources.columns import Columns
+from tests.support.arrow_layouts import (
+    VALUES,
+    in_chunks,
+    recoded,
+    relaid,
+    shown,
+    some_column,
+    some_type,
+)
+
+SEEDS = st.integers(0, 1 << 32)
+
+
+@settings(max_examples=300)
+@given(SEEDS)
+def test_another_layout_is_read_alike(seed: int) -> None:
+    rng = Random(seed)
+    column = some_column(rng, some_type(rng))
+    other = relaid(rng, column)
+    other.validate(full=True)
+    assert shown(other) == shown(column)
+    field = pa.field("x", column.type)
+    assert shown(exact_cast(other, field)) == shown(column)
+    assert shown(exact_cast(in_chunks(rng, other), field)) == shown(column)
+    values = value_type_of(pa.schema([field]))
+    assert repr(values.to_python([other])) == repr(values.to_python([column]))
+    one, two = pa.table({"x": column}), pa.table({"x": other})
+    assert same_rows(one, two)
+    assert digest_of(one) == digest_of(two)
+
+
+@settings(max_examples=300)
+@given(SEEDS)
+def test_another_layout_has_the_same_hash_and_is_the_same_row(seed: int) -> None:
+    rng = Random(seed)
+    column = some_column(rng, rng.choice(list(VALUES)), nulls=rng.choice([0, 0.3]))
+    other = relaid(rng, column)
+    rows = RowColumn(pa.field("x", column.type))
+    assert (rows.from_arrow(other) == rows.from_arrow(column)).all()
+    assert (hash_rows([other], len(other)) == hash_rows([column], len(column))).all()
+    if not column.null_count and column.type in (pa.int64(), pa.string(), pa.date32()):
+        assert (hash_columns([other]) == hash_columns([column])).all()
+
+
+@settings(max_examples=300)
+@given(SEEDS)
+def test_another_encoding_is_read_alike(seed: int) -> None:
+    rng = Random(seed)
+    kind = some_type(rng)
+    column = some_column(rng, kind)
+    other = recoded(rng, column)
+    assert shown(other) == shown(column)
+    assert decoded_type(kind) == kind
+    assert not is_encoded(decoded_type(other.type))
+    values = value_type_of(pa.schema([pa.field("x", kind)]))
+    for found in (other, in_chunks(rng, other)):
+        assert shown(exact_cast(found, pa.field("x", kind))) == shown(column)
+        assert shown(values.exact("x", found)) == shown(column)
+
+
+@settings(max_examples=150)
+@given(SEEDS)
+def test_another_encoding_is_read_alike_from_outside(seed: int) -> None:
+    rng = Random(seed)
+    column = some_column(rng, some_type(rng))
+    values = value_type_of(pa.schema([("x", column.type), ("at", pa.int64())]))
+    columns = Columns(values, "at", foreign=True)
+    times = pa.array(range(len(column)), pa.int64())
+    for found in (relaid(rng, column), in_chunks(rng, recoded(rng, column))):
+        table = pa.table({"x": found, "at": recoded(rng, times)})
+        read = columns.finish(table, str)
+        assert shown(read.column("x")) == shown(column)
+        assert read.column(TIMESTAMP_COLUMN).to_pylist() == times.to_pylist()
+
+
+@settings(max_examples=150)
+@given(SEEDS)
+def test_another_layout_or_encoding_is_written_alike(seed: int) -> None:
+    rng = Random(seed)
+    column = some_column(rng, some_type(rng))
+    lines = json_lines(pa.table({"x": column}))
+    assert json_lines(pa.table({"x": in_chunks(rng, relaid(rng, column))})) == lines
+    assert json_lines(pa.table({"x": recoded(rng, column)})) == lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [
+        (pa.run_end_encoded(pa.int32(), pa.string()), pa.string()),
+        (pa.list_(pa.string_view()), pa.list_(pa.string())),
+        (pa.large_list(pa.binary_view()), pa.large_list(pa.binary())),
+        (
+            pa.map_(pa.string_view(), pa.dictionary(pa.int8(), pa.date32())),
+            pa.map_(pa.string(), pa.date32()),
+        ),
+        (
+            pa.struct([("a", pa.list_(pa.run_end_encoded(pa.int16(), pa.int64()), 2))]),
+            pa.struct([("a", pa.list_(pa.int64(), 2))]),
+        ),
+    ],
+    ids=str,
+)
+def test_encoded_values_are_kept_plain(kind: pa.DataType, kept: pa.DataType) -> None:
+    values = value_type_of(pa.schema([("x", kind)]))
+    assert values.schema == pa.schema([("x", kept)])
+    values.to_columns([values.python_type(None)])
