@@ -16,10 +16,11 @@ import pytest
 import headrace as hr
 from headrace.sql.catalyst import Catalyst
 from headrace.sql.ir.types import of_arrow
+from headrace.zsets import Join
 from tests.spark.conftest import session
 from tests.support import tpch
 from tests.support.sql import campaign, generator
-from tests.support.sql.known_queries import BARE, SEVERAL_DISTINCT, SPECIAL
+from tests.support.sql.known_queries import BARE, COMPARED, SEVERAL_DISTINCT, SPECIAL
 from tests.support.sql.live import pipeline_of, produced, push
 
 pytestmark = pytest.mark.spark
@@ -190,6 +191,40 @@ def test_windows_over_windows_in_one_order_are_one_operator(spark: Any) -> None:
     pipeline, _ = pipeline_of(Catalyst(spark), campaign.schemas(), queries)
     windows = Counter(name[:2] for name in pipeline.nodes if "_window_" in name)
     assert windows == {"v0": 1, "v1": 1, "v2": 2, "v3": 2}
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
+def test_views_compared_with_subqueries_are_what_the_queries_give(spark: Any, seed: int) -> None:
+    campaign.live(Catalyst(spark), COMPARED, random.Random(seed))
+
+
+def test_a_value_that_moves_touches_the_rows_between_its_old_and_its_new_place(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("other", pa.string())])
+    schemas = {"r": schema, "s": schema}
+    sql = "SELECT k, n FROM r WHERE k > 0 AND n > (SELECT avg(n) FROM s)"
+    pipeline, views = pipeline_of(Catalyst(spark), schemas, {"above": sql})
+    assert "project k, n\n" in views.explain("above")
+    touched: list[int] = []
+    changes = Join.changes
+
+    def counted(self: Join, *args: Any) -> Any:
+        found = changes(self, *args)
+        touched.append(len(found))
+        return found
+
+    monkeypatch.setattr(Join, "changes", counted)
+    with hr.testing.drive(pipeline) as t:
+        first = {"r": ([(k, k, "x") for k in range(-5, 1000)], []), "s": ([(1, 500, "y")], [])}
+        push(t, schemas, first, 0)
+        t.run()
+        assert produced(t, "above") == Counter({(k, k): 1 for k in range(501, 1000)})
+        touched.clear()
+        push(t, schemas, {"s": ([(2, 506, "z")], [])}, 1)
+        t.run()
+        assert produced(t, "above") == Counter({(k, k): -1 for k in (501, 502, 503)})
+    assert sum(touched) == 3
 
 
 def test_views_of_rows_without_columns_are_what_the_queries_give(spark: Any) -> None:

@@ -29,8 +29,7 @@ _HALF, _THIRD = np.uint64(32), np.uint64(29)
 #: Rows that are mixed at a time: a block of words and its scratch space stay in the cache.
 _BLOCK = 16_384
 _DECIMAL = pa.decimal128(1).id
-#: What stands before a text in MessagePack, by the number of its bytes.
-_HEADS = [msgspec.msgpack.encode("x" * length)[: -length or None] for length in range(64)]
+_MESSAGES = msgspec.msgpack.Encoder()
 
 
 def digest_of(batch: pa.RecordBatch | pa.Table) -> int:
@@ -123,8 +122,10 @@ def _words_of_decimals(column: pa.Array) -> U64:
     """Return the hash of each decimal's text, as MessagePack encodes it.
 
     Stored files are named by digests, so those of decimals must stay what they were when each decimal
-    was encoded alone. As text it has at most 50 characters.
+    was encoded alone.
     """
-    texts = [text or "" for text in column.cast(pa.string()).to_pylist()]
-    hashes = (xxhash.xxh64_intdigest(_HEADS[len(text)] + text.encode()) for text in texts)
+    texts = column.cast(pa.string()).to_pylist()
+    if column.null_count:
+        texts = [text or "" for text in texts]
+    hashes = map(xxhash.xxh64_intdigest, map(_MESSAGES.encode, texts))
     return np.fromiter(hashes, np.uint64, len(texts))

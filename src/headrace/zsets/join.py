@@ -6,7 +6,8 @@ right rows meet the new left side. Weights multiply.
 Rows without a partner need to know only whether there is one. So for outer, semi and anti joins the
 operator keeps how many rows the other side has for each value of the key, and looks at the rows of
 a key only when that number reaches or leaves zero. With a further condition there is no such
-number, and all rows of a touched key are compared. An inner join only leaves pairs out.
+number: if the other side of a key changes, its rows are compared with what that side was and what it
+is. An inner join only leaves pairs out.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ class Join(Operator):
     def _all_lone_or_met(self, keys: Keys, own: Rows, other: Rows, side: int) -> list[Rows]:
         """Return what all rows of one side come to, each of which has a partner or none."""
         if self._condition is not None:
-            return self._lone_or_met_in(own, other, side, 1)
+            return self._lone_or_met(own, self._meets(own, other, side), side)
         counts = self.right_keys if side == 0 else self.left_keys  # type: ignore[attr-defined]
         return self._lone_or_met(own, self._has_key(own, held_by_all(counts, keys), side), side)
 
@@ -278,35 +279,46 @@ class Join(Operator):
 
     def _with_condition(self, keys: Keys, left: Rows, right: Rows) -> list[Rows]:
         """Take in changes where a partner must fulfil a condition, too."""
+        sides = (left, right)
+        looks = [self._outer_left or self._how not in _PAIRS, self._outer_right]
+        # What rows of the other side see of this one: all its rows of the keys that either touched.
         touched = np.concatenate([left.at, right.at])
-        old_left = held_by(self._state(0), keys, touched)
-        old_right = held_by(self._state(1), keys, touched)
-        add(self._state(0), keys, left)
-        add(self._state(1), keys, right)
-        new_left = consolidated(joined([old_left, left]))
-        new_right = consolidated(joined([old_right, right]))
+        before = [
+            held_by(self._state(side), keys, touched if looks[1 - side] else other.at)
+            for side, other in enumerate((right, left))
+        ]
         found = []
         if self._how in _PAIRS:
-            found += [self._pairs(left, old_right), self._pairs(new_left, right)]
-        if self._outer_left or self._how not in _PAIRS:
-            found += self._lone_or_met_in(new_left, new_right, 0, 1) + self._lone_or_met_in(
-                old_left, old_right, 0, -1
-            )
-        if self._outer_right:
-            found += self._lone_or_met_in(new_right, new_left, 1, 1) + self._lone_or_met_in(
-                old_right, old_left, 1, -1
-            )
+            found += [self._pairs(left, before[1]), self._pairs(before[0], right)]
+            found.append(self._pairs(left, right))
+        for side in (0, 1):
+            add(self._state(side), keys, sides[side])
+        for side in np.flatnonzero(looks).tolist():
+            old = before[1 - side]
+            new = consolidated(joined([old, sides[1 - side]]))
+            found += self._new_lone_or_met(sides[side], new, side)
+            found += self._changed_lone_or_met(before[side], old, new, side)
         return found
 
-    def _lone_or_met_in(self, own: Rows, other: Rows, side: int, sign: int) -> list[Rows]:
-        """Return what a state of both sides comes to, of the rows of one side."""
+    def _new_lone_or_met(self, own: Rows, other: Rows, side: int) -> list[Rows]:
+        """Return what new rows of one side come to, of which some have a partner."""
+        return self._lone_or_met(own, self._meets(own, other, side), side)
+
+    def _changed_lone_or_met(self, own: Rows, old: Rows, new: Rows, side: int) -> list[Rows]:
+        """Return the changes of rows of one side of which the other side was or is a partner."""
+        was, now = self._meets(own, old, side), self._meets(own, new, side)
+        rows, now = own.take(was != now), now[was != now]
+        return self._lone_or_met(rows, now, side) + self._lone_or_met(rows.negated(), ~now, side)
+
+    def _meets(self, own: Rows, other: Rows, side: int) -> Mask:
+        """Return which rows of one side have a partner on the other that fulfils the condition."""
         theirs = other.take(other.weights > 0)
         first, second = pairs(own, theirs, self._on_from(side))
         one, two = (first, second) if side == 0 else (second, first)
         left, right = (own, theirs) if side == 0 else (theirs, own)
         has = np.zeros(len(own), dtype=np.bool_)
         has[first[self._fulfilled(left, one, right, two)]] = True
-        return self._lone_or_met(own.weighing(sign * own.weights), has, side)
+        return has
 
     def _on_from(self, side: int) -> list[tuple[str, str]]:
         return [(a, b) if side == 0 else (b, a) for a, b in self._on]

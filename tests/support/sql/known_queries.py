@@ -63,3 +63,22 @@ SEVERAL_DISTINCT = (
     " FROM (SELECT a, b, grouping_id() AS level, count(*) AS n FROM r"
     " GROUP BY GROUPING SETS ((a, b), (a)))",
 )
+
+#: Conditions that compare rows with the rows of subqueries: one or several, with and without NULL.
+COMPARED = (
+    "SELECT a AS x, d AS y FROM r WHERE b > (SELECT avg(b) FROM s) AND a > 1",
+    "SELECT a AS x FROM r WHERE b = (SELECT max(b) FROM s)",
+    "SELECT a AS x, b AS y FROM r WHERE b <=> (SELECT min(b) FROM s WHERE a = 3)",
+    "SELECT a AS x, c AS y FROM r WHERE b BETWEEN (SELECT min(a) FROM s) AND (SELECT avg(b) FROM r)",
+    "SELECT a AS x FROM r WHERE a + (SELECT min(b) FROM s) > (SELECT max(a) FROM s)",
+    "SELECT d AS x FROM r WHERE b > (SELECT avg(b) FROM s) OR a = (SELECT max(a) FROM s) OR d = 'x'",
+    "SELECT a AS x FROM r WHERE NOT b > (SELECT avg(b) FROM s) AND a < (SELECT max(a) FROM s)",
+    "SELECT a AS x, (SELECT avg(b) FROM s) AS y FROM r WHERE b > (SELECT avg(b) FROM s)",
+    "SELECT a AS x FROM r WHERE (SELECT count(*) FROM s) > 3",
+    "SELECT count(*) AS n FROM r WHERE (SELECT avg(b) FROM s) > (SELECT avg(b) FROM r)",
+    "SELECT a AS x, sum(b) AS y FROM r GROUP BY a HAVING sum(b) > (SELECT sum(b) / 4 FROM r)",
+    "SELECT a AS x, sum(b) AS y FROM r GROUP BY a HAVING sum(b) = (SELECT max(b) FROM s) OR a = 1",
+    "SELECT a AS x FROM r WHERE b > (SELECT b FROM s WHERE a = 77 LIMIT 1) OR d IS NULL",
+    "SELECT r.a AS x FROM r LEFT JOIN s ON r.a = s.a AND s.b > (SELECT avg(b) FROM s)"
+    " WHERE coalesce(s.b, 0) < (SELECT max(b) FROM r)",
+)

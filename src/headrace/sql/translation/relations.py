@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -71,6 +73,46 @@ class Placed(NamedTuple):
 
     relation: Relation
     attributes: dict[str, Value]
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Rows of a relation, and behind their columns those of the rows of some subqueries."""
+
+    child: Placed
+    rows: Sequence[Placed]
+
+    @property
+    def _starts(self) -> list[int]:
+        widths = (len(row.relation.columns) for row in self.rows)
+        return [*itertools.accumulate(widths, initial=len(self.child.relation.columns))]
+
+    @property
+    def attributes(self) -> dict[str, Value]:
+        """Where Catalyst's attributes are."""
+        found = dict(self.child.attributes)
+        for row, start in zip(self.rows, self._starts, strict=False):
+            found |= {of: _moved(value, start) for of, value in row.attributes.items()}
+        return found
+
+    def rows_in(self, part: Expression) -> set[int]:
+        """Return the rows of subqueries to which an expression refers."""
+        starts = self._starts
+        return {bisect_right(starts, at) - 1 for at in references(part) if at >= starts[0]}
+
+    def with_row(self, parts: Iterable[Expression], at: int) -> tuple[Expression, ...]:
+        """Return expressions that refer to one row, with its columns behind those of the child."""
+        width, start = self._starts[0], self._starts[at]
+        return tuple(
+            move(one, lambda of: of if of < width else of - start + width) for one in parts
+        )
+
+    def all_joined(self, relation: Relation) -> Relation:
+        """Return rows of the child with the rows of all subqueries."""
+        for row in self.rows:
+            columns = (*relation.columns, *row.relation.columns)
+            relation = Join(relation, row.relation, "inner", (), None, columns)
+        return relation
 
 
 @dataclass(frozen=True)
@@ -156,8 +198,11 @@ class Translation:
     # -- row by row ---------------------------------------------------------------------------
 
     def _project(self, node: Node) -> Placed:
-        child = self._with_subqueries(self.placed(node.children[0]), node.fields["list"])
-        return self._projected(child, node.fields["list"], self._scope(child))
+        (below,) = node.children
+        read = node.fields["list"]
+        found = self._filter(below, read) if below.name == "Filter" else self.placed(below)
+        child = self._with_subqueries(found, read)
+        return self._projected(child, read, self._scope(child))
 
     def _projected(self, child: Placed, named: Sequence[Node], scope: Scope) -> Placed:
         values = [scope.value(one) for one in named]
@@ -177,11 +222,36 @@ class Translation:
             {n.fields["id"]: rebuilt(v, places) for n, v in zip(named, values, strict=True)},
         )
 
-    def _filter(self, node: Node) -> Placed:
-        before = self.placed(node.children[0])
-        child = self._with_subqueries(before, [node.fields["condition"]])
-        condition = self._scope(child).expression(node.fields["condition"])
-        return _narrowed(Placed(Filter(child.relation, condition), child.attributes), before)
+    def _filter(self, node: Node, read: Sequence[Node] | None = None) -> Placed:
+        """Return the rows for which a condition is true.
+
+        What is compared with the row of a subquery becomes a join: so a change of that row touches
+        only the rows for which the answer changes, or which have its value.
+
+        Args:
+            node: the filter.
+            read: the expressions that read its rows, if they are known.
+        """
+        condition = node.fields["condition"]
+        child = self.placed(node.children[0])
+        rows = self._subqueries(child, [condition])
+        if rows and read is not None:
+            child = _with_attributes(child, [*read, condition])
+        beside = _Beside(child, rows)
+        parts = conjuncts(Scope(beside.attributes, self.sql).expression(condition))
+        own = [one for one in parts if not beside.rows_in(one) and not has_clock(one)]
+        found = _filtered(child.relation, own)
+        rest = [one for one in parts if one not in own]
+        for at, row in enumerate(rows):
+            met = [one for one in rest if beside.rows_in(one) == {at} and not has_clock(one)]
+            rest = [one for one in rest if one not in met]
+            if met:
+                columns = child.relation.columns
+                keys, others = _keys(beside.with_row(met, at), len(columns))
+                found = Join(found, row.relation, "semi", keys, conjunction(others), columns)
+        if rest:
+            found = beside.all_joined(found)
+        return _narrowed(Placed(_filtered(found, rest), child.attributes), child)
 
     def _expand(self, node: Node) -> Placed:
         child = self.placed(node.children[0])
@@ -348,30 +418,30 @@ class Translation:
 
     def _with_subqueries(self, child: Placed, expressions: Iterable[Node]) -> Placed:
         """Return a relation with a column for each scalar subquery in some expressions."""
-        found = [
-            part
-            for one in expressions
-            for part in one.walk()
-            if part.name == "ScalarSubquery" and clock_of(part) is None
-        ]
-        for node in found:
-            if node.fields["id"] in child.attributes:
+        beside = _Beside(child, self._subqueries(child, expressions))
+        return Placed(beside.all_joined(child.relation), beside.attributes)
+
+    def _subqueries(self, child: Placed, expressions: Iterable[Node]) -> list[Placed]:
+        """Return the rows of the scalar subqueries in some expressions that no column holds yet."""
+        found: dict[str, Placed] = {}
+        parts = (part for one in expressions for part in one.walk())
+        for node in parts:
+            if node.name != "ScalarSubquery" or clock_of(node) is not None:
+                continue
+            id = node.fields["id"]
+            if id in child.attributes or id in found:
                 continue
             if node.fields["outer"]:
                 raise PipelineError(
                     "a subquery refers to the outer query in a way that Spark does not turn into a join",
                     place=self.sql,
                 )
-            inner = self._output(self.placed(node.fields["plan"]), node.fields["output"])
-            row = SingleRow(inner, _nullable(inner.columns, True))
-            columns = (*child.relation.columns, *row.columns)
-            at = len(child.relation.columns)
-            value = Ref(at, row.columns[0].type, True)
-            child = Placed(
-                Join(child.relation, row, "inner", (), None, columns),
-                {**child.attributes, node.fields["id"]: value},
-            )
-        return child
+            inner = self.placed(node.fields["plan"])
+            ((_, of),) = node.fields["output"]
+            relation = self._output(inner, node.fields["output"])
+            row = SingleRow(relation, _nullable(relation.columns, True))
+            found[id] = Placed(row, {id: rebuilt(inner.attributes[of], refs(row.columns))})
+        return [*found.values()]
 
     # -- order --------------------------------------------------------------------------------
 
@@ -456,6 +526,32 @@ def _narrowed(placed: Placed, to: Placed) -> Placed:
     return Placed(relation, to.attributes)
 
 
+def _with_attributes(placed: Placed, read: Iterable[Node]) -> Placed:
+    """Return a relation with only the columns that some expressions read."""
+    ids = {
+        part.fields["id"]
+        for one in read
+        for part in one.walk()
+        if part.name in {"AttributeReference", "ScalarSubquery"}
+    }
+    kept = {of: value for of, value in placed.attributes.items() if of in ids}
+    columns = placed.relation.columns
+    wanted = sorted({one.index for value in kept.values() for one in _refs_of(value)})
+    if not wanted or len(wanted) == len(columns):
+        return placed
+    places = refs(columns)
+    relation = Project(
+        placed.relation, tuple(places[at] for at in wanted), tuple(columns[at] for at in wanted)
+    )
+    back = {at: to for to, at in enumerate(wanted)}
+    return Placed(relation, {of: _reordered(value, back) for of, value in kept.items()})
+
+
+def _filtered(relation: Relation, parts: Sequence[Expression]) -> Relation:
+    condition = conjunction(tuple(parts))
+    return relation if condition is None else Filter(relation, condition)
+
+
 def _outside_aggregates(node: Node) -> Iterable[Node]:
     if node.name == "AggregateExpression":
         return
@@ -479,10 +575,15 @@ def _nullable(columns: tuple[Column, ...], nullable: bool) -> tuple[Column, ...]
     return tuple(Column(one.name, one.type, True) for one in columns) if nullable else columns
 
 
+def _refs_of(value: Value) -> list[Ref]:
+    found = [one for one in flat(value) if isinstance(one, Ref)]
+    assert len(found) == len(flat(value))
+    return found
+
+
 def _changed(value: Value, change: dict[int, int] | int, nullable: bool) -> Value:
     places = []
-    for one in flat(value):
-        assert isinstance(one, Ref)
+    for one in _refs_of(value):
         at = one.index + change if isinstance(change, int) else change[one.index]
         places.append(Ref(at, one.type, one.nullable or nullable))
     return rebuilt(value, places)
