@@ -76,12 +76,14 @@ class _Branch:
         key: the columns behind them whose hash is the key of the stream's producer; None if that is
             not known.
         inserted: whether no row of the stream is ever taken back, though it has weights.
+        hashed: the types that the columns of the key had when they were hashed.
     """
 
     stream: Stream
     linear: Linear = NO_STEPS
     key: KeyColumns | None = None
     inserted: bool = False
+    hashed: tuple[pa.DataType, ...] = ()
 
     def then(self, step: Step) -> _Branch:
         key = self.key
@@ -559,15 +561,18 @@ class ZStream:
                 field_of(rows.schema, column, f"computation {name!r}")
             place = f"computation {name!r}"
             sides.append([read.add(branch, columns, place) for branch in rows._branches])
+        hashed = read.hashed(f"computation {name!r}")
         kept = [OUT] if retain else []
         node = self.pipeline.compute(name, operator(sides), keys=read.keys, retain=kept)
         (rows, columns), *_ = inputs
         if columns is None:  # any key
             (branch, *more) = rows._branches
             key = branch.key if not more and read.keys == dict.fromkeys(read.keys, KEY) else None
+            hashed = branch.hashed
         elif key is None:
             key = tuple(frozenset((name,)) for name in columns)
-        return ZStream(self.pipeline, [_Branch(node[OUT], key=key, inserted=inserted)])
+        made = _Branch(node[OUT], key=key, inserted=inserted, hashed=hashed)
+        return ZStream(self.pipeline, [made])
 
 
 def _schema_of(branch: _Branch, place: str) -> pa.Schema:
@@ -584,16 +589,45 @@ class _Inputs:
 
     def __init__(self) -> None:
         self.keys: dict[Stream, KeySpec] = {}
+        self._hashed: dict[tuple[str, ...], tuple[pa.DataType, ...]] = {}
 
     def add(self, branch: _Branch, columns: Sequence[str] | None, place: str) -> Branch:
         """Add a branch, by a key of some columns, or by any. Return it as the operator reads it."""
+        read = self._read(branch, columns, place)
+        if columns is not None:
+            kinds = tuple(read.values.schema.field(name).type for name in columns)
+            self._hashed[read.label, *columns] = branch.hashed if self.keys[read] == KEY else kinds
+        return Branch(read.label)
+
+    def hashed(self, place: str) -> tuple[pa.DataType, ...]:
+        """Return the types as which the columns of the key are hashed.
+
+        Raises:
+            PipelineError: for times of day in several units: equal ones would have several hashes,
+                and rows that belong together would not meet. (The hashes cannot change, for state is
+                kept by them.)
+        """
+        first, *others = self._hashed.values() or [()]
+        for other in others:
+            for one, of in zip(first, other, strict=True):
+                if one != of and pa.types.is_time(one) and pa.types.is_time(of):
+                    raise PipelineError(
+                        f"rows are brought together by a time of day that is {one} in some, and {of} in "
+                        "others",
+                        place=place,
+                        remedy="declare all as datetime.time, or select() the columns of each table first, "
+                        "which makes time64[us] of them",
+                    )
+        return first
+
+    def _read(self, branch: _Branch, columns: Sequence[str] | None, place: str) -> Stream:
         stream = branch.stream
         plain = not branch.linear.steps
         rewrite = OnTheWay.of(stream.values.schema, branch.linear, place)
         for known, key in self.keys.items():
             same = known.rewrite == rewrite or (plain and known.rewrite is None)
             if known.address == stream.address and same and key == _key_of(known, branch, columns):
-                return Branch(known.label)
+                return known
         taken = {known.label for known in self.keys}
         numbers = range(2, len(taken) + 3)
         label = stream.name
@@ -601,7 +635,7 @@ class _Inputs:
             label = next(f"{label} ({n})" for n in numbers if f"{label} ({n})" not in taken)
         read = stream if plain and label == stream.name else stream.rewritten(rewrite, label)
         self.keys[read] = _key_of(read, branch, columns)
-        return Branch(label)
+        return read
 
 
 def _key_of(stream: Stream, branch: _Branch, columns: Sequence[str] | None) -> KeySpec:
