@@ -17,6 +17,7 @@ from headrace.schema.buffers import in_memory, nulls_of
 from headrace.schema.columns import Column, ColumnType, in_micros
 from headrace.schema.row_lists import decoded, encoded, is_list, spans_of
 
+_MOST_DIGITS = 38
 _THERE, _VALUE = "there", "value"
 
 
@@ -128,7 +129,11 @@ class RowColumn(ColumnType):
 
 
 def row_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which rows hold values of a type: one for all of its spellings."""
+    """Return the type in which rows hold values of a type: one for all of its spellings.
+
+    Raises:
+        TypeError: for decimals of more than 38 digits.
+    """
     if pa.types.is_dictionary(kind):
         return row_type(kind.value_type)
     if pa.types.is_large_string(kind):
@@ -141,6 +146,8 @@ def row_type(kind: pa.DataType) -> pa.DataType:
         return pa.duration("us")
     if pa.types.is_time(kind):
         return pa.time64("us")
+    if pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS:
+        raise TypeError(kind)
     if pa.types.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale)
     if is_list(kind):
