@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -36,6 +38,7 @@ from headrace.sources.inbox import Producer
 from headrace.sources.inbox.batch import HEADER_BYTES
 from headrace.storage import LocalStore, MemoryStore, Store
 from tests.support import inboxes
+from tests.support.arrow_layouts import in_chunks, relaid
 from tests.support.faults import FaultStore, SimulatedCrash
 from tests.support.pipelines import Collected
 from tests.support.script import PassingClock
@@ -210,6 +213,32 @@ def test_the_same_batch_under_the_same_number_is_appended_once(store: Store) -> 
     assert a.append(table, sequence=0) == 0, "nor in other chunks"
     assert a.next == 1
     assert Reading(inbox(store)).all() == [[1, 2]]
+
+
+@pytest.mark.parametrize("type", [Hit, None], ids=["declared", "undeclared"])
+def test_the_same_batch_in_another_layout_is_appended_once(store: Store, type: Any) -> None:
+    at = "at" if type else None
+    a = Producer(store, "a", type=type, event_time=at)
+    notes, scores = ["some", None, "more", None], [1.5, math.nan, None, -0.0]
+    table = pa.table({"at": [1, 2, 3, 4], "page": ["p"] * 4, "note": notes, "score": scores})
+    assert a.append(table, sequence=0) == 0
+    for seed in range(8):
+        rng = Random(seed)
+        columns = [in_chunks(rng, relaid(rng, of.combine_chunks())) for of in table.columns]
+        again = pa.table(columns, names=table.column_names)
+        assert Producer(store, "a", type=type, event_time=at).append(again, sequence=0) == 0
+    other = table.set_column(2, "note", pa.array(["some", None, "more", ""]))
+    with pytest.raises(BatchConflict, match="batch 0 is there already, with other content"):
+        a.append(other, sequence=0)
+
+
+def test_dictionaries_that_cannot_be_joined_are_appended(store: Store) -> None:
+    parts = [pa.DictionaryArray.from_arrays([0, 1], pa.array([page, None])) for page in "ab"]
+    table = pa.table({"at": [1, 2, 3, 4], "note": pa.chunked_array(parts)})
+    Producer(store, "a").append(table.append_column("page", table["note"]))
+    Producer(store, "b", type=Hit, event_time="at").append(
+        table.append_column("page", pa.array(list("abcd")))
+    )
 
 
 def test_other_records_under_a_number_that_is_taken_are_refused(store: Store) -> None:

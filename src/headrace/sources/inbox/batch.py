@@ -20,6 +20,8 @@ import xxhash
 
 from headrace.errors import Damaged, NewerFormat
 from headrace.eventtime.timestamps import MIN_TIME
+from headrace.schema.encodings import decoded_chunks
+from headrace.schema.equality import same_rows
 from headrace.storage import Store
 from headrace.storage.arrow_messages import Unreadable, read_stream
 from headrace.storage.bounds import MOST_COUNTED
@@ -77,15 +79,38 @@ class BatchHeader(msgspec.Struct, frozen=True):
 
 
 def encode_records(table: pa.Table) -> bytes:
-    """Return records as they are stored. Equal records give equal bytes, whatever their chunks."""
+    """Return records as they are stored. Their bytes do not depend on their chunks."""
     if table.num_rows == 0:
         return b""
-    table = table.replace_schema_metadata(None).combine_chunks()
+    table = in_one_piece(table.replace_schema_metadata(None))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def in_one_piece(table: pa.Table) -> pa.Table:
+    """Return a table without chunks. Dictionaries that Arrow cannot join are decoded."""
+    try:
+        return table.combine_chunks()
+    except pa.ArrowInvalid:
+        columns = [decoded_chunks(column) for column in table.columns]
+        return pa.table(columns, names=table.column_names).combine_chunks()
+
+
+def are_records(table: pa.Table, records: bytes) -> bool:
+    """Return whether a table has the records that are encoded.
+
+    Bytes may differ though all values are the same: by another version of Arrow, or by what lies below
+    a null.
+    """
+    if encode_records(table) == records:
+        return True
+    if not records or not table.num_rows:
+        return False
+    other = pa.ipc.open_stream(records).read_all()
+    return same_rows(in_one_piece(table.replace_schema_metadata(None)), other)
 
 
 def encode_batch(

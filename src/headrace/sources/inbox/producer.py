@@ -43,6 +43,7 @@ from headrace.eventtime.units import likely_unit, wrong_unit
 from headrace.sources.inbox.batch import (
     HEADER_BYTES,
     BatchHeader,
+    are_records,
     decode_header,
     decode_records,
     encode_batch,
@@ -480,8 +481,7 @@ class Producer:
         except NotFound:
             return False
         found = decode_records(header, data, place)
-        # Encoded again, since another version of Arrow may encode the same records differently.
-        if header.final or encode_records(found) != content.records:
+        if header.final or not are_records(found, content.records):
             raise self._conflict(
                 f"batch {sequence} is there already, with other content",
                 "append under the next number, or give this process a name of its own",
