@@ -18,6 +18,7 @@ from headrace.pipeline.sifting import (
     together,
     with_times_in_range,
 )
+from headrace.schema.exact import as_plain
 from headrace.schema.reserved import PARTITION_COLUMN
 from headrace.sources.columns import TimeOptions
 from headrace.sources.formats.records import FileRecords, plain_type
@@ -222,11 +223,12 @@ class MessageRecords:
         except Unreadable as error:
             row = int(np.flatnonzero(data.is_valid())[error.row]) if data.null_count else error.row
             raise BadInput(error.why, row=row) from None
+        found = {name: as_plain(table.column(name)) for name in table.column_names}
         if data.null_count:
             valid = data.is_valid().to_numpy(zero_copy_only=False)
             rows = pa.array(np.cumsum(valid) - 1, pa.int64(), mask=~valid)
-            table = table.take(rows)
-        return {prefix + name: table.column(name).combine_chunks() for name in table.column_names}
+            found = {name: column.take(rows) for name, column in found.items()}
+        return {prefix + name: column for name, column in found.items()}
 
 
 def _first(good: tuple[int, int, pa.Table]) -> int:
