@@ -446,7 +446,9 @@ def entries_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Arr
         return np.zeros(1, dtype=np.int64), array.keys[:0], array.items[:0]
     offsets = array.offsets.to_numpy().astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-    keys, items = array.keys.slice(first, count), array.items.slice(first, count)
+    keys, items = array.values.slice(
+        first, count
+    ).flatten()  # (``keys`` ignores an offset of these)
     lengths = np.diff(offsets)
     if (
         array.null_count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -103,6 +104,19 @@ def test_another_layout_or_encoding_is_written_alike(seed: int) -> None:
     lines = json_lines(pa.table({"x": column}))
     assert json_lines(pa.table({"x": in_chunks(rng, relaid(rng, column))})) == lines
     assert json_lines(pa.table({"x": recoded(rng, column)})) == lines
+
+
+def test_entries_of_maps_may_have_an_offset() -> None:
+    kind = pa.map_(pa.int64(), pa.string())
+    entries = pa.StructArray.from_arrays(
+        [pa.array([9, 1, 2]), pa.array(["z", "a", "b"])], fields=[kind.key_field, kind.item_field]
+    )
+    offsets = pa.py_buffer(np.array([0, 1, 2], dtype=np.int32))
+    column = pa.Array.from_buffers(kind, 2, [None, offsets], children=[entries.slice(1)])
+    cast = exact_cast(column, pa.field("x", pa.map_(pa.int32(), pa.string())))
+    assert cast.to_pylist() == [[(1, "a")], [(2, "b")]]
+    values = value_type_of(pa.schema([("x", kind)]))
+    assert [row.x for row in values.to_python([values.exact("x", column)])] == cast.to_pylist()
 
 
 @pytest.mark.parametrize(
