@@ -156,6 +156,8 @@ def _spans(array: pa.Array) -> tuple[Ints, Ints]:
         size = kind.list_size
         starts = np.arange(array.offset, array.offset + len(array)) * size
         return starts, np.full(len(array), size)
+    if not len(array):  # (it may have no offsets, for which Arrow would crash)
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     offsets = array.offsets.to_numpy().astype(np.int64)
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         return offsets[: len(array)], array.sizes.to_numpy().astype(np.int64)

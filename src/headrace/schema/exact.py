@@ -404,6 +404,8 @@ def cast_lists(
 
 def items_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
     """Return the offsets at which the items of each list begin, and the items of all lists."""
+    if not len(array):  # (it may have no offsets, for which Arrow would crash)
+        return np.zeros(1, dtype=np.int64), array.values[:0]
     lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -443,7 +445,7 @@ def entries_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Arr
     A map that is null has none, whatever lies below it.
     """
     if not len(array):
-        return np.zeros(1, dtype=np.int64), array.keys[:0], array.items[:0]
+        return np.zeros(1, dtype=np.int64), *array.values[:0].flatten()
     offsets = array.offsets.to_numpy().astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     keys, items = array.values.slice(

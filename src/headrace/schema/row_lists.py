@@ -29,6 +29,8 @@ def spans_of(column: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
 
     A null has none.
     """
+    if not len(column):  # (it may have no offsets, for which Arrow would crash)
+        return np.zeros(1, dtype=np.int64), column.values[:0]
     lengths = np.zeros(len(column), dtype=np.int64)
     there = column.is_valid().to_numpy(zero_copy_only=False)
     offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -33,8 +33,10 @@ def whole_of(column: pa.Array) -> Whole:
     """Return decimals as whole numbers of their last digit. A null reads as zero."""
     if not pa.types.is_decimal128(column.type):
         column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
-    words = np.frombuffer(column.buffers()[1] or b"", dtype=WIDE)
-    words = words[column.offset : column.offset + len(column)]
+    if not len(column):
+        return np.empty(0, dtype=numpy_type(column.type))
+    start = column.offset * WIDE.itemsize
+    words = np.frombuffer(column.buffers()[1], WIDE, len(column), start)
     if column.null_count:
         words = words.copy()
         words[column.is_null().to_numpy(zero_copy_only=False)] = np.zeros((), WIDE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from random import Random
 
 import numpy as np
@@ -20,6 +21,7 @@ from headrace.schema.equality import same_rows
 from headrace.schema.reserved import TIMESTAMP_COLUMN
 from headrace.schema.row_columns import RowColumn
 from headrace.schema.values import value_type_of
+from headrace.schema.whole_decimals import whole_of
 from headrace.sources.columns import Columns
 from tests.support.arrow_layouts import (
     VALUES,
@@ -117,6 +119,37 @@ def test_entries_of_maps_may_have_an_offset() -> None:
     assert cast.to_pylist() == [[(1, "a")], [(2, "b")]]
     values = value_type_of(pa.schema([("x", kind)]))
     assert [row.x for row in values.to_python([values.exact("x", column)])] == cast.to_pylist()
+
+
+@pytest.mark.parametrize("offsets", [None, pa.py_buffer(b"")], ids=["none", "empty"])
+def test_no_lists_and_no_maps_need_no_offsets(offsets: pa.Buffer | None) -> None:
+    for kind in (
+        pa.list_(pa.int64()),
+        pa.large_list(pa.string_view()),
+        pa.map_(pa.int8(), pa.int64()),
+    ):
+        inner = pa.array([], pa.int64())
+        if pa.types.is_map(kind):
+            fields = [kind.key_field, kind.item_field]
+            inner = pa.StructArray.from_arrays(
+                [inner.cast(of.type) for of in fields], fields=fields
+            )
+        elif kind.value_type != pa.int64():
+            inner = inner.cast(pa.string()).cast(kind.value_type)
+        column = pa.Array.from_buffers(kind, 0, [None, offsets], children=[inner])
+        values = value_type_of(pa.schema([("x", kind)]))
+        assert values.to_python([values.exact("x", column)]) == []
+        if kind == pa.list_(pa.int64()):
+            assert len(RowColumn(pa.field("x", kind)).from_arrow(column)) == 0
+
+
+def test_decimals_may_be_followed_by_any_bytes() -> None:
+    kind = pa.decimal128(10, 2)
+    data = pa.array([Decimal("1.50"), Decimal("-2.00")], kind).buffers()[1].to_pybytes()[:32]
+    column = pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(data + b"more")])
+    assert whole_of(column).tolist() == [150, -200]
+    assert whole_of(column[1:]).tolist() == [-200]
+    assert whole_of(column[:0]).tolist() == []
 
 
 @pytest.mark.parametrize(
