@@ -24,7 +24,7 @@ from tests.support.sql import generator
 from tests.support.sql.clock import as_of
 from tests.support.sql.comparing import bag
 from tests.support.sql.interpreter import rows_of, run
-from tests.support.sql.known_queries import SEVERAL_DISTINCT
+from tests.support.sql.known_queries import PLANS, SEVERAL_DISTINCT
 
 pytestmark = pytest.mark.spark
 #: Digits of floats that do not depend on the order in which they were added.
@@ -142,6 +142,16 @@ def test_several_distinct_aggregates_give_what_spark_gives(spark: Any, sql: str)
         for name in generator.TABLES:
             world.declare(name, generator.table(r, 14), generator.columns())
         assert bag(world.by_us(sql), DIGITS) == bag(world.by_spark(sql), DIGITS)
+
+
+@pytest.mark.drawn(4)
+def test_plans_that_are_easily_misread_give_what_spark_gives(spark: Any) -> None:
+    world, r = World.on(spark), random.Random(1)
+    for rows in (0, 6, 14):
+        for name in generator.TABLES:
+            world.declare(name, generator.table(r, rows), generator.columns())
+        for sql in PLANS:
+            assert bag(world.by_us(sql), DIGITS) == bag(world.by_spark(sql), DIGITS), sql
 
 
 @pytest.mark.parametrize("sql", SEVERAL_DISTINCT)

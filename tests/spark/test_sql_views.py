@@ -20,7 +20,7 @@ from headrace.zsets import Join
 from tests.spark.conftest import session
 from tests.support import tpch
 from tests.support.sql import campaign, generator
-from tests.support.sql.known_queries import BARE, COMPARED, SEVERAL_DISTINCT, SPECIAL
+from tests.support.sql.known_queries import BARE, COMPARED, PLANS, SEVERAL_DISTINCT, SPECIAL
 from tests.support.sql.live import pipeline_of, produced, push
 
 pytestmark = pytest.mark.spark
@@ -156,6 +156,10 @@ def test_views_with_several_distinct_aggregates_are_what_the_queries_give(
     spark: Any, seed: int
 ) -> None:
     campaign.live(Catalyst(spark), SEVERAL_DISTINCT, random.Random(seed))
+
+
+def test_views_of_plans_that_are_easily_misread_are_what_the_queries_give(spark: Any) -> None:
+    campaign.live(Catalyst(spark), PLANS, random.Random(1))
 
 
 def test_several_distinct_aggregates_are_one_group(spark: Any) -> None:

@@ -82,3 +82,12 @@ COMPARED = (
     "SELECT r.a AS x FROM r LEFT JOIN s ON r.a = s.a AND s.b > (SELECT avg(b) FROM s)"
     " WHERE coalesce(s.b, 0) < (SELECT max(b) FROM r)",
 )
+
+#: Queries of whose plans a wrong thing can be read.
+PLANS = (
+    "SELECT * FROM (SELECT a AS x, b, d FROM r ORDER BY a, b, d LIMIT 3) LIMIT 5 OFFSET 2",
+    "SELECT * FROM (SELECT a AS x, b, d FROM r ORDER BY a, b, d LIMIT 4) OFFSET 1",
+    "SELECT * FROM (SELECT * FROM (SELECT a AS x, b, d FROM r ORDER BY a, b, d LIMIT 5 OFFSET 1)"
+    " LIMIT 3 OFFSET 1) LIMIT 1 OFFSET 1",
+    "SELECT * FROM (SELECT a AS x, b, d FROM r ORDER BY a, b, d LIMIT 2) OFFSET 3",
+)

@@ -449,7 +449,7 @@ class Translation:
         """Return the first rows of a plan, in the order of the sort below."""
         match node.name:
             case "GlobalLimit":
-                given = self._number(node.fields["limit"])
+                given = max(self._number(node.fields["limit"]) - offset, 0)
                 limit = given if limit is None else min(limit, given)
                 return self._limited(node.children[0], limit, offset)
             case "LocalLimit":
