@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from headrace.errors import PipelineError
-from headrace.sql.ir.expressions import Frame, Literal, WindowFunction
+from headrace.sql.ir.expressions import Call, Expression, Frame, Literal, WindowFunction
+from headrace.sql.ir.types import SqlType
 from headrace.sql.translation.aggregates import aggregate
 from headrace.sql.translation.expressions import Scope
 from headrace.sql.translation.functions import WINDOW
 from headrace.sql.translation.tree import Node
+
+#: The microseconds of a day.
+_DAY = 86_400_000_000
 
 
 def window_function(node: Node, scope: Scope) -> WindowFunction:
@@ -21,7 +25,7 @@ def window_function(node: Node, scope: Scope) -> WindowFunction:
     if expression.name != "WindowExpression":
         raise PipelineError("a window has something that is no window function", place=scope.sql)
     call, definition = expression.children
-    frame = _frame(definition.children[-1], scope)
+    frame = _frame(definition, scope)
     kind = scope.type(expression)
     if call.name == "AggregateExpression":
         inner = aggregate(call, scope, ordered=True)
@@ -38,23 +42,40 @@ def window_function(node: Node, scope: Scope) -> WindowFunction:
     return WindowFunction(function, args, kind, expression.nullable, None, frame, options)
 
 
-def _frame(node: Node, scope: Scope) -> Frame:
-    unit = "rows" if node.fields["unit"].startswith("Row") else "range"
-    lower, upper = node.children
-    return Frame(unit, _bound(lower, scope), _bound(upper, scope))
+def _frame(definition: Node, scope: Scope) -> Frame:
+    *parts, frame = definition.children
+    unit = "rows" if frame.fields["unit"].startswith("Row") else "range"
+    kinds = [scope.type(one.children[0]) for one in parts if one.name == "SortOrder"]
+    lower, upper = (_bound(one, kinds, scope) for one in frame.children)
+    return Frame(unit, lower, upper)
 
 
-def _bound(node: Node, scope: Scope) -> int | None:
+def _bound(node: Node, order: list[SqlType], scope: Scope) -> int | None:
+    """Return the distance of a bound; of a range, in the unit of what the rows are ordered by."""
     if node.name.startswith("Unbounded"):
         return None
     if node.name.startswith("CurrentRow"):
         return 0
     value = scope.expression(node)
-    if isinstance(value, Literal) and value.value is not None:
-        return int(value.value)
+    if not value.type.is_integer and value.type.name != "day_time":
+        raise PipelineError(
+            f"a view cannot have a window frame with a distance of the type {value.type}",
+            place=scope.sql,
+            remedy="order by an integer, a date or a timestamp, and give a distance in whole numbers, "
+            "or an INTERVAL of days or less",
+        )
+    distance = _constant(value)
+    if distance is None:
+        raise PipelineError("the bounds of a window frame must be constants", place=scope.sql)
+    is_by_date = value.type.name == "day_time" and [one.name for one in order] == ["date"]
+    return distance // _DAY if is_by_date else distance
+
+
+def _constant(value: Expression) -> int | None:
     # the optimizer has folded constants; a bound before the current row may still be a negation
-    if not isinstance(value, Literal) and getattr(value, "function", "") == "negate":
-        inner = value.args[0]  # type: ignore[union-attr]
-        if isinstance(inner, Literal) and inner.value is not None:
-            return -int(inner.value)
-    raise PipelineError("the bounds of a window frame must be constants", place=scope.sql)
+    if isinstance(value, Call) and value.function == "negate":
+        inner = _constant(value.args[0])
+        return None if inner is None else -inner
+    if not isinstance(value, Literal) or value.value is None:
+        return None
+    return int(value.value)
