@@ -96,4 +96,7 @@ PLANS = (
     " AND INTERVAL 10 MINUTES PRECEDING) AS n FROM r",
     "SELECT a AS x, (SELECT max(b) FROM s) AS y, (SELECT min(b) FROM s WHERE a > 0) AS z FROM r"
     " WHERE b >= (SELECT min(b) FROM s)",
+    "SELECT a AS x, count(DISTINCT 1) AS y, count(DISTINCT 'a') FILTER (WHERE g) AS z FROM r"
+    " GROUP BY a",
+    "SELECT count(DISTINCT 1) AS x FROM r",
 )

@@ -107,7 +107,8 @@ def aggregate(node: Node, scope: Scope, *, ordered: bool = False) -> Aggregate:
     args = tuple(one for child in call.children for one in flat(scope.value(child)))
     if function == "count":
         # count(1) counts rows: a constant is never NULL
-        args = tuple(one for one in args if not (isinstance(one, Literal) and not one.nullable))
+        other = tuple(one for one in args if not (isinstance(one, Literal) and not one.nullable))
+        args = other or (args[:1] if node.fields["distinct"] else ())
     return Aggregate(
         function,
         args,
