@@ -89,7 +89,7 @@ def maintained(  # noqa: PLR0912
             chosen = ValueAtExtreme(value, order, aggregate.function == "max_by")
             return OfRows(function=chosen, type=kind, columns=(value, order))
         case "bit_and" | "bit_or" | "bit_xor":
-            bits = Bits(columns[0], aggregate.function, kind)
+            bits = Bits(columns[0], aggregate.function, kind, aggregate.distinct)
             return OfRows(function=bits, type=kind, columns=(columns[0],))
         case "collect_list" | "collect_set":
             once = aggregate.distinct or aggregate.function == "collect_set"
@@ -171,10 +171,7 @@ class Collected:
         order = np.lexsort((codes, group))
         order = order[codes[order] >= 0]
         if self.once:
-            new = np.ones(len(order), dtype=np.bool_)
-            new[1:] = codes[order][1:] != codes[order][:-1]
-            new[1:] |= group[order][1:] != group[order][:-1]
-            order = order[new]
+            order = _once(order, codes, group)
         else:
             order = np.repeat(order, rows.weights[order])
         lengths = np.bincount(group[order], minlength=groups)
@@ -182,18 +179,38 @@ class Collected:
         return pa.ListArray.from_arrays(offsets, values.take(pa.array(order)), type=self.type)
 
 
+def _once(order: I64, codes: I64, group: I64) -> I64:
+    """Return the first of the rows of each group that have equal codes.
+
+    Args:
+        order: rows by group and code.
+        codes, group: of all rows.
+    """
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = codes[order][1:] != codes[order][:-1]
+    new[1:] |= group[order][1:] != group[order][:-1]
+    first: I64 = order[new]
+    return first
+
+
 @dataclass(frozen=True)
 class Bits:
-    """Integers joined bit by bit."""
+    """Integers joined bit by bit.
+
+    Args:
+        column: the column.
+        function: ``bit_and``, ``bit_or`` or ``bit_xor``.
+        type: the type of the result.
+        once: whether equal values count once.
+    """
 
     column: str
     function: str
     type: pa.DataType
+    once: bool = False
 
     def __call__(self, rows: Rows, group: I64, groups: int) -> pa.Array:
-        there = ~rows.nulls(self.column)
-        if self.function == "bit_xor":
-            there &= rows.weights % 2 == 1
+        there = self._that_count(rows, group)
         values, of = rows[self.column][there], group[there]
         starts = np.flatnonzero(np.append(True, of[1:] != of[:-1])[: len(of)])
         found: Any = np.zeros(groups, dtype=values.dtype)
@@ -202,3 +219,14 @@ class Bits:
         if len(starts):
             found[of[starts]] = _BITS[self.function].reduceat(values, starts)
         return pa.array(found, mask=~known).cast(self.type)
+
+    def _that_count(self, rows: Rows, group: I64) -> I64:
+        """Return the rows that have a say: of bits that flip, an even number has none."""
+        there = np.flatnonzero(~rows.nulls(self.column))
+        if self.function != "bit_xor":
+            return there
+        if self.once:
+            codes = order_codes(rows.columns[self.column])
+            return _once(there[np.lexsort((codes[there], group[there]))], codes, group)
+        odd: I64 = there[rows.weights[there] % 2 == 1]
+        return odd

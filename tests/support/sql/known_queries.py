@@ -99,4 +99,6 @@ PLANS = (
     "SELECT a AS x, count(DISTINCT 1) AS y, count(DISTINCT 'a') FILTER (WHERE g) AS z FROM r"
     " GROUP BY a",
     "SELECT count(DISTINCT 1) AS x FROM r",
+    "SELECT a AS x, bit_xor(DISTINCT b) AS y, bit_xor(b) AS z FROM r GROUP BY a",
+    "SELECT bit_xor(DISTINCT a) AS x FROM r",
 )
