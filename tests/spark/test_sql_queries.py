@@ -178,6 +178,16 @@ REFUSED = {
     "SELECT count(*) OVER (ORDER BY e RANGE 1.5D PRECEDING) FROM r": "a distance of the type double",
     "SELECT count(*) OVER (ORDER BY c RANGE 1.50 PRECEDING) FROM r": "a distance of the type decimal",
     "SELECT count(*) OVER (ORDER BY h RANGE INTERVAL 1 MONTH PRECEDING) FROM r": "type year_month",
+    "SELECT count(DISTINCT struct(a, b)) FROM r": r"count\(\) of a struct",
+    "SELECT max(struct(a, b)) FROM r": r"max\(\) of a struct",
+    "SELECT r.a FROM r LEFT JOIN (SELECT a, struct(b) AS x FROM s) q ON r.a = q.a WHERE q.x IS NULL": (
+        "IsNull of a struct that may be NULL"
+    ),
+    "SELECT q.x = struct(r.b) FROM r LEFT JOIN (SELECT a, struct(b) AS x FROM s) q ON r.a = q.a": (
+        "EqualTo of a struct that may be NULL"
+    ),
+    "SELECT rank() OVER (ORDER BY q.x) FROM r LEFT JOIN (SELECT a, struct(b) AS x FROM s) q"
+    " ON r.a = q.a": "order by a struct that may be NULL",
     "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT * FROM n": "recursive",
     "SELECT session_window(f, '1 day').start FROM r GROUP BY session_window(f, '1 day')": "interval",
     "SELECT * FROM nowhere": "TABLE_OR_VIEW_NOT_FOUND",

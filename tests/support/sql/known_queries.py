@@ -101,4 +101,9 @@ PLANS = (
     "SELECT count(DISTINCT 1) AS x FROM r",
     "SELECT a AS x, bit_xor(DISTINCT b) AS y, bit_xor(b) AS z FROM r GROUP BY a",
     "SELECT bit_xor(DISTINCT a) AS x FROM r",
+    "SELECT count(struct(a, g)) AS x, count(struct(a)) FILTER (WHERE g) AS y FROM r",
+    "SELECT a AS x, g, rank() OVER (ORDER BY struct(a, g) DESC NULLS FIRST) AS n FROM r",
+    "SELECT a AS x, g, rank() OVER (ORDER BY struct(a, g) NULLS LAST) AS n FROM r",
+    "SELECT w.start AS x, w.end AS y, a, count(*) AS n FROM (SELECT window(h, '1 day') AS w, a FROM r)"
+    " GROUP BY GROUPING SETS ((w, a), (a), ())",
 )

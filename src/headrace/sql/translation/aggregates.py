@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from headrace.errors import PipelineError
 from headrace.sql.ir.expressions import Aggregate, Expression, Literal, Ref, conjuncts
 from headrace.sql.ir.relations import Column
-from headrace.sql.translation.expressions import Scope, Value, flat, rebuilt
+from headrace.sql.translation.expressions import Scope, Struct, Value, flat, rebuilt
 from headrace.sql.translation.functions import AGGREGATES
 from headrace.sql.translation.tree import Node
 
@@ -104,7 +104,7 @@ def aggregate(node: Node, scope: Scope, *, ordered: bool = False) -> Aggregate:
                 place=scope.sql,
                 remedy="use min_by() or max_by() with a column that orders the rows",
             )
-    args = tuple(one for child in call.children for one in flat(scope.value(child)))
+    args = _arguments(function, node, scope)
     if function == "count":
         # count(1) counts rows: a constant is never NULL
         other = tuple(one for one in args if not (isinstance(one, Literal) and not one.nullable))
@@ -118,6 +118,22 @@ def aggregate(node: Node, scope: Scope, *, ordered: bool = False) -> Aggregate:
         of,
         options,
     )
+
+
+def _arguments(function: str, node: Node, scope: Scope) -> tuple[Expression, ...]:
+    """Return the arguments of an aggregate. A struct that is always there counts as a constant."""
+    values = []
+    for child in node.children[0].children:
+        value = scope.value(child)
+        if not isinstance(value, Struct):
+            values.append(value)
+        elif function != "count" or node.fields["distinct"] or child.nullable:
+            raise PipelineError(
+                f"a view cannot have {function}() of a struct",
+                place=scope.sql,
+                remedy="name the fields that you mean",
+            )
+    return tuple(values)
 
 
 def _is_only_row(call: Node, condition: Expression | None) -> bool:

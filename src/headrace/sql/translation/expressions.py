@@ -56,6 +56,8 @@ class Scope:
                 return clock_of(node) or self._attribute(node)
             case "CreateNamedStruct":
                 return self._struct(node)
+            case "Literal" if node.fields["value"] is None:
+                return _nulls(self.type(node))
             case "GetStructField":
                 return self._part(node)
             case "KnownNullable" | "KnownNotNull" | "UnaryPositive":
@@ -118,6 +120,7 @@ class Scope:
         if not isinstance(left, Struct) or not isinstance(right, Struct):
             return self._plain(node)
         # Fields of structs are compared as grouping does: NULL equals NULL.
+        self._check_is_there(node)
         pairs = zip(flat(left), flat(right), strict=True)
         parts = [Call("equal_null_safe", pair, BOOLEAN, nullable=False) for pair in pairs]
         whole: Expression = parts[0]
@@ -127,8 +130,18 @@ class Scope:
 
     def _null_test(self, node: Node) -> Value:
         if isinstance(self.value(node.children[0]), Struct):
+            self._check_is_there(node)
             return Literal(node.name == "IsNotNull", BOOLEAN)
         return self._plain(node)
+
+    def _check_is_there(self, node: Node) -> None:
+        """Refuse a struct that may be NULL: its fields do not tell that from one of NULLs."""
+        if any(one.nullable for one in node.children):
+            raise PipelineError(
+                f"a view cannot have {node.name} of a struct that may be NULL",
+                place=self.sql,
+                remedy="name the fields that you mean",
+            )
 
     def _plain(self, node: Node) -> Expression:
         if node.name == "Literal":
@@ -145,6 +158,14 @@ class Scope:
         if function == "case":
             return _case(args, kind, node.nullable)
         return Call(function, args, kind, node.nullable, _options(node))
+
+
+def _nulls(kind: SqlType) -> Value:
+    """Return NULL; of a struct, in each of its fields."""
+    if kind.name != "struct":
+        return Literal(None, kind)
+    names = tuple(name for name, _ in kind.fields)
+    return Struct(names, tuple(_nulls(of) for _, of in kind.fields))
 
 
 def _case(args: tuple[Expression, ...], kind: SqlType, nullable: bool) -> Expression:

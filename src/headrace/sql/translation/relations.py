@@ -45,6 +45,7 @@ from headrace.sql.translation.aggregates import Aggregates
 from headrace.sql.translation.clock import clock_of
 from headrace.sql.translation.expressions import (
     Scope,
+    Struct,
     Value,
     flat,
     flat_names,
@@ -479,11 +480,20 @@ class Translation:
         return self._sort_keys(node.fields["order"], self._scope(child))
 
     def _sort_keys(self, keys: Iterable[Node], scope: Scope) -> tuple[SortKey, ...]:
-        return tuple(
-            SortKey(by, key.fields["ascending"], key.fields["nulls_first"])
-            for key in keys
-            for by in flat(scope.value(key.children[0]))
-        )
+        return tuple(one for key in keys for one in self._sort_key(key, scope))
+
+    def _sort_key(self, key: Node, scope: Scope) -> Iterable[SortKey]:
+        value, ascending = scope.value(key.children[0]), key.fields["ascending"]
+        if not isinstance(value, Struct):
+            return [SortKey(value, ascending, key.fields["nulls_first"])]
+        if key.children[0].nullable:
+            raise PipelineError(
+                "a view cannot order by a struct that may be NULL",
+                place=self.sql,
+                remedy="name the fields that you mean",
+            )
+        # NULLS FIRST and LAST are about the struct: in it, a NULL is the least value
+        return [SortKey(one, ascending, ascending) for one in flat(value)]
 
     def _window(self, node: Node) -> Placed:
         child = self.placed(node.children[0])
