@@ -87,6 +87,12 @@ def aggregate(node: Node, scope: Scope, *, ordered: bool = False) -> Aggregate:
     options: tuple[tuple[str, str], ...] = ()
     if "mode" in call.fields:
         options = (("mode", str(call.fields["mode"])),)
+    if call.fields.get("mode") == "try":
+        raise PipelineError(
+            f"a view cannot have try_{function}() yet, which is NULL where {function}() is too large",
+            place=scope.sql,
+            remedy=f"use {function}() of a wider type, such as CAST(… AS DECIMAL(38, 0))",
+        )
     if function in {"collect_list", "collect_set"} and ordered:
         raise PipelineError(
             f"a view cannot have {function}() with OVER yet",
