@@ -562,6 +562,7 @@ EXPRESSIONS: dict[str, list[str]] = {
             "t || 'x' || u",
             "concat_ws('-', t, u, n)",
             "concat_ws(t, u, n)",
+            "concat_ws(t, at, NULL, u, split(n, '1'))",
             "concat(t)",
         ),
         *(

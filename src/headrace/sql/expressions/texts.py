@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -159,12 +159,21 @@ def _concat_ws(call: Call, args: Sequence[Compiled]) -> Evaluate:
         by, *parts = (one.evaluate(frame).values.to_pylist() for one in args)
         rows = zip(*parts, strict=True) if parts else [()] * len(frame)
         joined = [
-            None if between is None else between.join(one for one in row if one is not None)
+            None if between is None else between.join(_texts_in(row))
             for between, row in zip(by, rows, strict=True)
         ]
         return Vector(pa.array(joined, pa.string()))
 
     return evaluate
+
+
+def _texts_in(parts: Iterable[str | list[str | None] | None]) -> Iterator[str]:
+    """Iterate over the texts among some values and in their arrays."""
+    for part in parts:
+        if isinstance(part, list):
+            yield from _texts_in(part)
+        elif part is not None:
+            yield part
 
 
 @function("replace")
