@@ -430,7 +430,7 @@ def _whole(rows: Rows, column: str) -> npt.NDArray[Any]:
 
 
 def _squares(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if values.dtype == np.int64 and (not len(values) or np.abs(values).max() < 1 << 31):
+    if values.dtype == np.int64 and ((values < 1 << 31) & (values > -(1 << 31))).all():
         small: npt.NDArray[Any] = values * values
         return small
     return wide_of([value * value for value in whole_numbers(values)])
