@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.errors import SqlError
 from headrace.sql.catalyst import Catalyst
 from headrace.sql.ir.types import of_arrow
 from headrace.zsets import Join
@@ -160,6 +161,32 @@ def test_views_with_several_distinct_aggregates_are_what_the_queries_give(
 
 def test_views_of_plans_that_are_easily_misread_are_what_the_queries_give(spark: Any) -> None:
     campaign.live(Catalyst(spark), PLANS, random.Random(1))
+
+
+#: Queries that have no value for the row (1, 1, …) and those of 0, and Spark's name for that.
+WITHOUT_VALUE = {
+    "SELECT a DIV (a - 1) AS x FROM r": "DIVIDE_BY_ZERO",
+    "SELECT sum(b + 9223372036854775806) AS x FROM r": "ARITHMETIC_OVERFLOW",
+    "SELECT sum(a) OVER (PARTITION BY b - b ORDER BY d) + 9223372036854775806 AS x FROM r": (
+        "ARITHMETIC_OVERFLOW"
+    ),
+    "SELECT avg(CAST(b AS DECIMAL(38, 0)) * 10000000000000000000000000000000000000) AS x FROM r": (
+        "ARITHMETIC_OVERFLOW"
+    ),
+}
+
+
+@pytest.mark.parametrize("sql", WITHOUT_VALUE)
+def test_what_has_no_value_says_so_by_sparks_name_and_tells_where(spark: Any, sql: str) -> None:
+    pipeline, _ = pipeline_of(Catalyst(spark), campaign.schemas(), {"v": sql})
+    width = len(generator.columns())
+    rows = [(1, 1, *[None] * (width - 2)), (1, 1, *[None] * (width - 2))]
+    with hr.testing.drive(pipeline) as t:
+        push(t, campaign.schemas(), {"r": (rows, [])}, 0)
+        with pytest.raises(SqlError, match=r"computation 'v") as found:
+            t.run()
+    assert found.value.code == "HR205"
+    assert WITHOUT_VALUE[sql] in found.value.what
 
 
 def test_several_distinct_aggregates_are_one_group(spark: Any) -> None:

@@ -125,6 +125,10 @@ class BadInput(HeadraceError):
         super().__init__(what, place=place, remedy=remedy)
         self.row = row
 
+    def at(self, place: str, remedy: str) -> BadInput:
+        """Return the same error with its place."""
+        return BadInput(self.what, place=place, remedy=remedy, row=self.row)
+
 
 class SourceChanged(HeadraceError):
     """A source no longer gives what it gave before, so a division cannot be read again."""
@@ -148,7 +152,7 @@ class BatchConflict(HeadraceError):
 
 
 class SqlError(BadInput):
-    """An expression of a view has no value for a row: a number is too large, or divided by 0.
+    """A view has no value for a row: a number, or a sum, is too large, or one is divided by 0.
 
     SQL in ANSI mode, which is Spark's default, gives such an error.
 
@@ -169,6 +173,12 @@ class SqlError(BadInput):
     ) -> None:
         super().__init__(what, place=place, remedy=remedy, row=row)
         self.condition = condition
+
+    def at(self, place: str, remedy: str) -> SqlError:
+        """Return the same error with its place."""
+        return SqlError(
+            self.what, place=place, remedy=remedy, row=self.row, condition=self.condition
+        )
 
 
 class InputGoesOn(HeadraceError):

@@ -172,8 +172,7 @@ def raise_again(error: BaseException, place: str, remedy: str, what: str = "") -
     if goes_on(error) or (isinstance(error, UserCodeError | BadInput) and error.place):
         raise error
     if isinstance(error, BadInput):
-        remedied = error.remedy or remedy
-        raise BadInput(error.what, place=place, remedy=remedied, row=error.row) from error
+        raise error.at(place, error.remedy or remedy) from error
     raise user_error(error, place, remedy, what) from _shown_cause(error)
 
 

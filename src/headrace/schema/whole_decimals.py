@@ -24,6 +24,10 @@ _LIMIT = 1 << 127
 _TOP = np.uint64(1 << 63)
 
 
+class TooLarge(OverflowError):
+    """A whole number, such as a sum, is beyond the bits or the type that are to hold it."""
+
+
 def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
     """Return the NumPy type in which decimals of an Arrow type are kept."""
     return np.dtype(np.int64) if kind.precision <= NARROW_DIGITS else WIDE
@@ -72,12 +76,12 @@ def wide_of(numbers: list[int]) -> Whole:
     """Return Python integers in 128 bits.
 
     Raises:
-        OverflowError: if one is too large.
+        TooLarge: if one is too large.
     """
     found = np.empty(len(numbers), dtype=WIDE)
     for number in numbers:
         if not -_LIMIT <= number < _LIMIT:
-            raise OverflowError(f"{number} is beyond 128 bits")
+            raise TooLarge(f"{number} is beyond 128 bits")
     found["lo"] = np.array([number % _WORD for number in numbers], dtype=np.uint64)
     found["hi"] = np.array([number // _WORD for number in numbers], dtype=np.int64)
     return found
@@ -87,7 +91,7 @@ def added(one: Whole, other: Whole) -> Whole:
     """Return the sums of whole numbers of 128 bits, pairwise.
 
     Raises:
-        OverflowError: if a sum is beyond 128 bits.
+        TooLarge: if a sum is beyond 128 bits.
     """
     found = np.empty(len(one), dtype=WIDE)
     with np.errstate(over="ignore"):
@@ -96,7 +100,7 @@ def added(one: Whole, other: Whole) -> Whole:
         found["hi"] = one["hi"] + other["hi"] + carry
     same_sign = (one["hi"] < 0) == (other["hi"] < 0)
     if (same_sign & ((found["hi"] < 0) != (one["hi"] < 0))).any():
-        raise OverflowError("a sum is beyond 128 bits")
+        raise TooLarge("a sum is beyond 128 bits")
     return found
 
 
@@ -104,12 +108,12 @@ def added_words(one: I64, other: I64) -> I64:
     """Return the sums of whole numbers of 64 bits, pairwise.
 
     Raises:
-        OverflowError: if a sum is beyond 64 bits.
+        TooLarge: if a sum is beyond 64 bits.
     """
     with np.errstate(over="ignore"):
         found = one + other
     if (((one ^ found) & (other ^ found)) < 0).any():
-        raise OverflowError("a sum is beyond 64 bits")
+        raise TooLarge("a sum is beyond 64 bits")
     return found
 
 
@@ -122,7 +126,7 @@ def summed(values: Whole, times: I64, starts: I64) -> Whole:
         starts: the position at which each stretch starts.
 
     Raises:
-        OverflowError: if a sum is beyond 128 bits.
+        TooLarge: if a sum is beyond 128 bits.
     """
     if not len(starts):
         return np.empty(0, dtype=WIDE)

@@ -21,7 +21,14 @@ import pyarrow as pa
 
 from headrace.errors import PipelineError
 from headrace.schema.row_columns import row_type
-from headrace.schema.whole_decimals import decimals_of, summed, whole_numbers, whole_of, wide_of
+from headrace.schema.whole_decimals import (
+    TooLarge,
+    decimals_of,
+    summed,
+    whole_numbers,
+    whole_of,
+    wide_of,
+)
 from headrace.zsets.linear import field_of
 from headrace.zsets.ordering import sort_words
 from headrace.zsets.rows import I64, Rows, plain_column, summed_weights
@@ -522,7 +529,7 @@ def _as_number(kind: pa.DataType, values: npt.NDArray[Any], there: Any, scale: i
     """Return sums as numbers of a type.
 
     Raises:
-        OverflowError: if one is beyond the type.
+        TooLarge: if one is beyond the type.
     """
     if pa.types.is_decimal(kind):
         if kind.scale != scale:
@@ -535,7 +542,7 @@ def _as_number(kind: pa.DataType, values: npt.NDArray[Any], there: Any, scale: i
         return _floats(np.array([v / unit for v in whole_numbers(values)]), there, kind)
     fits = values["hi"] == (values["lo"].view(np.int64) >> 63)
     if not (fits | ~there).all():
-        raise OverflowError(f"a sum is beyond {kind}")
+        raise TooLarge(f"a sum is beyond {kind}")
     words = np.ascontiguousarray(values["lo"]).view(np.int64)
     return pa.array(words, pa.int64(), mask=~there).cast(kind)
 
@@ -545,7 +552,7 @@ def _check_digits(values: npt.NDArray[Any], kind: pa.DataType) -> None:
     doubtful = np.flatnonzero((values["hi"] != 0) & (values["hi"] != -1) | (kind.precision < 19))
     for value in whole_numbers(values[doubtful]):
         if not -most < value < most:
-            raise OverflowError(f"a sum has more digits than {kind}")
+            raise TooLarge(f"a sum has more digits than {kind}")
 
 
 def _means(kind: pa.DataType, sums: npt.NDArray[Any], n: I64, scale: int) -> pa.Array:

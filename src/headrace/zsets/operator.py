@@ -10,7 +10,8 @@ and in an order that depends on the rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,8 +23,9 @@ from headrace.computation.batches import KeyedBatch, Keys, StepBatches
 from headrace.computation.columnar import BatchContext, StepComputation
 from headrace.computation.computation import InputStream
 from headrace.computation.declarations import Declaration, Output
-from headrace.errors import PipelineError
+from headrace.errors import PipelineError, SqlError
 from headrace.schema.row_columns import as_row_type
+from headrace.schema.whole_decimals import TooLarge
 from headrace.zsets.columns import Columns, LazyColumn, Places
 from headrace.zsets.linear import NO_STEPS, Linear, field_of, rows_schema
 from headrace.zsets.rows import I64, WEIGHT, Mask, Rows, consolidated, joined, no_rows
@@ -135,12 +137,16 @@ class Operator(StepComputation):
         raise NotImplementedError
 
     def recompute(self, ctx: BatchContext, output: str, keys: Keys) -> None:
-        produce(ctx, output, keys, self._then.apply(self.contents(keys)))
+        with _as_in_sql():
+            found = self.contents(keys)
+        produce(ctx, output, keys, self._then.apply(found))
 
     def process_step(self, ctx: BatchContext, batches: StepBatches) -> None:
         keys = batches.keys_of_all
         sides = [self._changes_of(number, batches) for number in range(self.inputs)]
-        produce(ctx, OUT, keys, self._then.apply(self.changes(keys, *sides)))
+        with _as_in_sql():
+            found = self.changes(keys, *sides)
+        produce(ctx, OUT, keys, self._then.apply(found))
 
     def _schema_of(self, side: Side) -> pa.Schema:
         """Return the columns of a side, which all of its branches have.
@@ -163,6 +169,25 @@ class Operator(StepComputation):
                 rows = rows_of(batch, self._read[branch.stream], at, self._weighted[branch.stream])
                 parts.append(branch.linear.apply(rows))
         return joined(parts) if parts else no_rows(self._schemas[number])
+
+
+@contextlib.contextmanager
+def _as_in_sql() -> Iterator[None]:
+    """Give a sum that is too large the name that it has in SQL.
+
+    Raises:
+        SqlError: for such a sum.
+    """
+    try:
+        yield
+    except TooLarge as error:
+        condition = "ARITHMETIC_OVERFLOW"
+        raise SqlError(
+            f"{error}: {condition}",
+            remedy="filter rows with such numbers out, or take a wider type, such as "
+            "CAST(… AS DECIMAL(38, 0))",
+            condition=condition,
+        ) from error
 
 
 def rows_of(batch: KeyedBatch, schema: pa.Schema, at: I64, weighted: bool) -> Rows:

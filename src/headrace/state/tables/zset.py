@@ -269,9 +269,9 @@ class BoundZSet:
             if kind.dtype == whole_decimals.WIDE:
                 return whole_decimals.added(before, added)
             return whole_decimals.added_words(before, added)
-        except OverflowError as error:
+        except whole_decimals.TooLarge as error:
             what = "a weight" if kind.name == WEIGHT else f"sum {kind.name.removeprefix(SUM)!r}"
-            raise OverflowError(f"Z-set {self.name!r}: {what}: {error}") from None
+            raise whole_decimals.TooLarge(f"Z-set {self.name!r}: {what}: {error}") from None
 
     def _added(self, weights: Any, sums: Mapping[str, Any], length: int) -> list[Column]:
         if {*sums} != {*self.sums}:
