@@ -251,6 +251,9 @@ class Queries:
             f"EXISTS (SELECT 1 FROM {source} WHERE {link}{also})",
             f"NOT EXISTS (SELECT 1 FROM {source} WHERE {link}{also})",
             f"{outer} > (SELECT avg({number}) FROM {source})",
+            f"{outer} = (SELECT max({number}) FROM {source})",
+            f"{outer} BETWEEN (SELECT min({number}) FROM {source})"
+            f" AND (SELECT avg({number}) FROM {source})",
             f"{outer} = (SELECT max({number}) FROM {source} WHERE {inner}.d = {alias}.d)",
             f"{outer} >= (SELECT count(*) FROM {source} WHERE {inner}.a = {alias}.a)",
             f"{outer} > (SELECT {inner}.a FROM {source} ORDER BY {every} LIMIT 1)",
