@@ -448,9 +448,8 @@ def entries_of(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Arr
         return np.zeros(1, dtype=np.int64), *array.values[:0].flatten()
     offsets = array.offsets.to_numpy().astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-    keys, items = array.values.slice(
-        first, count
-    ).flatten()  # (``keys`` ignores an offset of these)
+    entries = array.values.slice(first, count)  # (``keys`` ignores an offset of these)
+    keys, items = entries.flatten()
     lengths = np.diff(offsets)
     if (
         array.null_count
