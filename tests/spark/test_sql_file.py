@@ -214,9 +214,14 @@ def test_explain_shows_the_views_and_runs_nothing(tmp_path: Path) -> None:
             "WITH (\n    'connector' = 'filesystem',\n    'pth'",
             "needs the option 'path'",
         ),
+        (
+            ("    customer STRING", "    `in-cents` INT,\n    customer STRING"),
+            "orders (",
+            "column 'in-cents' of table 'orders' cannot be read",
+        ),
     ],
 )
-def test_an_error_in_a_query_has_its_line_and_column(
+def test_an_error_has_its_line_and_column(
     change: tuple[str, str], at: str, what: str, tmp_path: Path
 ) -> None:
     text = EXAMPLE.read_text()

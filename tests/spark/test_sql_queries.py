@@ -15,7 +15,8 @@ import pytest
 from headrace.errors import PipelineError
 from headrace.sql.catalyst import Catalyst
 from headrace.sql.ir.canonical import digest
-from headrace.sql.ir.relations import Column
+from headrace.sql.ir.relations import Column, Scan
+from headrace.sql.ir.traversal import walk
 from headrace.sql.ir.types import of_arrow
 from headrace.sql.planner import query_of
 from tests.spark.conftest import session
@@ -25,6 +26,7 @@ from tests.support.sql.clock import as_of
 from tests.support.sql.comparing import bag
 from tests.support.sql.interpreter import rows_of, run
 from tests.support.sql.known_queries import PLANS, SEVERAL_DISTINCT
+from tests.support.sql.live import pipeline_of
 
 pytestmark = pytest.mark.spark
 #: Digits of floats that do not depend on the order in which they were added.
@@ -216,3 +218,28 @@ def test_an_error_names_a_column_as_the_user_does(spark: Any) -> None:
     catalyst.declare("r", generator.columns())
     with pytest.raises(PipelineError, match=r"soundex\(d\)"):
         catalyst.plan("SELECT a FROM r WHERE soundex(d) = 'x'")
+
+
+@pytest.mark.parametrize("name", ["käufe", "a:b", "x y", "a`b", "1"])
+def test_a_table_may_have_any_name_that_is_quoted(spark: Any, name: str) -> None:
+    catalyst = Catalyst(spark)
+    quoted = "`" + name.replace("`", "``") + "`"
+    catalyst.declare(name, generator.columns())
+    found = query_of("v", f"SELECT b, a FROM {quoted}", {name: generator.columns()}, catalyst)
+    assert [one.name for one in found.relation.columns] == ["b", "a"]
+    (scan,) = [one for one in walk(found.relation) if isinstance(one, Scan)]
+    assert scan.table == name
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("v" * 41, "41 letters"), ("käufe", "cannot be the name")]
+)
+def test_a_view_whose_computations_could_have_no_names_is_refused(
+    spark: Any, name: str, why: str
+) -> None:
+    schemas = {"r": pa.schema([("a", pa.int64())])}
+    with pytest.raises(PipelineError, match=why):
+        pipeline_of(Catalyst(spark), schemas, {name: "SELECT a FROM r"})
+    sql = "SELECT a FROM r WHERE a IN (SELECT max(a) FROM r) OR a > 3"
+    pipeline, _ = pipeline_of(Catalyst(spark), schemas, {"v" * 40: sql})
+    assert any("existence_join" in name for name in pipeline.nodes)

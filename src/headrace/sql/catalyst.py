@@ -356,7 +356,7 @@ class Catalyst:
         # A relation over an RDD: the optimizer knows nothing of its rows, and keeps its name.
         rows = self._session.sparkContext.emptyRDD()
         frame = self._session.createDataFrame(rows, StructType(fields))
-        frame.toDF(*(column.name for column in columns)).createOrReplaceTempView(name)
+        frame.toDF(*(column.name for column in columns)).createOrReplaceTempView(_quoted(name))
 
     def declare_view(self, name: str, sql: str) -> None:
         """Declare a view, so that later queries can read it by its name.
@@ -365,7 +365,7 @@ class Catalyst:
         """
         asks = CLASSES & _classes(self._executed(sql, sql))
         text = clocked(sql) if asks else sql
-        self._checked(sql, lambda: self._session.sql(text)).createOrReplaceTempView(name)
+        self._checked(sql, lambda: self._session.sql(text)).createOrReplaceTempView(_quoted(name))
 
     def plan(self, sql: str) -> Planned:
         """Return what Catalyst makes of a query.
@@ -434,6 +434,12 @@ class Catalyst:
         except Py4JJavaError as error:
             text = str(error.java_exception.getMessage()).split("\n", maxsplit=1)[0]
             raise PipelineError(f"Spark cannot plan this query: {text}", place=sql) from error
+
+
+def _quoted(name: str) -> str:
+    """Return a name as Spark's parser takes it, whatever its characters."""
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
 
 
 def _classes(execution: Any) -> set[str]:

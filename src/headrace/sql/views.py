@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.errors import PipelineError
 from headrace.eventtime.durations import DurationLike, duration_micros
+from headrace.pipeline.arguments import checked_name
 from headrace.session import spark_session
 from headrace.sql.explaining import explained, shown_after
 from headrace.sql.ir.relations import Column, Query
@@ -21,6 +22,9 @@ from headrace.sql.row_functions import name_of
 from headrace.sql.rules.waterlines import Waterlines, Watermark
 from headrace.sql.stored import PlannedView, what_it_reads
 from headrace.zsets import OnTimeRows, ZStream
+
+#: The longest name of a view: computations get longer ones, of which a name has 64.
+MOST_LETTERS = 40
 
 
 class Views:
@@ -183,9 +187,14 @@ class Views:
 
         Raises:
             PipelineError: if the query is wrong, or cannot be maintained. It names the clause and
-                the reason.
+                the reason. Also for a name that is taken, or has more than 40 letters.
         """
         self._check_free(name)
+        if len(checked_name(name, "a view")) > MOST_LETTERS:
+            raise PipelineError(
+                f"view {name!r} has a name of {len(name)} letters",
+                remedy=f"use at most {MOST_LETTERS}: computations are named after it",
+            )
         if emit not in ("changes", "final"):
             raise PipelineError(f"emit={emit!r}", remedy='"changes" or "final"')
         planned = self._planned(name, sql)

@@ -202,8 +202,21 @@ class _Building:
                         table.at,
                         "declare one table for reading and one for writing, or read a view",
                     )
+                self._check_columns(table)
                 found.append(table)
         return found
+
+    def _check_columns(self, table: Table) -> None:
+        """Check that columns can be read, each of which is a field of a record."""
+        for name in table.columns.names:
+            if not name.isidentifier() or name.startswith("__"):
+                raise self._script.error(
+                    f"column {name!r} of table {table.name!r} cannot be read: it is not called like a "
+                    "field",
+                    table.at,
+                    "leave it out, or write the pipeline in Python: columns= of a source gives columns "
+                    "other names, and hr.sql.Views has the same SQL",
+                )
 
     def _read(self, table: Table) -> tuple[Stream, Made]:
         """Return the records of a table that is read."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from headrace.errors import PipelineError
+from headrace.sql.views import MOST_LETTERS
 from headrace.sqlfile.options import Options, Text
 from headrace.sqlfile.providers import options_of
 from headrace.sqlfile.tokens import NAME, NUMBER, TEXT, Script, Word
 
+_NAMES = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{MOST_LETTERS - 1}}}")
 _UNITS = {
     "MILLISECOND": 1_000,
     "SECOND": 1_000_000,
@@ -494,11 +497,12 @@ class _Reader:
             raise self._script.error(
                 f"{name.text!r} is declared already", name.start, "give it another name"
             )
-        if not name.text.isidentifier():
+        if not _NAMES.fullmatch(name.text):
             raise self._script.error(
                 f"{name.text!r} cannot be the name of a table or view",
                 name.start,
-                "use letters, digits and underscores: it also names state and metrics",
+                f"use a letter, then letters (a to z), digits and underscores, at most {MOST_LETTERS} "
+                "in all: it also names state and metrics",
             )
         return name
 

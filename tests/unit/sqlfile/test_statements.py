@@ -158,6 +158,8 @@ T = "CREATE TABLE t (a INT) WITH ('connector' = 'print');"
         (f"{T}\nCREATE VIEW T AS SELECT 1", "2:13", "declared already", "another name"),
         ("CREATE TABLE a.b (a INT)", "1:15", "'.' is there", "leave catalog"),
         ("CREATE TABLE `a b` (a INT)", "1:14", "cannot be the name", "underscores"),
+        ("CREATE TABLE `tägs` (a INT)", "1:14", "cannot be the name", "a to z"),
+        (f"CREATE TABLE {'a' * 41} (a INT)", "1:14", "cannot be the name", "at most 40"),
         ("CREATE TABLE t (a INT) WITH ('x' = 'y', 'x' = 'z')", "1:41", "given twice", "once"),
         ("CREATE TABLE t (a INT) WITH ('x' = y)", "1:36", "'y' is there", "in quotes"),
         ("CREATE OR REPLACE VIEW v AS SELECT 1", "1:1", "OR REPLACE", "leave it out"),

@@ -175,9 +175,10 @@ class Translation:
     # -- leaves -------------------------------------------------------------------------------
 
     def _logicalrdd(self, node: Node) -> Placed:
-        names = [one.fields["name"].split(":") for one in node.fields["output"]]
-        table = names[0][1] if names else ""
-        positions = tuple(int(at) for _, _, at in names)
+        # a column is called hr:table:position; a table may have any name
+        names = [one.fields["name"].rsplit(":", 1) for one in node.fields["output"]]
+        table = names[0][0].partition(":")[2] if names else ""
+        positions = tuple(int(at) for _, at in names)
         columns = tuple(self.tables[table][at] for at in positions)
         return _at_ids(Scan(table, positions, columns), node.fields["output"])
 
