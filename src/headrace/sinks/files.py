@@ -25,6 +25,7 @@ from headrace.errors import (
 )
 from headrace.jsonlines import json_lines
 from headrace.pipeline.sink import Deliverer, Delivery, Sink
+from headrace.schema.encodings import decoded_type
 from headrace.schema.nested import empty_of
 from headrace.sinks.owner import OutputOwner
 from headrace.sinks.table_columns import ChosenColumns
@@ -154,7 +155,8 @@ class Files(Sink):
             _check_apart(chosen.names)
 
     def _can_hold(self, field: pa.Field) -> bool:
-        if self._format == "csv" and any(of(field.type) for of in _NOT_IN_CSV):
+        plain = decoded_type(field.type)  # (Arrow writes the values of dictionaries)
+        if self._format == "csv" and any(of(plain) for of in _NOT_IN_CSV):
             return False
         try:
             self._encode(pa.table([empty_of(field.type)], schema=pa.schema([field])))

@@ -165,6 +165,13 @@ def test_decimals_that_parquet_has_not_are_refused_when_they_are_drawn(tmp_path:
         Files(tmp_path, format="parquet").check(columns)
 
 
+def test_bytes_in_dictionaries_are_refused_for_csv_when_they_are_drawn(tmp_path: Path) -> None:
+    texts, octets = (pa.dictionary(pa.int32(), of) for of in (pa.string(), pa.binary()))
+    Files(tmp_path, format="csv").check(pa.schema([pa.field("x", texts)]))
+    with pytest.raises(PipelineError, match="which csv cannot hold"):
+        Files(tmp_path, format="csv").check(pa.schema([pa.field("x", octets)]))
+
+
 def test_json_holds_what_json_has_no_name_for(tmp_path: Path) -> None:
     after_all = pa.array([253_402_300_800_000_000, 0], pa.int64()).cast(
         pa.timestamp("us", tz="UTC")
