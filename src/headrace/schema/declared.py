@@ -602,10 +602,26 @@ class ArrowMap(ArrowForm):
         return cast_exactly(self._dict.to_arrow(dicts, zone), self.arrow, nullable=True)
 
 
+def _check_names_once(kind: pa.DataType) -> None:
+    """Check that no two fields of a struct have one name.
+
+    Raises:
+        PipelineError: if two do.
+    """
+    names = [field.name for field in kind]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PipelineError(
+            f"a struct has {names.count(twice)} fields called {twice!r}",
+            remedy="give each field another name",
+        )
+
+
 class ArrowStruct(ArrowForm):
     """Structs of an Arrow type. Values may be dicts, tuples, named tuples or objects."""
 
     def __init__(self, kind: pa.DataType) -> None:
+        _check_names_once(kind)
         parts = [FormPart(f.name, form_of_arrow(f.type), nullable=f.nullable) for f in kind]
         super().__init__(
             pa.struct([f.with_type(of.form.arrow) for f, of in zip(kind, parts, strict=True)])

@@ -7,7 +7,7 @@ and times of day, because Python has nothing finer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -579,9 +579,30 @@ def _cast_map(array: pa.Array, kind: pa.DataType) -> pa.Array:
     )
 
 
+def parts_by_name(
+    present: pa.StructArray, wanted: Iterable[str], there: npt.NDArray[np.int64]
+) -> dict[str, pa.Array]:
+    """Return the fields of structs by their names.
+
+    Args:
+        present: the structs.
+        wanted: the names that are asked for.
+        there: the row of each struct.
+
+    Raises:
+        Misfit: if two fields have one name that is asked for: neither is more right than the other.
+    """
+    names = [field.name for field in present.type]
+    twice = sorted(name for name in wanted if names.count(name) > 1)
+    if twice:
+        row = int(there[0]) if len(there) else 0
+        raise Misfit(row, f"it has {names.count(twice[0])} fields {twice[0]!r}")
+    return dict(zip(names, present.flatten(), strict=True))
+
+
 def _cast_struct(array: pa.Array, kind: pa.DataType) -> pa.Array:
     there, present = present_rows(array)
-    columns = dict(zip([f.name for f in array.type], present.flatten(), strict=True))
+    columns = parts_by_name(present, {field.name for field in kind}, there)
     made = []
     for field in kind:
         column = columns.get(field.name)

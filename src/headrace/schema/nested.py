@@ -29,6 +29,7 @@ from headrace.schema.exact import (
     items_of,
     list_of,
     map_of,
+    parts_by_name,
     present_rows,
     spread,
     stored,
@@ -336,7 +337,8 @@ class RecordForm(Form):
         if family_of(column.type) != "struct":
             raise wrong_kind(column, self.outside)
         there, present = present_rows(column)
-        columns = dict(zip([f.name for f in column.type], present.flatten(), strict=True))
+        wanted = {name for part in self.parts for name in (part.outside, part.name)}
+        columns = parts_by_name(present, wanted, there)
         made = []
         for part in self.parts:
             try:

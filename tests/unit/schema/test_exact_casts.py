@@ -7,14 +7,25 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.errors import PipelineError
 from headrace.schema import NotExact, exact_cast, value_type_of
 from headrace.schema.decimals import decimals_of_texts, decimals_of_values
+
+
+class _Inner(msgspec.Struct):
+    a: int
+
+
+class _Outer(msgspec.Struct):
+    x: _Inner | None
+
 
 _INTS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
 _INTS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)}
@@ -289,3 +300,24 @@ def test_nan_is_no_key_of_a_map_and_both_zeros_are_one(
         values = value_type_of(dict[float, int])
         with pytest.raises(NotExact, match="NaN"):
             values.to_columns([{0.5: 1}, dict.fromkeys(keys, 1)])
+
+
+def test_a_struct_that_has_a_wanted_field_twice_is_refused() -> None:
+    fields = [pa.field(name, pa.int64()) for name in ("a", "a", "b")]
+    parts = [pa.array([1, 2]), pa.array([3, 4]), pa.array([5, 6])]
+    column = pa.StructArray.from_arrays(parts, fields=fields, mask=pa.array([True, False]))
+    for values in (_Outer, {"x": pa.struct([("a", pa.int64())])}):
+        with pytest.raises(NotExact, match="it has 2 fields 'a'") as told:
+            value_type_of(values).exact("x", column)
+        assert told.value.row == 1
+    with pytest.raises(NotExact, match="it has 2 fields 'a'"):
+        exact_cast(column, pa.field("x", pa.struct([("a", pa.int64())])))
+    other = exact_cast(column, pa.field("x", pa.struct([("b", pa.int64())])))
+    assert other.to_pylist() == [None, {"b": 6}]
+
+
+def test_a_struct_cannot_be_declared_with_two_fields_of_one_name() -> None:
+    kind = pa.struct([pa.field("a", pa.int64()), pa.field("a", pa.string())])
+    for declared in ({"x": kind}, pa.schema([("x", pa.list_(kind))])):
+        with pytest.raises(PipelineError, match="2 fields called 'a'"):
+            value_type_of(declared)
