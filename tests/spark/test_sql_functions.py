@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,17 @@ pytestmark = pytest.mark.spark
 SEED, ROWS = 20261128, 400
 #: Functions that the field leaves free in their last digits, and those that build on them.
 INEXACT = 1e-12
+#: What an error names in place of a function: an expression that fails, and one that is NULL.
+INSTEAD = {
+    "try_add": ("2147483647 + i1", "try_add(2147483647, i1)"),
+    "try_subtract": ("-2147483647 - i1", "try_subtract(-2147483647, i1)"),
+    "try_multiply": ("2147483647 * i1", "try_multiply(2147483647, i1)"),
+    "try_divide": ("i1 / 0", "try_divide(i1, 0)"),
+    "try_mod": ("i1 % 0", "try_mod(i1, 0)"),
+    "try_cast": ("cast(concat('x', i1) AS int)", "try_cast(concat('x', i1) AS int)"),
+    "try_element_at": ("element_at(array(i1), 9)", "try_element_at(array(i1), 9)"),
+    "get": ("array(i1)[9]", "get(array(i1), 9)"),
+}
 
 
 @dataclass
@@ -84,3 +96,16 @@ def test_what_fails_in_spark_fails_here_with_the_same_name(
     with pytest.raises(SqlError) as found:
         world.by_us(sql)
     assert found.value.condition == condition
+    named = re.findall(r"use (\w+)", found.value.remedy or "")
+    assert set(named) <= set(INSTEAD)
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_what_is_named_instead_of_a_failing_function_is_null(world: World, name: str) -> None:
+    failing, instead = INSTEAD[name]
+    with pytest.raises(SqlError) as found:
+        world.by_us(f"SELECT {failing} AS x FROM r WHERE i1 > 5")
+    assert f"or use {name}, which gives NULL" in str(found.value.remedy)
+    sql = f"SELECT {instead} AS x FROM r WHERE i1 > 5"
+    assert set(world.by_us(sql)[0].to_pylist()) == {None}
+    assert set(world.by_spark(sql)[0].to_pylist()) == {None}

@@ -158,6 +158,16 @@ def strict(call: Call, args: Sequence[Compiled], kernel: Kernel) -> Evaluate:
     return evaluate
 
 
+#: What is NULL where a function has no value.
+_INSTEAD = {
+    **{
+        one: f"try_{one}" for one in ("add", "subtract", "multiply", "divide", "cast", "element_at")
+    },
+    "remainder": "try_mod",
+    "element": "get",
+}
+
+
 def failed(call: Call, condition: str, vectors: Sequence[Vector], row: int) -> SqlError:
     """Return the error for a row for which an expression has no value."""
     from headrace.sql.expressions.vectors import python_rows
@@ -167,9 +177,12 @@ def failed(call: Call, condition: str, vectors: Sequence[Vector], row: int) -> S
         for one, arg in zip(vectors, call.args, strict=True)
     ]
     text = ", ".join("NULL" if one is None else str(one) for one in shown)
+    remedy = "filter such rows out"
+    if call.function in _INSTEAD and condition != "INVALID_INDEX_OF_ZERO":
+        remedy += f", or use {_INSTEAD[call.function]}, which gives NULL"
     return SqlError(
         f"{call.function}({text}) has no value: {condition}",
-        remedy=f"filter such rows out, or use try_{call.function} or try_cast, which give NULL",
+        remedy=remedy,
         condition=condition,
         row=row,
     )
