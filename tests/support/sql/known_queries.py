@@ -96,6 +96,10 @@ PLANS = (
     " AND INTERVAL 10 MINUTES PRECEDING) AS n FROM r",
     "SELECT a AS x, (SELECT max(b) FROM s) AS y, (SELECT min(b) FROM s WHERE a > 0) AS z FROM r"
     " WHERE b >= (SELECT min(b) FROM s)",
+    "SELECT a AS x, b IN (SELECT b FROM s) AS y, b NOT IN (SELECT b FROM s) AS z,"
+    " (a, d) NOT IN (SELECT a, d FROM s WHERE s.g = r.g) AS w FROM r",
+    "SELECT 9 IN (SELECT b FROM s) AS x, 9 NOT IN (SELECT b FROM s) AS y",
+    "SELECT a AS x FROM r WHERE (b IN (SELECT b FROM s)) IS NULL OR (b IN (SELECT b FROM s)) = FALSE",
     "SELECT a AS x, count(DISTINCT 1) AS y, count(DISTINCT 'a') FILTER (WHERE g) AS z FROM r"
     " GROUP BY a",
     "SELECT count(DISTINCT 1) AS x FROM r",
