@@ -44,6 +44,8 @@ def test_an_answer_is_compared_as_the_corpus_writes_values() -> None:
     record = Record("query", "…", False, "RT", "rowsort", ("2.000", "(empty)", "NULL", "x"))
     assert matches(record, table)
     assert not matches(record, table.slice(1))
+    texts = Record("query", "…", False, "IR", "nosort", ("0", "1.500", "-12", "0.000"))
+    assert matches(texts, pa.table({"a": ["vpliw", "-12.5 x"], "b": ["1.5", ""]}))
     hashed = Record(
         "query",
         "…",

@@ -99,6 +99,9 @@ def shown(value: Any, kind: str) -> str:
     """Return a value as the corpus writes it."""
     if value is None:
         return "NULL"
+    if kind in {"I", "R"} and isinstance(value, str):  # SQLite reads the number it starts with
+        value = (re.match(r"\s*[+-]?\d+(\.\d*)?", value) or ["0"])[0]
+        value = float(value) if kind == "R" else int(value.partition(".")[0])
     if kind == "I":
         return str(int(value))
     if kind == "R":
