@@ -245,7 +245,9 @@ class Partitions:
         if distance is None:
             return self.end if is_upper else self.start
         if unit == "rows":
-            found: I64 = np.clip(self.at + distance + is_upper, self.start, self.end)
+            count = len(self.at)
+            near = min(max(distance, -count), count)  # (a greater distance could wrap around)
+            found: I64 = np.clip(self.at + near + is_upper, self.start, self.end)
             return found
         if distance == 0:
             return self.last_peer if is_upper else self.first_peer
@@ -259,7 +261,8 @@ class Partitions:
         if not len(at):
             return found
         whole, group = values[at], self.group[at]
-        both = np.concatenate([whole, _moved(whole, distance)])
+        bounds, beyond = _moved(whole, distance)
+        both = np.concatenate([whole, bounds])
         groups = np.concatenate([group, group])
         asks = np.repeat([0, 1], len(at))
         # A bound below comes before the rows that are equal to it, and one above behind them.
@@ -270,6 +273,7 @@ class Partitions:
         number = count[len(at) :]  # of the values in order, the first that is not before the bound
         first = np.searchsorted(group, group, side="left")
         behind = np.searchsorted(group, group, side="right")
+        number[beyond] = (behind if distance > 0 else first)[beyond]
         inside = number < behind
         places = np.where(inside, at[np.minimum(number, len(at) - 1)], at[behind - 1] + 1)
         found[at] = np.where(number <= first, at[first], places)
@@ -284,17 +288,20 @@ class Partitions:
         kind = column.type
         if pa.types.is_date32(kind):
             values = column.cast(pa.int32()).fill_null(0).to_numpy().astype(np.int64)
+        elif pa.types.is_uint64(kind):
+            # Less 2**63 each: they fit then, and are as far apart.
+            values = (column.fill_null(0).to_numpy() ^ np.uint64(1 << 63)).view(np.int64)
         else:
             values = column.cast(pa.int64()).fill_null(0).to_numpy()
         return (~values if order.descending else values), there
 
 
-def _moved(values: I64, by: int) -> I64:
-    """Return whole numbers plus a distance; what would be beyond 64 bits stays within."""
+def _moved(values: I64, by: int) -> tuple[I64, Mask]:
+    """Return whole numbers plus a distance, and which of them would be beyond 64 bits."""
     limits = np.iinfo(np.int64)
     beyond = values > limits.max - by if by > 0 else values < limits.min - by
     with np.errstate(over="ignore"):
-        return np.where(beyond, limits.max if by > 0 else limits.min, values + by)
+        return np.where(beyond, values, values + by), beyond
 
 
 def _spans(new: npt.NDArray[np.bool_]) -> tuple[I64, I64]:
