@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import PipelineError
+from headrace.eventtime.watermark import ascending
 from headrace.sql.aggregating import arguments_of, maintained
 from headrace.sql.clock_functions import HoldsAt, MomentsOf
 from headrace.sql.constants import ONE_ROW, OneRow
@@ -236,7 +237,7 @@ class Lowering:
                     remedy="declare a table first: a view belongs to the pipeline of its tables",
                 )
             pipeline = next(iter(self.tables.values())).pipeline
-            self.one_row = table(ONE_ROW, pipeline.inject(ONE_ROW, OneRow()))
+            self.one_row = table(ONE_ROW, pipeline.inject(ONE_ROW, OneRow(), watermark=ascending()))
         return self.one_row
 
     def _blank(self, types: Sequence[SqlType]) -> ZStream:
