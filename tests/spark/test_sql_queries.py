@@ -192,6 +192,13 @@ REFUSED = {
     ),
     "SELECT rank() OVER (ORDER BY q.x) FROM r LEFT JOIN (SELECT a, struct(b) AS x FROM s) q"
     " ON r.a = q.a": "order by a struct that may be NULL",
+    "SELECT q.x, count(*) FROM r LEFT JOIN (SELECT a, struct(b) AS x FROM s) q ON r.a = q.a"
+    " GROUP BY q.x": "group by a struct that may be NULL",
+    "SELECT DISTINCT q.x FROM r LEFT JOIN (SELECT a, struct(b) AS x FROM s) q ON r.a = q.a": (
+        "group by a struct that may be NULL"
+    ),
+    "SELECT rank() OVER (PARTITION BY q.x ORDER BY r.b) FROM r LEFT JOIN"
+    " (SELECT a, struct(b) AS x FROM s) q ON r.a = q.a": "partition by a struct that may be NULL",
     "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT * FROM n": "recursive",
     "SELECT session_window(f, '1 day').start FROM r GROUP BY session_window(f, '1 day')": "interval",
     "SELECT * FROM nowhere": "TABLE_OR_VIEW_NOT_FOUND",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
@@ -120,7 +120,7 @@ class Scope:
         if not isinstance(left, Struct) or not isinstance(right, Struct):
             return self._plain(node)
         # Fields of structs are compared as grouping does: NULL equals NULL.
-        self._check_is_there(node)
+        check_are_there(node.children, f"have {node.name} of", self.sql)
         pairs = zip(flat(left), flat(right), strict=True)
         parts = [Call("equal_null_safe", pair, BOOLEAN, nullable=False) for pair in pairs]
         whole: Expression = parts[0]
@@ -130,18 +130,9 @@ class Scope:
 
     def _null_test(self, node: Node) -> Value:
         if isinstance(self.value(node.children[0]), Struct):
-            self._check_is_there(node)
+            check_are_there(node.children, f"have {node.name} of", self.sql)
             return Literal(node.name == "IsNotNull", BOOLEAN)
         return self._plain(node)
-
-    def _check_is_there(self, node: Node) -> None:
-        """Refuse a struct that may be NULL: its fields do not tell that from one of NULLs."""
-        if any(one.nullable for one in node.children):
-            raise PipelineError(
-                f"a view cannot have {node.name} of a struct that may be NULL",
-                place=self.sql,
-                remedy="name the fields that you mean",
-            )
 
     def _plain(self, node: Node) -> Expression:
         if node.name == "Literal":
@@ -158,6 +149,16 @@ class Scope:
         if function == "case":
             return _case(args, kind, node.nullable)
         return Call(function, args, kind, node.nullable, _options(node))
+
+
+def check_are_there(structs: Iterable[Node], do: str, sql: str) -> None:
+    """Refuse structs that may be NULL: their fields do not tell that from one of NULLs."""
+    if any(one.nullable for one in structs):
+        raise PipelineError(
+            f"a view cannot {do} a struct that may be NULL",
+            place=sql,
+            remedy="name the fields that you mean",
+        )
 
 
 def _nulls(kind: SqlType) -> Value:

@@ -47,6 +47,7 @@ from headrace.sql.translation.expressions import (
     Scope,
     Struct,
     Value,
+    check_are_there,
     flat,
     flat_names,
     literal,
@@ -336,6 +337,9 @@ class Translation:
         child = self._with_subqueries(self.placed(node.children[0]), within)
         scope = self._scope(child)
         values = [scope.value(one) for one in keys]
+        if node.children[0].name != "Expand":  # (GROUPING SETS number what is NULL in them)
+            structs = [k for k, of in zip(keys, values, strict=True) if isinstance(of, Struct)]
+            check_are_there(structs, "group by", self.sql)
         flat_keys = tuple(dict.fromkeys(one for value in values for one in flat(value)))
         aggregates = Aggregates(scope, flat_keys)
         # a first look finds all aggregates, so that their columns are known
@@ -487,19 +491,17 @@ class Translation:
         value, ascending = scope.value(key.children[0]), key.fields["ascending"]
         if not isinstance(value, Struct):
             return [SortKey(value, ascending, key.fields["nulls_first"])]
-        if key.children[0].nullable:
-            raise PipelineError(
-                "a view cannot order by a struct that may be NULL",
-                place=self.sql,
-                remedy="name the fields that you mean",
-            )
+        check_are_there(key.children, "order by", self.sql)
         # NULLS FIRST and LAST are about the struct: in it, a NULL is the least value
         return [SortKey(one, ascending, ascending) for one in flat(value)]
 
     def _window(self, node: Node) -> Placed:
         child = self.placed(node.children[0])
         scope = self._scope(child)
-        partition = tuple(one for n in node.fields["partition"] for one in flat(scope.value(n)))
+        by = [(one, scope.value(one)) for one in node.fields["partition"]]
+        structs = [one for one, value in by if isinstance(value, Struct)]
+        check_are_there(structs, "partition by", self.sql)
+        partition = tuple(one for _, value in by for one in flat(value))
         order = self._sort_keys(node.fields["order"], scope)
         functions = tuple(window_function(one, scope) for one in node.fields["functions"])
         new = tuple(
