@@ -25,7 +25,7 @@ from tests.support.sql import generator
 from tests.support.sql.clock import as_of
 from tests.support.sql.comparing import bag
 from tests.support.sql.interpreter import rows_of, run
-from tests.support.sql.known_queries import PLANS, SEVERAL_DISTINCT
+from tests.support.sql.known_queries import PLANS, SEVERAL_DISTINCT, STRUCTS
 from tests.support.sql.live import pipeline_of
 
 pytestmark = pytest.mark.spark
@@ -154,6 +154,16 @@ def test_plans_that_are_easily_misread_give_what_spark_gives(spark: Any) -> None
             world.declare(name, generator.table(r, rows), generator.columns())
         for sql in PLANS:
             assert bag(world.by_us(sql), DIGITS) == bag(world.by_spark(sql), DIGITS), sql
+
+
+@pytest.mark.parametrize("sql", STRUCTS)
+@pytest.mark.drawn(3)
+def test_structs_go_through_set_operations_as_in_spark(spark: Any, sql: str) -> None:
+    world, r = World.on(spark), random.Random(1)
+    for _ in range(3):
+        for name in generator.TABLES:
+            world.declare(name, generator.table(r, 14), generator.columns())
+        assert bag(world.by_us(sql), DIGITS) == bag(world.by_spark(sql), DIGITS)
 
 
 @pytest.mark.parametrize("sql", SEVERAL_DISTINCT)

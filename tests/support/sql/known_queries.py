@@ -111,3 +111,18 @@ PLANS = (
     "SELECT w.start AS x, w.end AS y, a, count(*) AS n FROM (SELECT window(h, '1 day') AS w, a FROM r)"
     " GROUP BY GROUPING SETS ((w, a), (a), ())",
 )
+
+#: Structs that go through set operations.
+STRUCTS = (
+    "SELECT x.start AS x, count(*) AS n FROM (SELECT window(f, '1 day') AS x FROM r UNION ALL"
+    " SELECT window(f, '1 day') FROM s) GROUP BY x",
+    "SELECT x.a AS x, x.b AS y FROM (SELECT struct(a, b) AS x FROM r UNION ALL SELECT NULL)",
+    "SELECT x.a AS x, x.b AS y, n FROM (SELECT struct(a, b) AS x, c > 0 AS n FROM r"
+    " INTERSECT ALL SELECT struct(a, b), c > 0 FROM s)",
+    "SELECT x.a AS x, x.b AS y FROM (SELECT struct(a, b) AS x FROM r EXCEPT ALL SELECT struct(a, b)"
+    " FROM s)",
+    "SELECT x.a AS x, x.b AS y FROM (SELECT struct(a, b) AS x FROM r EXCEPT SELECT struct(a, b)"
+    " FROM s WHERE b > 2)",
+    "SELECT x.a AS x, x.z.b AS y FROM (SELECT struct(a, struct(b, c) AS z) AS x FROM r UNION"
+    " SELECT struct(a, struct(b, c) AS z) FROM s)",
+)

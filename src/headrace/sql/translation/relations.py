@@ -271,10 +271,7 @@ class Translation:
             for name, *ones in zip(names, *projections, strict=True)
         )
         places = refs(columns)
-        attributes = {
-            attribute.fields["id"]: rebuilt(value, places)
-            for attribute, value in zip(node.fields["output"], values[0], strict=True)
-        }
+        attributes = _at(node.fields["output"], values[0], places)
         return Placed(Expand(child.relation, projections, columns), attributes)
 
     def _generate(self, node: Node) -> Placed:
@@ -289,13 +286,21 @@ class Translation:
             )
         child = self.placed(node.children[0])
         scope = self._scope(child)
-        times, *kept = (scope.expression(one) for one in generator.children)
-        columns = self._columns(node.fields["output"])
+        times, *of_rows = generator.children
+        values = [scope.value(one) for one in of_rows]
+        kept = [one for value in values for one in flat(value)]
+        names = [
+            name
+            for one, value in zip(node.fields["output"], values, strict=True)
+            for name in flat_names(one.fields["name"], value)
+        ]
+        columns = tuple(
+            Column(name, one.type, one.nullable) for name, one in zip(names, kept, strict=True)
+        )
         every = (*child.relation.columns, *columns)
         expressions = (*refs(child.relation.columns), *kept)
-        relation = Replicate(child.relation, times, expressions, every)
-        places = refs(every)[len(child.relation.columns) :]
-        new = {one.fields["id"]: at for one, at in zip(node.fields["output"], places, strict=True)}
+        relation = Replicate(child.relation, scope.expression(times), expressions, every)
+        new = _at(node.fields["output"], values, refs(every)[len(child.relation.columns) :])
         return Placed(relation, {**child.attributes, **new})
 
     def _exploded(self, node: Node, generator: Node) -> Placed:
@@ -324,8 +329,8 @@ class Translation:
             Column(attribute.name, attribute.type, any(r.columns[at].nullable for r in relations))
             for at, attribute in enumerate(relations[0].columns)
         )
-        relation = Union(relations, columns)
-        return _at_ids(relation, node.fields["output"])
+        values = [children[0].attributes[of] for _, of in outputs[0]]
+        return Placed(Union(relations, columns), _at(node.fields["output"], values, refs(columns)))
 
     def _aggregate(self, node: Node) -> Placed:
         keys, named = node.fields["keys"], node.fields["list"]
@@ -528,6 +533,12 @@ def refs(columns: Sequence[Column], start: int = 0) -> list[Ref]:
 def _at_ids(relation: Relation, output: Sequence[Node]) -> Placed:
     places = refs(relation.columns)
     return Placed(relation, {one.fields["id"]: at for one, at in zip(output, places, strict=True)})
+
+
+def _at(output: Sequence[Node], like: Sequence[Value], places: list[Ref]) -> dict[str, Value]:
+    """Return where attributes are that have the form of some values, one behind the other."""
+    pairs = zip(output, like, strict=True)
+    return {one.fields["id"]: rebuilt(value, places) for one, value in pairs}
 
 
 def _narrowed(placed: Placed, to: Placed) -> Placed:
