@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Most numbers that a cell of :class:`Quantiles` keeps beside its digest.
 _LOOSE = 512
+#: Stands for an empty text in a sketch, which would ignore that. Its bytes are not those of any text.
+_EMPTY = -1
 _MISSING = "pip install 'headrace[sketches]' where the driver and the workers run"
 
 
@@ -393,7 +395,8 @@ def _decoded(cell: bytes, kind: ColumnType) -> Column:
 def _hashable(values: Column) -> list[Any]:
     """Return values as a sketch takes them: integers, floats and texts."""
     if values.dtype == object:
-        return [value.hex() if isinstance(value, bytes) else value for value in values.tolist()]
+        texts = [value.hex() if isinstance(value, bytes) else value for value in values.tolist()]
+        return [text or _EMPTY for text in texts]
     if values.dtype.kind in "fiu":
         plain: list[Any] = values.tolist()
         return plain

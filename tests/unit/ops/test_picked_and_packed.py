@@ -6,6 +6,7 @@ import math
 import statistics
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -296,3 +297,20 @@ def test_what_does_not_fit_is_refused() -> None:
             wrong()
     with pytest.raises(PipelineError, match="takes a column of numbers"):
         p.compute("it", Tumbling("1s", q=Quantiles("s", 0.5)), keys={stream: "key"})
+
+
+class _Texts(msgspec.Struct):
+    key: str
+    at: int
+    s: str
+    raw: bytes
+
+
+def test_a_sketch_counts_an_empty_text_as_a_value() -> None:
+    items = [_Texts("a", at, text, text.encode()) for at, text in enumerate(["", "b", "", "c"])]
+    asked = {"texts": ApproxCountDistinct("s"), "raw": ApproxCountDistinct("raw")}
+    for rows in (1, 100):
+        steps, _ = run(lambda: Running(**asked), items, types=(_Texts,), rows=rows)
+        assert last_of_each(steps) == {"a": (3, 3)}
+    steps, _ = run(lambda: Running(**asked), items[:1], types=(_Texts,))
+    assert last_of_each(steps) == {"a": (1, 1)}
