@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 WITH_SPARK = ["tests/docs", "tests/spark"]
-BESIDE = ["tests/faults/kills"]
+BESIDE = ["tests/faults/kills", "tests/faults/power", "tests/faults/tables"]
 FAST = (
     [
         "tests/machine/coordinator",

@@ -332,6 +332,7 @@ def test_each_command_that_a_definition_names_exists(world: World, tabs: Tabs) -
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.drawn(1)
 def test_axe_finds_nothing_serious(world: World, tabs: Tabs, scheme: str) -> None:
     page = tabs.open(world.url, color_scheme=scheme, bypass_csp=True)
     page.evaluate(AXE)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize("exchange", ["auto", "driver", "shuffle"])
 @pytest.mark.parametrize("workers", [2, 4])
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 def test_on_two_executors_the_result_is_the_oracles(
     cluster: Any, tmp_path: Path, exchange: str, workers: int
 ) -> None:

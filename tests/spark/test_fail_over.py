@@ -20,7 +20,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene.bury()
 
 
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_new_code_takes_over_under_load_and_a_standby_takes_over_when_that_is_killed(
     scene: Scene,
 ) -> None:

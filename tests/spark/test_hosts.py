@@ -137,7 +137,7 @@ def test_an_executor_that_is_killed_in_the_middle_of_a_migration_leaves_no_trace
 
 
 @pytest.mark.parametrize("exchange", exchanges("auto", in_soak=["shuffle", "driver"]))
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_a_host_that_dies_in_the_middle_of_a_migration_is_left_and_used_again_when_it_is_back(
     grown: Grown, tmp_path: Path, exchange: str
 ) -> None:
@@ -165,7 +165,7 @@ def test_a_host_that_dies_in_the_middle_of_a_migration_is_left_and_used_again_wh
 
 
 @pytest.mark.parametrize("exchange", exchanges("auto", in_soak=["driver", "shuffle"]))
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_a_host_that_comes_up_is_used_at_once_and_a_drained_one_is_left(
     grown: Grown, tmp_path: Path, exchange: str
 ) -> None:

@@ -433,7 +433,7 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone
     cluster.close()
 
 
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_a_few_are_struck_and_nothing_shows(own_cluster: StandaloneCluster, tmp_path: Path) -> None:
     """(Executors and drivers: test_hosts.py and test_kills.py.)"""
     campaign = Campaign(tmp_path, int(os.environ.get("HEADRACE_SEED", "77")))

@@ -68,7 +68,7 @@ def check(stream: Path, data: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_a_few_kills_leave_no_trace_in_the_output(stream: Path, tmp_path: Path) -> None:
     seed = int(os.environ.get("HEADRACE_SEED", "20131"))
     print(f"seed {seed}")

@@ -147,7 +147,7 @@ def test_on_two_hosts_state_goes_from_one_to_the_other_and_back(
     assert len({tuple(layout.owners.tolist()) for layout in asking.layouts}) > 3
 
 
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_a_python_worker_that_is_killed_in_the_middle_leaves_no_trace(
     cluster: Any, tmp_path: Path
 ) -> None:

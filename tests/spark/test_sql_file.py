@@ -94,7 +94,7 @@ def newest(folder: Path) -> int:
         return -1
 
 
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_killed_at_any_time_a_file_of_sql_goes_on_and_its_tables_are_right(tmp_path: Path) -> None:
     written(tmp_path, 1500, seed=3)
     r = random.Random(3)

@@ -148,11 +148,13 @@ def test_views_of_random_queries_are_what_the_queries_give_after_every_step(
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
+@pytest.mark.drawn(2, "queries that are known")
 def test_views_with_nulls_and_empty_tables_are_what_the_queries_give(spark: Any, seed: int) -> None:
     campaign.live(Catalyst(spark), SPECIAL, random.Random(seed))
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
+@pytest.mark.drawn(2, "queries that are known")
 def test_views_with_several_distinct_aggregates_are_what_the_queries_give(
     spark: Any, seed: int
 ) -> None:
@@ -213,6 +215,7 @@ CHAINED = (
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
+@pytest.mark.drawn(2, "queries that are known")
 def test_views_with_windows_over_windows_are_what_the_queries_give(spark: Any, seed: int) -> None:
     campaign.live(Catalyst(spark), CHAINED, random.Random(seed))
 
@@ -225,6 +228,7 @@ def test_windows_over_windows_in_one_order_are_one_operator(spark: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))])
+@pytest.mark.drawn(2, "queries that are known")
 def test_views_compared_with_subqueries_are_what_the_queries_give(spark: Any, seed: int) -> None:
     campaign.live(Catalyst(spark), COMPARED, random.Random(seed))
 

@@ -100,7 +100,7 @@ def committed(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("exchange", ["auto", "shuffle"])
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_a_task_that_takes_too_long_ends_the_pipeline_with_its_place(
     spark: Any, tmp_path: Path, exchange: str
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_task_that_takes_too_long_ends_the_pipeline_with_its_place(
     assert committed(tmp_path) >= 5
 
 
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_a_task_that_does_not_end_by_itself_is_killed_with_its_process(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

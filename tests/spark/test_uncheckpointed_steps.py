@@ -67,7 +67,7 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("exchange", ["auto", "driver", "host", "shuffle"])
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_lost_processes_and_hosts_between_checkpoints_leave_no_trace(
     spark: Any, tmp_path: Path, exchange: str
 ) -> None:

@@ -182,7 +182,7 @@ def test_a_host_that_was_frozen_and_given_up_wins_nothing_when_it_wakes(
     check_swept(scene, leftover)
 
 
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_a_driver_that_was_stopped_with_its_task_and_overtaken_is_fenced(
     standalone: str, calm: Scene, scene: Scene
 ) -> None:

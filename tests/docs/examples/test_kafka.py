@@ -110,6 +110,7 @@ def test_a_demo_that_is_killed_leaves_no_process_and_can_be_run_again(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.drawn(1)
 def test_a_demo_that_is_stopped_leaves_neither_processes_nor_files(
     tmp_path: Path, demos: list[Demo], number: int
 ) -> None:

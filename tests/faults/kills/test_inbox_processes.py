@@ -68,7 +68,7 @@ KEPT = [BATCHES - 1, BATCHES]
 EVERYTHING = [(batch, n) for batch in range(BATCHES) for n in range(3)]
 
 
-@pytest.mark.drawn(5, "whoever dies")
+@pytest.mark.drawn(4, "whoever dies")
 def test_producers_and_pipeline_are_killed_and_started_again_and_each_batch_counts_once(
     tmp_path: Path,
 ) -> None:

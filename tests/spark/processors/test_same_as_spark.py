@@ -24,7 +24,7 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("seed", USUAL)
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 def test_both_engines_yield_the_same_in_each_batch(seed: int, spark: Any, tmp_path: Path) -> None:
     theirs, ours = both(spark, case_of(seed), tmp_path)
     assert ours == theirs

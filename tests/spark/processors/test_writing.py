@@ -89,7 +89,7 @@ def read_back(spark: Any, kind: str, folder: Path) -> tuple[list[str], list[Any]
 
 
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 def test_files_have_the_columns_that_spark_s_have(spark: Any, tmp_path: Path, kind: str) -> None:
     put(tmp_path / "in", "1.json", ("a", 1), ("b", 2), ("a", 3))
     theirs = stream(spark, tmp_path / "in").transformWithState(
