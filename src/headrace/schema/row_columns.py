@@ -17,7 +17,8 @@ from headrace.schema.buffers import in_memory, nulls_of
 from headrace.schema.columns import Column, ColumnType, in_micros
 from headrace.schema.row_lists import decoded, encoded, is_list, spans_of
 
-_MOST_DIGITS = 38
+#: The most digits of a decimal in a row.
+MOST_DIGITS = 38
 _THERE, _VALUE = "there", "value"
 
 
@@ -146,7 +147,7 @@ def row_type(kind: pa.DataType) -> pa.DataType:
         return pa.duration("us")
     if pa.types.is_time(kind):
         return pa.time64("us")
-    if pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS:
+    if pa.types.is_decimal(kind) and kind.precision > MOST_DIGITS:
         raise TypeError(kind)
     if pa.types.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale)

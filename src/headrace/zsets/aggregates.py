@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import PipelineError
-from headrace.schema.row_columns import row_type
+from headrace.schema.row_columns import MOST_DIGITS, row_type
 from headrace.schema.whole_decimals import (
     TooLarge,
     decimals_of,
@@ -36,7 +36,6 @@ from headrace.zsets.rows import I64, Rows, plain_column, summed_weights
 #: The type of sums of up to 38 digits.
 SUM = pa.decimal128(38, 0)
 Sums = Mapping[str, npt.NDArray[Any]]
-_MOST_DIGITS = 38
 
 
 @dataclass(frozen=True)
@@ -200,7 +199,7 @@ class Sum(Aggregate):
         if pa.types.is_floating(kind):
             found = pa.float64()
         elif pa.types.is_decimal(kind):
-            found = pa.decimal128(min(_MOST_DIGITS, kind.precision + 10), kind.scale)
+            found = pa.decimal128(min(MOST_DIGITS, kind.precision + 10), kind.scale)
         return pa.field(name, row_type(self.type or found))
 
     def is_linear(self, schema: pa.Schema) -> bool:
@@ -241,8 +240,8 @@ class Avg(Aggregate):
         kind = self._number(schema, place)
         found = pa.float64()
         if pa.types.is_decimal(kind):
-            scale = min(_MOST_DIGITS, kind.scale + 4)
-            found = pa.decimal128(min(_MOST_DIGITS, kind.precision + 4), scale)
+            scale = min(MOST_DIGITS, kind.scale + 4)
+            found = pa.decimal128(min(MOST_DIGITS, kind.precision + 4), scale)
         return pa.field(name, row_type(self.type or found))
 
     def is_linear(self, schema: pa.Schema) -> bool:

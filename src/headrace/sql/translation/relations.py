@@ -261,11 +261,7 @@ class Translation:
         scope = self._scope(child)
         values = [[scope.value(one) for one in row] for row in node.fields["projections"]]
         projections = tuple(tuple(one for v in row for one in flat(v)) for row in values)
-        names = [
-            name
-            for attribute, value in zip(node.fields["output"], values[0], strict=True)
-            for name in flat_names(attribute.fields["name"], value)
-        ]
+        names = _names_of(node.fields["output"], values[0])
         columns = tuple(
             Column(name, ones[0].type, any(one.nullable for one in ones))
             for name, *ones in zip(names, *projections, strict=True)
@@ -289,11 +285,7 @@ class Translation:
         times, *of_rows = generator.children
         values = [scope.value(one) for one in of_rows]
         kept = [one for value in values for one in flat(value)]
-        names = [
-            name
-            for one, value in zip(node.fields["output"], values, strict=True)
-            for name in flat_names(one.fields["name"], value)
-        ]
+        names = _names_of(node.fields["output"], values)
         columns = tuple(
             Column(name, one.type, one.nullable) for name, one in zip(names, kept, strict=True)
         )
@@ -533,6 +525,12 @@ def refs(columns: Sequence[Column], start: int = 0) -> list[Ref]:
 def _at_ids(relation: Relation, output: Sequence[Node]) -> Placed:
     places = refs(relation.columns)
     return Placed(relation, {one.fields["id"]: at for one, at in zip(output, places, strict=True)})
+
+
+def _names_of(output: Sequence[Node], values: Sequence[Value]) -> list[str]:
+    """Return the names of the columns of attributes that have some values."""
+    pairs = zip(output, values, strict=True)
+    return [name for one, value in pairs for name in flat_names(one.fields["name"], value)]
 
 
 def _at(output: Sequence[Node], like: Sequence[Value], places: list[Ref]) -> dict[str, Value]:
